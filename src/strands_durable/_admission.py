@@ -1,0 +1,107 @@
+"""What the same id means in every state: the table of rule C1, as one function.
+
+The n-th root call that a process makes is compared with the n-th recorded one. The outcome is one of five: start, go on, give
+the recorded end, answer, or an error that says why not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._failure import revive, summary
+from ._journal import Journal
+from ._records import CallRecord, ExecutionStatus
+from .errors import ExecutionCancelledError, ExecutionFailedError, InputMismatchError
+
+S = ExecutionStatus
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Start:
+    """Nothing is recorded here: a new call begins."""
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """A call is recorded that has no end: it goes on at the first step without a result."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A call waits for a person, and here are answers."""
+
+    record: CallRecord
+    answers: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Return:
+    """The call has an end, or open interrupts: give them back and run nothing."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True)
+class Raise:
+    """The call failed, and a later one is recorded: raise what it failed with again."""
+
+    record: CallRecord
+    error: Exception
+
+
+Admission = Start | GoOn | Answer | Return | Raise
+
+
+def answers_in(prompt: Any) -> dict[str, Any] | None:
+    """Return the answers if ``prompt`` is a list of them."""
+    if not isinstance(prompt, list) or not prompt or not all(isinstance(b, dict) and "interruptResponse" in b for b in prompt):
+        return None
+    return {block["interruptResponse"]["interruptId"]: block["interruptResponse"]["response"] for block in prompt}
+
+
+def admit(
+    journal: Journal, record: CallRecord | None, given: Any, *, is_last: bool, on_failed: Literal["resume", "raise"]
+) -> Admission:
+    """Decide about a call with a prompt, or none, at the position of ``record``."""
+    if journal.status() is S.CANCELLED or (record is not None and record.status is S.CANCELLED):
+        raise ExecutionCancelledError(journal.execution_id)
+    if record is None:
+        return Start()
+    if given is not None and journal.hash(given) != record.input_hash:
+        raise mismatch(journal, record, given)
+    if record.status in (S.SUSPENDED, S.COMPLETED):
+        return Return(record)
+    if record.status is S.FAILED:
+        error = journal.last_failure(record.call_id)
+        if not is_last:
+            return Raise(record, revive(error))
+        if on_failed == "raise":
+            raise ExecutionFailedError(journal.execution_id, summary(error)) from revive(error)
+    return GoOn(record)
+
+
+def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:
+    """Decide about answers to the call at ``record``."""
+    known = journal.answers(record.call_id)
+    changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
+    asked = {found["id"] for found in (record.result or {}).get("interrupts") or ()} | set(known)
+    if changed or not set(answers) <= asked:
+        raise mismatch(journal, record, answers)
+    if record.status is S.SUSPENDED and not set(answers) <= set(known):
+        return Answer(record, answers)
+    return Return(record) if record.status in (S.SUSPENDED, S.COMPLETED) else GoOn(record)
+
+
+def mismatch(journal: Journal, record: CallRecord, given: Any) -> InputMismatchError:
+    """Return the error for an input that is not the recorded one."""
+    recorded = "an input that was redacted since" if record.redacted else _short(record.input)
+    return InputMismatchError(journal.execution_id, record.position, record.status.value, recorded, _short(given))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

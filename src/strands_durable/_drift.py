@@ -1,0 +1,83 @@
+"""What an agent is made of, and whether it is still the one that was recorded.
+
+Compared are the model id, the system prompt, the tool schemas and the messages that a call began with: what a model's answers
+depend on, and what a deploy changes. Not compared are addresses, order of sets and random ids.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any
+
+from strands import Agent
+
+from ._codec import digest
+from ._strands import stays_in_loop
+
+Config = dict[str, Any]
+
+
+def config_of(agent: Agent) -> Config:
+    """Return what ``agent`` is made of."""
+    registry = agent.tool_registry
+    specs = {
+        spec["name"]: {"description": spec["description"], "inputSchema": spec["inputSchema"]}
+        for spec in registry.get_all_tool_specs()
+        if not stays_in_loop(registry.registry.get(spec["name"]))
+    }
+    blocks = agent.system_prompt_content
+    return {"model": _model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
+
+
+def fingerprint(config: Config) -> str:
+    """Return what a config is stored under."""
+    return digest(config)
+
+
+def message_digest(message: Any) -> str:
+    """Return a fingerprint of what a model sees of a message."""
+    return digest({"role": message["role"], "content": message["content"]})
+
+
+def changes(recorded: Config, now: Config) -> list[str]:
+    """Return one readable line for each difference."""
+    found = []
+    if recorded["model"] != now["model"]:
+        found.append(f"the model was {recorded['model']!r}, now it is {now['model']!r}")
+    if recorded["system_prompt"] != now["system_prompt"]:
+        found.append("the system prompt changed:\n" + _diff(recorded["system_prompt"], now["system_prompt"]))
+    before, after = recorded["tools"], now["tools"]
+    found += [f"tool {name!r} was there, now it is gone" for name in before if name not in after]
+    found += [f"tool {name!r} is new" for name in after if name not in before]
+    for name in before:
+        if name in after and before[name] != after[name]:
+            found.append(f"the schema of tool {name!r} changed:\n" + _diff(before[name], after[name]))
+    return found
+
+
+def base_change(recorded: list[Any], found: list[Any]) -> str | None:
+    """Return the first difference between the messages a call began with and those the agent has now."""
+    for index, (before, now) in enumerate(zip(recorded, found, strict=False)):
+        if message_digest(before) != message_digest(now):
+            return f"message {index} that the call began with changed:\n" + _diff(before["content"], now["content"])
+    if len(recorded) != len(found):
+        return f"the call began with {len(recorded)} messages in the agent, now there are {len(found)}"
+    return None
+
+
+def _model_id(agent: Agent) -> str:
+    config: Any = agent.model.get_config()
+    found = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
+    return str(found or type(agent.model).__qualname__)
+
+
+def _diff(before: Any, now: Any) -> str:
+    lines = difflib.unified_diff(_lines(before), _lines(now), "recorded", "now", lineterm="", n=1)
+    return "\n".join(f"      {line}" for line in list(lines)[2:14])
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, list) and all(isinstance(block, dict) and set(block) == {"text"} for block in value):
+        return "\n".join(block["text"] for block in value).splitlines()
+    return json.dumps(value, indent=1, sort_keys=True, default=str).splitlines()

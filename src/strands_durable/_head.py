@@ -1,0 +1,151 @@
+"""What an agent carries besides its messages: state, conversation manager, interrupts, model state, invocation state.
+
+Captured at head points, where the conversation has just grown: after a model answer was appended and before a model call.
+What tools and hooks change in between is recorded with their step, and in the head at the next of these points: a head never
+holds half the work of a tool that is still running.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import weakref
+from typing import Any
+
+from strands import Agent, Snapshot
+
+from ._codec import decode, encode
+from ._context import frame
+from ._journal import Journal
+from ._strands import watch_state
+from .errors import NotSerializableError
+
+logger = logging.getLogger(__name__)
+
+_SNAPSHOT_FIELDS: Any = ["conversation_manager_state", "interrupt_state", "model_state"]
+_STRANDS_KEYS = frozenset(
+    {"agent", "model", "messages", "system_prompt", "tool_config", "event_loop_cycle_id", "event_loop_cycle_trace"}
+    | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id"}
+)
+
+
+class Head:
+    """The parts of one agent's head, and which of them have yet to be written."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent_ref = weakref.ref(agent)
+        self._state: Any = None
+        self._free: dict[str, str | None] = {}
+        self._replaced = False
+        self._written: dict[str, str] = {}
+        self._pending: dict[str, str] = {}
+        self._pending_state: dict[str, str | None] = {}
+        self._pending_replaced = False
+        self._left_out: set[str] = set()
+
+    @property
+    def _agent(self) -> Agent:
+        agent = self._agent_ref()
+        assert agent is not None
+        return agent
+
+    def watch(self) -> None:
+        """Follow the agent's state object, also after somebody replaced it."""
+        state = self._agent.state
+        if state is not self._state:
+            self._replaced = self._state is not None
+            self._state = state
+            watch_state(state, self._note)
+
+    def _note(self, key: str, deleted: bool) -> None:
+        """Remember a write for the next head point, and for the step that makes it."""
+        value = None if deleted else encode(self._state.get(key), f"State {key!r}")
+        self._free[key] = value
+        found = frame.get()
+        if found is not None and found.view.phase == "running":
+            found.changes[key] = value
+
+    def apply(self, changes: dict[str, str | None]) -> None:
+        """Make the changes that a recorded step made."""
+        for key, value in changes.items():
+            if value is None:
+                self._agent.state.delete(key)
+            else:
+                self._agent.state.set(key, decode(value))
+
+    def capture(self, invocation_state: dict[str, Any] | None) -> None:
+        """Take the head of this moment; it is written with the next commit."""
+        self.watch()
+        self._pending_state.update(self._free)
+        self._free = {}
+        self._pending_replaced |= self._replaced
+        self._replaced = False
+        self._offer("agent", encode(self._agent.take_snapshot(include=_SNAPSHOT_FIELDS).data, "The agent's state"))
+        if invocation_state is not None:
+            self._offer("invocation", encode(self._storable(invocation_state)))
+
+    def rebase(self) -> None:
+        """Take the agent as a new call finds it: everything is to be written, under the new call."""
+        self.watch()
+        self._free, self._written, self._pending = {}, {}, {}
+        self._pending_replaced = self._replaced = False
+        self._pending_state = {key: encode(value, f"State {key!r}") for key, value in self._agent.state.get().items()}
+
+    def flush(self, connection: sqlite3.Connection, journal: Journal, call_id: int) -> None:
+        """Write what was captured."""
+        if self._pending_replaced:
+            journal.clear_state(connection, call_id)
+            self._pending_state = {key: encode(value) for key, value in self._agent.state.get().items()}
+            self._pending_replaced = False
+        if self._pending_state:
+            journal.write_state(connection, call_id, self._pending_state)
+            self._pending_state = {}
+        if self._pending:
+            journal.write_head(connection, call_id, self._pending.items())
+            self._written.update(self._pending)
+            self._pending = {}
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing waits to be written."""
+        return not (self._pending or self._pending_state or self._pending_replaced)
+
+    def restore(self, journal: Journal, call_id: int, parts: dict[str, str]) -> None:
+        """Put a recorded head in place of what the agent carries."""
+        self.watch()
+        agent, recorded = self._agent, journal.state(call_id)
+        for key in set(agent.state.get()) - set(recorded):
+            agent.state.delete(key)
+        for key, value in recorded.items():
+            agent.state.set(key, value)
+        if "agent" in parts:
+            agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=decode(parts["agent"]), app_data={}))
+        self._written, self._pending, self._pending_state, self._free = dict(parts), {}, {}, {}
+
+    def restore_invocation_state(self, invocation_state: dict[str, Any]) -> None:
+        """Put the recorded values over those that the caller passed again."""
+        if "invocation" in self._written:
+            invocation_state.update(decode(self._written["invocation"]))
+
+    def _offer(self, part: str, data: str) -> None:
+        if self._written.get(part) != data:
+            self._pending[part] = data
+        else:
+            self._pending.pop(part, None)
+
+    def _storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:
+        kept = {}
+        for key, value in invocation_state.items():
+            if key in _STRANDS_KEYS:
+                continue
+            try:
+                encode(value)
+            except NotSerializableError as error:
+                if key not in self._left_out:
+                    self._left_out.add(key)
+                    logger.warning(
+                        "key=<%s>, type=<%s> | invocation_state value cannot be stored, left out", key, error.type_name
+                    )
+                continue
+            kept[key] = value
+        return kept

@@ -1,0 +1,345 @@
+"""The recorded calls, steps, heads and messages of one execution: every SQL statement about them, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import sqlite3
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ._codec import decode, encode
+from ._lease import Lease
+from ._records import CallRecord, ExecutionStatus, Progress, StepKind, StepRecord, StepStatus
+
+_CALL = (
+    "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
+    " ended_at FROM calls"
+)
+_STEP = (
+    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM steps"
+)
+
+
+class Journal:
+    """What is recorded of one execution, written under its lease."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease, self.store = lease, lease.store
+        self.execution_id, self.run = lease.execution_id, lease.run
+
+    def transaction(self, label: str) -> AbstractContextManager[sqlite3.Connection]:
+        """Open a transaction that fails if the lease is lost."""
+        return self.store.transaction(label, self.lease)
+
+    # Calls
+
+    def call_at(self, position: int) -> CallRecord | None:
+        """Return the call recorded at ``position`` of the current run."""
+        rows = self.store.read(
+            f"{_CALL} WHERE execution = ? AND run = ? AND position = ?", self.lease.row_id, self.run, position
+        )
+        return _call(rows[0]) if rows else None
+
+    def calls(self) -> list[CallRecord]:
+        """Return all calls of the current run."""
+        rows = self.store.read(
+            f"{_CALL} WHERE execution = ? AND run = ? ORDER BY position", self.lease.row_id, self.run
+        )
+        return [_call(row) for row in rows]
+
+    def insert_call(
+        self, connection: sqlite3.Connection, *, position: int, scope: str, given: Any, config_id: int
+    ) -> tuple[int, int]:
+        """Record that a call begins; return its id and the id of the log its messages go to."""
+        now = time.time()
+        text = encode(given, "The prompt")
+        call_id: Any = connection.execute(
+            "INSERT INTO calls (execution, run, position, scope, lineage, status, attempt, input, input_hash, base, config,"
+            " started_at) VALUES (?, ?, ?, ?, 0, ?, 1, ?, ?, '[]', ?, ?)",
+            (self.lease.row_id, self.run, position, scope, "RUNNING", text, self.hash(given), config_id, now),
+        ).lastrowid
+        first = connection.execute(
+            "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND scope = ?", (self.lease.row_id, self.run, scope)
+        ).fetchone()[0]
+        connection.execute("UPDATE calls SET lineage = ? WHERE id = ?", (first, call_id))
+        self.set_status(connection, ExecutionStatus.RUNNING)
+        return call_id, first
+
+    def set_base(self, connection: sqlite3.Connection, call_id: int, ranges: list[list[int]]) -> None:
+        """Record the messages that a call found."""
+        connection.execute("UPDATE calls SET base = ? WHERE id = ?", (json.dumps(ranges), call_id))
+
+    def reopen_call(self, connection: sqlite3.Connection, call_id: int) -> None:
+        """Record that a call goes on after a failure, an answer or the death of its owner."""
+        connection.execute(
+            "UPDATE calls SET status = 'RUNNING', attempt = attempt + 1, ended_at = NULL WHERE id = ?", (call_id,)
+        )
+        self.set_status(connection, ExecutionStatus.RUNNING)
+
+    def end_call(
+        self, connection: sqlite3.Connection, call_id: int, status: ExecutionStatus, result: Any = None
+    ) -> None:
+        """Record how a call ended, or that it waits."""
+        connection.execute(
+            "UPDATE calls SET status = ?, result = ?, ended_at = ? WHERE id = ?",
+            (status.value, None if result is None else encode(result, "The result"), time.time(), call_id),
+        )
+        self.set_status(connection, status)
+
+    def insert_failure(self, connection: sqlite3.Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
+        """Record what a call failed with. Rows of this table are never changed."""
+        connection.execute("INSERT INTO failures VALUES (?, ?, ?, ?)", (call_id, attempt, encode(error), time.time()))
+
+    def last_failure(self, call_id: int) -> dict[str, Any]:
+        """Return what a call failed with last."""
+        rows = self.store.read("SELECT error FROM failures WHERE call = ? ORDER BY at DESC LIMIT 1", call_id)
+        found: dict[str, Any] = decode(rows[0][0])
+        return found
+
+    def set_status(self, connection: sqlite3.Connection, status: ExecutionStatus) -> None:
+        """Record what the execution as a whole is doing."""
+        connection.execute(
+            "UPDATE executions SET status = ?, updated_at = ? WHERE id = ?", (status.value, time.time(), self.lease.row_id)
+        )
+
+    def status(self) -> ExecutionStatus:
+        """Return what the execution as a whole is doing."""
+        return ExecutionStatus(self.store.read("SELECT status FROM executions WHERE id = ?", self.lease.row_id)[0][0])
+
+    def start_run(self) -> None:
+        """Leave the recorded run as it is and begin another under the same id."""
+        with self.transaction("run.start") as connection:
+            self.run += 1
+            connection.execute("UPDATE executions SET run = ? WHERE id = ?", (self.run, self.lease.row_id))
+        self.lease.run = self.run
+
+    # Inputs and answers
+
+    def hash(self, given: Any) -> str:
+        """Return a keyed hash of an input: it can be compared, but not guessed back after a redaction."""
+        return hmac.new(self.store.hash_key, encode(given, "The prompt").encode(), hashlib.sha256).hexdigest()
+
+    def insert_answers(self, connection: sqlite3.Connection, call_id: int, answers: dict[str, Any]) -> None:
+        """Record a person's answers."""
+        now = time.time()
+        rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
+        connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
+
+    def answers(self, call_id: int) -> dict[str, Any]:
+        """Return the recorded answers of a call."""
+        rows = self.store.read("SELECT interrupt_id, answer FROM answers WHERE call = ?", call_id)
+        return {interrupt_id: decode(answer) for interrupt_id, answer in rows}
+
+    def redact_input(self, connection: sqlite3.Connection, call_id: int) -> None:
+        """Forget the text of an input; its hash stays."""
+        connection.execute("UPDATE calls SET input = NULL WHERE id = ?", (call_id,))
+
+    # Steps
+
+    def insert_step(
+        self,
+        connection: sqlite3.Connection,
+        call_id: int,
+        key: str,
+        attempt: int,
+        kind: StepKind,
+        name: str,
+        title: str,
+        started_at: float,
+        config_id: int | None = None,
+    ) -> int:
+        """Record that a step starts: its intent."""
+        step_id: Any = connection.execute(
+            "INSERT INTO steps (call, key, attempt, kind, name, title, status, config, started_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, 'started', ?, ?)",
+            (call_id, key, attempt, kind, name, title, config_id, started_at),
+        ).lastrowid
+        return int(step_id)
+
+    def end_step(
+        self,
+        connection: sqlite3.Connection,
+        step_id: int,
+        status: StepStatus,
+        *,
+        result: str | None = None,
+        error: Any = None,
+        usage: dict[str, int] | None = None,
+    ) -> None:
+        """Record how a step ended."""
+        connection.execute(
+            "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ? WHERE id = ?",
+            (
+                status,
+                time.time(),
+                None if usage is None else json.dumps(usage, separators=(",", ":")),
+                result,
+                None if error is None else encode(error),
+                step_id,
+            ),
+        )
+
+    def set_step_result(self, connection: sqlite3.Connection, step_id: int, result: str) -> None:
+        """Overwrite a recorded result: only a redaction does this."""
+        connection.execute("UPDATE steps SET result = ? WHERE id = ?", (result, step_id))
+
+    def discard_step(self, connection: sqlite3.Connection, step_id: int) -> None:
+        """Mark a model answer as given up; it stays on record."""
+        connection.execute("UPDATE steps SET status = 'discarded' WHERE id = ?", (step_id,))
+
+    def step(self, step_id: int) -> StepRecord:
+        """Return one step."""
+        return _step(self.store.read(f"{_STEP} WHERE id = ?", step_id)[0])
+
+    def latest(self, call_id: int, prefix: str) -> dict[str, StepRecord]:
+        """Return the last attempt of each step whose key starts with ``prefix``."""
+        rows = self.store.read(
+            f"{_STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt", call_id, prefix, prefix + "\U0010ffff"
+        )
+        return {step.key: step for step in map(_step, rows)}
+
+    def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
+        """Return key and usage of each model answer of a call, in order."""
+        rows = self.store.read(
+            "SELECT key, usage FROM steps WHERE call = ? AND kind = 'model' AND status = 'done' ORDER BY key", call_id
+        )
+        return [(key, json.loads(usage)) for key, usage in rows]
+
+    def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
+        """Return calls, successes and seconds of each tool of a call."""
+        return [
+            (name, int(calls), int(successes), float(seconds))
+            for name, calls, successes, seconds in self.store.read(
+                "SELECT name, count(*), sum(error IS NULL), sum(ended_at - started_at)"
+                " FROM steps WHERE call = ? AND kind = 'tool' AND status = 'done' GROUP BY name ORDER BY min(id)",
+                call_id,
+            )
+        ]
+
+    def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]]:
+        """Return the last model step of a call and what the agent was then."""
+        rows = self.store.read(
+            "SELECT key, config FROM steps WHERE call = ? AND kind = 'model' AND config IS NOT NULL"
+            " ORDER BY key DESC, attempt DESC LIMIT 1",
+            call.call_id,
+        )
+        key, config_id = rows[0] if rows else ("", call.config_id)
+        data = self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0]
+        return (f"step 'model {int(key.split('/')[0])}'" if key else f"call {call.position}"), json.loads(data)
+
+    def config_id(self, connection: sqlite3.Connection, digest: str, data: dict[str, Any]) -> int:
+        """Record what an agent is made of, once; return its id."""
+        connection.execute("INSERT OR IGNORE INTO configs (digest, data) VALUES (?, ?)", (digest, json.dumps(data)))
+        return int(connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()[0])
+
+    # Heads, state and messages
+
+    def write_head(self, connection: sqlite3.Connection, call_id: int, parts: Iterable[tuple[str, str]]) -> None:
+        """Overwrite parts of a call's head."""
+        connection.executemany(
+            "INSERT INTO heads VALUES (?, ?, ?) ON CONFLICT (call, part) DO UPDATE SET data = excluded.data",
+            [(call_id, part, data) for part, data in parts],
+        )
+
+    def head(self, call_id: int) -> tuple[Progress, dict[str, str]]:
+        """Return where a call stands, and the other parts of its head."""
+        parts = dict(self.store.read("SELECT part, data FROM heads WHERE call = ?", call_id))
+        return Progress(**json.loads(parts.pop("progress"))), parts
+
+    def write_state(self, connection: sqlite3.Connection, call_id: int, changes: dict[str, str | None]) -> None:
+        """Apply changes of the agent's state; None deletes."""
+        for key, value in changes.items():
+            if value is None:
+                connection.execute("DELETE FROM state WHERE call = ? AND key = ?", (call_id, key))
+            else:
+                connection.execute(
+                    "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT (call, key) DO UPDATE SET value = excluded.value",
+                    (call_id, key, value),
+                )
+
+    def clear_state(self, connection: sqlite3.Connection, call_id: int) -> None:
+        """Forget the state of a call whose state object was replaced; the new one is written right after."""
+        connection.execute("DELETE FROM state WHERE call = ?", (call_id,))
+
+    def state(self, call_id: int) -> dict[str, Any]:
+        """Return the agent's state as of a call's head."""
+        rows = self.store.read("SELECT key, value FROM state WHERE call = ?", call_id)
+        return {key: decode(value) for key, value in rows}
+
+    def write_messages(self, connection: sqlite3.Connection, lineage: int, rows: list[tuple[int, str]]) -> None:
+        """Append messages to the log."""
+        connection.executemany(
+            "INSERT INTO messages VALUES (?, ?, ?)", [(lineage, seq, data) for seq, data in rows]
+        )
+
+    def overwrite_message(self, connection: sqlite3.Connection, lineage: int, seq: int, data: str) -> None:
+        """Overwrite a message: only a redaction does this."""
+        connection.execute("UPDATE messages SET data = ? WHERE lineage = ? AND seq = ?", (data, lineage, seq))
+
+    def next_seq(self, lineage: int) -> int:
+        """Return the first free number of a log."""
+        return int(self.store.read("SELECT coalesce(max(seq), -1) + 1 FROM messages WHERE lineage = ?", lineage)[0][0])
+
+    def message_rows(self, lineage: int, ranges: list[list[int]]) -> list[str]:
+        """Return the recorded forms of the messages in ``ranges``, in order."""
+        found: list[str] = []
+        for first, last in ranges:
+            rows = self.store.read(
+                "SELECT data FROM messages WHERE lineage = ? AND seq BETWEEN ? AND ? ORDER BY seq", lineage, first, last
+            )
+            found.extend(data for (data,) in rows)
+        return found
+
+    def results(self, step_ids: list[int]) -> dict[int, Any]:
+        """Return the recorded results of many steps."""
+        rows = self.store.read(
+            "SELECT id, result FROM steps WHERE id IN (SELECT value FROM json_each(?))", json.dumps(step_ids)
+        )
+        return {step_id: decode(result) for step_id, result in rows}
+
+    def input_of(self, call_id: int) -> Any:
+        """Return the input of a call."""
+        text = self.store.read("SELECT input FROM calls WHERE id = ?", call_id)[0][0]
+        return None if text is None else decode(text)
+
+
+def _call(row: Any) -> CallRecord:
+    return CallRecord(
+        call_id=row[0],
+        lineage=row[1],
+        run=row[2],
+        position=row[3],
+        scope=row[4],
+        status=ExecutionStatus(row[5]),
+        attempt=row[6],
+        input=None if row[7] is None else decode(row[7]),
+        input_hash=row[8],
+        redacted=row[7] is None,
+        base=json.loads(row[9]),
+        config_id=row[10],
+        result=None if row[11] is None else decode(row[11]),
+        started_at=row[12],
+        ended_at=row[13],
+    )
+
+
+def _step(row: Any) -> StepRecord:
+    return StepRecord(
+        step_id=row[0],
+        key=row[1],
+        attempt=row[2],
+        kind=row[3],
+        name=row[4],
+        status=row[5],
+        title=row[6],
+        result=None if row[7] is None else decode(row[7]),
+        error=None if row[8] is None else decode(row[8]),
+        usage=None if row[9] is None else json.loads(row[9]),
+        config_id=row[10],
+        started_at=row[11],
+        ended_at=row[12],
+    )

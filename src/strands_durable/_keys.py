@@ -1,0 +1,62 @@
+"""Names of steps: pure functions of where a step stands, never of when it arrived.
+
+A step of a call is named by the number of the model answer it belongs to, its place in that answer, and its try. Answers
+are numbered from 1: ``model 3`` is the third model call, and its tools carry the same number. Number 0 is left for the tools
+of a message that was in the agent before the call began. Zero padding makes keys sort in the order of the conversation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from .errors import DurableError
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}")
+
+
+class InvalidIdError(DurableError, ValueError):
+    """An execution id has characters that we do not let near a path or a query."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.execution_id = execution_id
+
+    def __str__(self) -> str:
+        return (
+            f"{str(self.execution_id)[:80]!r} is not an execution_id: use 1 to 200 letters, digits and . _ : @ + = - , "
+            f"starting with a letter or digit."
+        )
+
+
+def checked_id(execution_id: Any) -> str:
+    """Return ``execution_id`` if it is one."""
+    if not isinstance(execution_id, str) or not _ID.fullmatch(execution_id):
+        raise InvalidIdError(execution_id)
+    return execution_id
+
+
+def model_key(ordinal: int, retry: int) -> str:
+    """Name the model call number ``ordinal``; ``retry`` counts answers that a hook sent back."""
+    return f"{ordinal:06d}/model~{retry}"
+
+
+def tool_key(ordinal: int, index: int, tool_use_id: str, retry: int) -> str:
+    """Name the tool call at ``index`` of model answer ``ordinal``; ids alone repeat, even within one answer."""
+    return f"{ordinal:06d}/{index:03d}:{tool_use_id}~{retry}"
+
+
+def effect_key(enclosing: str, phase: str, name: str, occurrence: int) -> str:
+    """Name a `durable.step` by what encloses it, its name, and how often that name came up there."""
+    return f"{enclosing}/{phase}:{name}#{occurrence}"
+
+
+def path(scope: str, position: int, key: str) -> str:
+    """Name a step within its execution."""
+    return f"{scope}#{position}/{key}"
+
+
+def idempotency_key(execution_id: str, run: int, step_path: str) -> str:
+    """Return what a tool may hand to the outside world: the same for every attempt of one step, and for no other step."""
+    return hashlib.blake2b(f"{execution_id}\n{run}\n{step_path}".encode(), digest_size=16).hexdigest()

@@ -1,0 +1,228 @@
+"""Who owns an execution: leases with fencing, and the heartbeat that keeps them.
+
+A lease is a row with an owner, a fence that grows with every change of owner, and a time until which it holds. Every write
+checks the fence, so an owner that slept through its lease and was replaced can write nothing; one that slept and was not
+replaced renews and goes on. An owner on this machine whose process is gone is replaced at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import os
+import socket
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ._records import ExecutionStatus
+from ._store import Store
+from .errors import ExecutionBusyError, LeaseLostError
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05
+_IDLE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """A process, named so that it cannot be confused with a later one of the same number."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    started: str
+
+    @classmethod
+    def me(cls) -> Owner:
+        """Return this process."""
+        return _owner(os.getpid())
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """Return the owner whose recorded form is ``text``."""
+        return cls(**json.loads(text))
+
+    def recorded(self) -> str:
+        """Return the recorded form."""
+        return json.dumps(vars(self), separators=(",", ":"))
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    def is_gone(self) -> bool:
+        """Say whether this process surely no longer runs; False where nobody here can know."""
+        me = Owner.me()
+        if (self.host, self.boot_id, self.pid_namespace) != (me.host, me.boot_id, me.pid_namespace):
+            return False
+        return _start_of(self.pid) != self.started
+
+
+@functools.lru_cache(maxsize=4)
+def _owner(pid: int) -> Owner:
+    return Owner(
+        host=socket.gethostname(),
+        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
+        pid_namespace=_link("/proc/self/ns/pid"),
+        pid=pid,
+        started=_start_of(pid) or "",
+    )
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when process ``pid`` started, in the kernel's own count; None if it is gone (a zombie is gone)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None if Path("/proc/self/stat").exists() or not _answers(pid) else ""
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _answers(pid: int) -> bool:
+    """Where there is no /proc (macOS), ask with signal 0."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class Lease:
+    """The right to write to one execution, until somebody else has it."""
+
+    def __init__(self, store: Store, row_id: int, execution_id: str, run: int, fence: int, seconds: float) -> None:
+        self.store, self.row_id, self.execution_id, self.run = store, row_id, execution_id, run
+        self.fence, self.seconds = fence, seconds
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        """Raise `LeaseLostError` if the execution has a new owner."""
+        fence, owner = connection.execute("SELECT fence, owner FROM executions WHERE id = ?", (self.row_id,)).fetchone()
+        if fence != self.fence:
+            raise LeaseLostError(self.execution_id, str(Owner.parse(owner)) if owner else "another process")
+
+    def renew(self, connection: sqlite3.Connection) -> None:
+        """Push the end of the lease out, if it is still ours."""
+        connection.execute(
+            "UPDATE executions SET lease_until = ?, beat = beat + 1 WHERE id = ? AND fence = ?",
+            (time.time() + self.seconds, self.row_id, self.fence),
+        )
+
+    def drop(self, connection: sqlite3.Connection) -> None:
+        """Give the lease up, as part of a transaction that ends the work."""
+        connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (self.row_id, self.fence))
+
+
+async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
+    """Become the owner of an execution, creating it if it is new; wait at most one lease for an owner that may be dead."""
+    deadline = time.monotonic() + seconds + _POLL_SECONDS
+    first_beat: int | None = None
+    while True:
+        found = _try_acquire(store, execution_id, seconds)
+        if isinstance(found, Lease):
+            return found
+        owner, beat = found
+        first_beat = beat if first_beat is None else first_beat
+        if beat != first_beat or time.monotonic() > deadline:
+            raise ExecutionBusyError(execution_id, str(owner))
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _try_acquire(store: Store, execution_id: str, seconds: float) -> Lease | tuple[Owner, int]:
+    me, now = Owner.me(), time.time()
+    with store.transaction("lease") as connection:
+        row = connection.execute(
+            "SELECT id, run, fence, beat, owner, lease_until FROM executions WHERE execution_id = ?", (execution_id,)
+        ).fetchone()
+        if row is None:
+            created: Any = connection.execute(
+                "INSERT INTO executions (execution_id, kind, status, run, created_at, updated_at, fence, beat, owner,"
+                " lease_until) VALUES (?, 'inline', ?, 0, ?, ?, 1, 0, ?, ?)",
+                (execution_id, ExecutionStatus.PENDING.value, now, now, me.recorded(), now + seconds),
+            ).lastrowid
+            return Lease(store, created, execution_id, 0, 1, seconds)
+        row_id, run, fence, beat, owner_text, lease_until = row
+        if owner_text is not None and now < lease_until:
+            owner = Owner.parse(owner_text)
+            if owner != me and not owner.is_gone():  # a call of this very process has ended, or it could not be here
+                return owner, beat
+            logger.info("execution_id=<%s>, owner=<%s> | owner is gone, taking over", execution_id, owner)
+        connection.execute(
+            "UPDATE executions SET fence = ?, owner = ?, lease_until = ?, beat = beat + 1 WHERE id = ?",
+            (fence + 1, me.recorded(), now + seconds, row_id),
+        )
+        return Lease(store, row_id, execution_id, run, fence + 1, seconds)
+
+
+class Heart:
+    """One thread per store that renews the leases of the calls under way, on a connection of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._leases: dict[int, Lease] = {}
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def keep(self, lease: Lease) -> None:
+        """Renew ``lease`` until it is let go."""
+        with self._wake:
+            self._leases[id(lease)] = lease
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat, name="strands-durable-heart", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def let_go(self, lease: Lease) -> None:
+        """Stop renewing ``lease``."""
+        with self._wake:
+            self._leases.pop(id(lease), None)
+
+    def _beat(self) -> None:
+        connection = self._store.second_connection()
+        due = time.monotonic() + _IDLE_SECONDS
+        try:
+            while True:
+                with self._wake:
+                    interval = min((lease.seconds / 3 for lease in self._leases.values()), default=_IDLE_SECONDS)
+                    due = min(due, time.monotonic() + interval)
+                    self._wake.wait(max(0.0, due - time.monotonic()))
+                    if time.monotonic() < due:
+                        continue
+                    leases = list(self._leases.values())
+                    if not leases:
+                        self._thread = None
+                        return
+                    due += interval
+                self._renew(connection, leases)
+        finally:
+            connection.close()
+
+    def _renew(self, connection: sqlite3.Connection, leases: list[Lease]) -> None:
+        for lease in leases:
+            try:
+                lease.renew(connection)
+            except sqlite3.Error as error:
+                logger.warning("execution_id=<%s>, error=<%s> | lease not renewed", lease.execution_id, error)

@@ -1,0 +1,98 @@
+"""What is recorded, as plain frozen data: the vocabulary of the journal, the CLI and every engine. Knows no Strands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+
+class ExecutionStatus(str, Enum):
+    """What an execution or one of its calls is doing, as anybody may see it."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+StepKind = Literal["model", "tool", "effect"]
+StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
+"""started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
+another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
+given up after a change of the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One attempt of one step."""
+
+    step_id: int
+    key: str
+    attempt: int
+    kind: StepKind
+    name: str
+    status: StepStatus
+    title: str = ""
+    result: Any = None
+    error: Any = None
+    usage: dict[str, int] | None = None
+    config_id: int | None = None
+    started_at: float = 0.0
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRecord:
+    """One root call of an execution: its input, where it stands, and its end if it has one."""
+
+    call_id: int
+    lineage: int
+    run: int
+    position: int
+    scope: str
+    status: ExecutionStatus
+    attempt: int
+    input: Any
+    input_hash: str
+    redacted: bool
+    base: list[list[int]]
+    config_id: int
+    result: Any = None
+    started_at: float = 0.0
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The part of a head that changes with every step: where the call stands."""
+
+    phase: str = "ready"
+    """Where the call is, including waiting, done and failed."""
+    resume: str = "ready"
+    """Where it goes on: ready, model or tools."""
+    ordinal: int = 0
+    """Model answers that are part of the conversation."""
+    attempt: int = 0
+    """Which try the model call under way is; more than one after a crash or an error inside it."""
+    legs: list[int] = field(default_factory=lambda: [0])
+    """The ordinals at which the call and each answered continuation of it began."""
+    ranges: list[list[int]] = field(default_factory=list)
+    """The messages in sight, as inclusive ranges of the log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionRecord:
+    """One durable run, as `ls` shows it."""
+
+    execution_id: str
+    kind: str
+    status: ExecutionStatus
+    run: int
+    calls: int
+    steps: int
+    owner: str | None
+    created_at: float
+    updated_at: float

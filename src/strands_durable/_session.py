@@ -1,0 +1,119 @@
+"""What one process knows of an execution it takes part in: how many root calls it has made, and with which agents."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strands import Agent
+
+from ._call import Call
+from ._head import Head
+from ._history import History
+from ._lease import Heart, Owner
+from ._store import Store
+from .errors import ExecutionBusyError, UnsupportedFeatureError
+
+
+@dataclass
+class Member:
+    """An agent that takes part, with what is written of it."""
+
+    agent: weakref.ref[Agent]
+    head: Head
+    history: History = field(default_factory=History)
+
+    def forget(self) -> None:
+        """After a call that did not end: what was written of the conversation is to be read back, not assumed."""
+        self.history = History()
+
+
+@dataclass
+class Session:
+    """One execution, in one process."""
+
+    execution_id: str
+    position: int = 0
+    """The root calls that this process has made."""
+    call_id: int | None = None
+    """The last of them."""
+    suspended: Call | None = None
+    """The last one, if it waits for a person in this very process."""
+    busy: weakref.ref[Agent] | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+
+    def enter(self, agent: Agent) -> None:
+        """Begin a root call; there is one at a time."""
+        if self.busy is not None and self.busy() is not None:
+            raise ExecutionBusyError(self.execution_id, str(Owner.me()), "Another call in this process has not ended yet.")
+        self.busy = weakref.ref(agent)
+
+    def leave(self) -> None:
+        """End a root call."""
+        self.busy = None
+
+    def member(self, agent: Agent) -> Member:
+        """Return what is known of ``agent``; another live agent with its agent_id is refused."""
+        found = self.members.get(agent.agent_id)
+        if found is not None and found.agent() is not agent:
+            if found.agent() is not None:
+                gc.collect()  # an agent is part of reference cycles: it may be dead and not know it
+            if found.agent() is not None:
+                raise UnsupportedFeatureError(
+                    f"A second agent {agent.agent_id!r} in execution {self.execution_id!r}",
+                    "their steps could not be told apart",
+                    "Give each Agent its own agent_id, or call the same object again.",
+                )
+            found = None
+        if found is None:
+            found = self.members[agent.agent_id] = Member(weakref.ref(agent), Head(agent))
+        return found
+
+
+class Process:
+    """The stores that this process has open, and the sessions on them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._stores: dict[Path, tuple[Store, Heart]] = {}
+        self._sessions: dict[tuple[Path, str], Session] = {}
+
+    def store(self, path: Path, busy_seconds: float) -> tuple[Store, Heart]:
+        """Return the store at ``path``, opened once."""
+        with self._lock:
+            self._forget_after_fork()
+            found = self._stores.get(path)
+            if found is None:
+                store = Store(path, busy_seconds=busy_seconds)
+                found = self._stores[path] = (store, Heart(store))
+            return found
+
+    def session(self, path: Path, execution_id: str) -> Session:
+        """Return this process's part in an execution."""
+        with self._lock:
+            return self._sessions.setdefault((path, execution_id), Session(execution_id))
+
+    def drop_store(self, path: Path) -> None:
+        """Forget a store that failed: the next call opens the file again."""
+        with self._lock:
+            self._stores.pop(path, None)
+
+    def forget(self) -> None:
+        """Forget everything, as a new process would."""
+        with self._lock:
+            for store, _ in self._stores.values():
+                store.close()
+            self._stores, self._sessions = {}, {}
+
+    def _forget_after_fork(self) -> None:
+        """A SQLite connection must not be used across a fork."""
+        if self._pid != os.getpid():
+            self._pid, self._stores, self._sessions = os.getpid(), {}, {}
+
+
+process = Process()

@@ -1,0 +1,357 @@
+"""Replay or run: the one algorithm, for model calls and for tool calls.
+
+Look up what is recorded. A result is returned as it is. A start without a result is in doubt, and its policy decides. Nothing
+recorded: commit the intent, run, commit the result, and return what was read back from its recorded form.
+
+Errors of ours never travel through Strands as exceptions: it would show them to the model as tool results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
+
+from . import _keys
+from ._call import Abort, Call, ToolRequest
+from ._context import Frame, frame
+from ._failure import describe, revive
+from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
+from ._records import StepRecord
+from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags
+from .errors import InDoubtError
+
+Events = AsyncGenerator[Any, None]
+ANSWERS = '"retry", "fail" or {"result": ...}'
+QUESTION = "strands-durable: in doubt"
+
+
+async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelContext, next_fn: Any) -> Events:
+    """Answer a model call from the journal, or make it and record the answer."""
+    with _ours(call):
+        key, recorded = call.model_request()
+    if recorded is not None and recorded.status == "done":
+        call.take_answer(recorded.step_id, recorded.result)
+        yield _stop_event(recorded.result)
+        return
+    with _ours(call):
+        if call.is_model_in_doubt(recorded) and policy != "retry":
+            _judge_model(call, policy, key)
+        call.start_model()
+    started_at, stop, redacted = time.time(), None, False
+    standing = call.frame_of(key, "model", "model", "running", call.progress.attempt)
+    try:
+        async for event in _within(standing, next_fn(context)):
+            if isinstance(event, ModelStopReason):
+                stop = event
+                continue
+            redacted = redacted or _redacts(event)
+            yield event
+    except Exception as error:
+        with _ours(call):
+            call.fail_model(key, started_at, error)
+        raise
+    if stop is None or stop.stop_reason == "cancelled":
+        if stop is not None:
+            yield stop
+        return
+    with _ours(call):
+        message = {"tracking_id": str(uuid.uuid4()), **stop.message}
+        fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
+        result = call.finish_model(key, started_at, fields, redacted)
+    yield _stop_event(result)
+
+
+async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolContext, next_fn: Any) -> Events:
+    """Answer a tool call from the journal, or make it and record its outcome."""
+    with _ours(call):
+        request = call.tool_request(context.tool_use)
+        recorded = call.recorded_tool(request)
+        outcome, attempt = await _settle(call, policy, request, recorded, context)
+    while outcome is None:
+        run = _ToolRun(call, policy, request, attempt)
+        async for event in run.events(context, next_fn):
+            yield event
+        if run.interrupted:
+            return
+        outcome, attempt = run.outcome, attempt + 1
+    call.leave_tool(request)
+    exception = outcome["exception"]
+    yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
+
+
+async def _settle(
+    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord | None, context: ExecuteToolContext
+) -> tuple[dict[str, Any] | None, int]:
+    """Return the outcome if the record decides it, and the number of the attempt to make if it does not."""
+    if recorded is None:
+        return None, 1
+    if recorded.status == "done":
+        return call.reuse_tool(request, recorded), recorded.attempt
+    if recorded.status == "interrupted":
+        _raise_unanswered(call, recorded)
+        return None, recorded.attempt + 1
+    if recorded.status == "failed":
+        return None, recorded.attempt + 1
+    return await _judge_tool(call, policy, request, recorded, context), recorded.attempt + 1
+
+
+def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
+    """A tool that waits for a person does not run before there is an answer."""
+    interrupts = recorded.result["interrupts"]
+    if all(answer_to(call.agent, found["id"]) is None for found in interrupts):
+        found = interrupts[0]
+        raise InterruptException(Interrupt(id=found["id"], name=found["name"], reason=found["reason"]))
+
+
+async def _judge_tool(
+    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
+) -> dict[str, Any] | None:
+    """Decide what becomes of a tool call that had started and has no result; None: run it again."""
+    if recorded.status == "unstorable":
+        verdict: Any = _ask(request, recorded, context)
+    elif policy.in_doubt == "verify":
+        found = await _verify(call, policy, request, recorded)
+        verdict = "retry" if found is None else {"result": found}
+    elif policy.in_doubt == "ask":
+        verdict = _ask(request, recorded, context)
+    else:
+        verdict = policy.in_doubt
+    if verdict == "retry":
+        return None
+    given = verdict["result"] if isinstance(verdict, dict) else _unknown(request)
+    outcome = _outcome(_tool_result(request, given))
+    return call.finish_tool(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
+
+
+async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
+    assert policy.verify is not None
+    view = call.frame_of(request.key, "tool", request.name, "before", recorded.attempt).view
+    step = DoubtfulStep(
+        execution_id=call.execution_id,
+        key=view.key,
+        idempotency_key=view.idempotency_key,
+        attempt=recorded.attempt,
+        tool=request.name,
+        tool_use_id=request.tool_use_id,
+        input=request.input,
+        started_at=recorded.started_at,
+    )
+    try:
+        found = policy.verify(step)
+        return await found if inspect.isawaitable(found) else found
+    except Exception as error:
+        raise InDoubtError(call.execution_id, request.key, f"its verify callback raised {error!r}") from error
+
+
+def _ask(request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
+    """Ask a person; each attempt is a question of its own."""
+    reason = {
+        "question": f"Did tool {request.name!r} take effect? It had started, and its result is not known.",
+        "tool": request.name,
+        "input": request.input,
+        "attempt": recorded.attempt,
+        "answers": ANSWERS,
+    }
+    return context.interrupt(f"{QUESTION} ({request.key}, attempt {recorded.attempt})", reason=reason).response
+
+
+def _judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
+    """Return if the model may be called again; raise otherwise."""
+    attempt = call.progress.attempt
+    if policy == "ask":
+        name = f"{QUESTION} ({key}, attempt {attempt})"
+        interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
+        answer = answer_to(call.agent, interrupt_id)
+        if answer is None:
+            reason = {
+                "question": "May the model be called again? A call had started, and its answer is not known.",
+                "attempt": attempt,
+                "answers": '"retry" or "fail"',
+            }
+            raise InterruptException(Interrupt(id=interrupt_id, name=name, reason=reason))
+        if answer == "retry":
+            return
+    raise InDoubtError(call.execution_id, key, 'its policy is model_in_doubt="fail"')
+
+
+class _ToolRun:
+    """One live attempt of a tool call."""
+
+    def __init__(self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int) -> None:
+        self._call, self._policy, self._request, self._attempt = call, policy, request, attempt
+        self._result: ToolResultEvent | None = None
+        self._step: StepRecord | None = None
+        self.interrupted = False
+        self.outcome: dict[str, Any] | None = None
+
+    async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+        """Commit the intent, run the tool, commit what came out; yield what it streams."""
+        call, request = self._call, self._request
+        with _ours(call):
+            if not self._policy.inline:
+                self._step = call.start_tool(request, self._attempt)
+        cancelled_before = cancel_flags(call.agent)
+        standing = call.frame_of(request.key, "tool", request.name, "running", self._attempt)
+        try:
+            async for event in _within(standing, next_fn(context), self._policy.timeout):
+                if isinstance(event, ToolResultEvent):
+                    self._result = event
+                    continue
+                if isinstance(event, ToolInterruptEvent):
+                    self._interrupt([found.to_dict() for found in event.interrupts])
+                yield event
+        except InterruptException as interruption:
+            self._interrupt([interruption.interrupt.to_dict()])
+            raise
+        except _TimedOut:
+            with _ours(call):
+                self.outcome = await self._timed_out(context)
+            return
+        except Exception as error:  # from a middleware inside ours: what the executor would make of it
+            text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
+            self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
+        if not self.interrupted and self._result is not None:
+            with _ours(call):
+                self.outcome = self._finish(standing, cancelled_before)
+
+    def _finish(self, standing: Frame, cancelled_before: Any) -> dict[str, Any] | None:
+        """Commit the outcome; None if the policy wants another attempt."""
+        assert self._result is not None
+        cancelled = cancel_flags(self._call.agent)
+        outcome = _outcome(
+            self._result.tool_result,
+            exception=self._result.exception,
+            state=standing.changes,
+            cancel=cancelled if cancelled != cancelled_before else None,
+        )
+        again = self._attempt <= self._policy.retries and outcome["result"].get("status") == "error"
+        status = "failed" if again else "done"
+        recorded = self._call.finish_tool(self._request, self._step, self._attempt, outcome, status)
+        return None if again else recorded
+
+    async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
+        """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
+        step = self._step
+        if step is None or (self._policy.in_doubt == "retry" and self._attempt > self._policy.retries):
+            outcome = _outcome(_tool_result(self._request, _unknown(self._request, self._policy.timeout)))
+            return self._call.finish_tool(self._request, None, self._attempt + 1, outcome)
+        return await _judge_tool(self._call, self._policy, self._request, step, context)
+
+    def _interrupt(self, interrupts: list[dict[str, Any]]) -> None:
+        self.interrupted = True
+        with _ours(self._call):
+            self._call.interrupt_tool(self._request, self._step, interrupts)
+
+
+def _outcome(result: Any, *, exception: Exception | None = None, state: Any = None, cancel: Any = None) -> dict[str, Any]:
+    described = None if exception is None else describe(exception)
+    return {"result": result, "exception": described, "state": state or {}, "cancel": cancel}
+
+
+def _tool_result(request: ToolRequest, given: Any) -> dict[str, Any]:
+    """Make a tool result of what a person or a callback gave."""
+    if isinstance(given, dict) and "status" in given and "content" in given:
+        return {**given, "toolUseId": request.tool_use_id}
+    block = {"text": given} if isinstance(given, str) else {"json": given}
+    return {"toolUseId": request.tool_use_id, "status": "success", "content": [block]}
+
+
+def _unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any]:
+    why = "was interrupted by a crash" if timeout is None else f"did not answer within {timeout:g} s"
+    text = f"The outcome of {request.name} is unknown: it had started and {why}. It may or may not have taken effect."
+    return {"status": "error", "content": [{"text": text}]}
+
+
+def _stop_event(result: dict[str, Any]) -> ModelStopReason:
+    return ModelStopReason(
+        stop_reason=result["stop_reason"], message=result["message"], usage=result["usage"], metrics=result["metrics"]
+    )
+
+
+def _redacts(event: Any) -> bool:
+    chunk = event.get("event") if isinstance(event, dict) else None
+    found = chunk.get("redactContent") if isinstance(chunk, dict) else None
+    return bool(found and found.get("redactUserContentMessage"))
+
+
+@contextmanager
+def _ours(call: Call) -> Iterator[None]:
+    """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass."""
+    call.check()
+    try:
+        yield
+    except InterruptException:
+        raise
+    except Exception as error:
+        call.fail(error)
+    except BaseException as crash:
+        if not isinstance(crash, (Abort, asyncio.CancelledError, GeneratorExit)):
+            call.crash = call.crash or crash
+        raise
+
+
+class _TimedOut(Exception):
+    """A tool did not answer in time."""
+
+
+async def _within(standing: Frame, events: AsyncIterator[Any], timeout: float | None = None) -> Events:
+    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
+    deadline = _Deadline(timeout)
+    try:
+        while True:
+            token = frame.set(standing)
+            try:
+                with deadline:
+                    event = await events.__anext__()
+            except StopAsyncIteration:
+                return
+            finally:
+                frame.reset(token)
+            yield event
+    finally:
+        await events.aclose()  # type: ignore[attr-defined]
+
+
+class _Deadline:
+    """Cancels the task it is entered in once a time is over; `asyncio.timeout` is not there before Python 3.11."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._over = False
+
+    def __enter__(self) -> None:
+        self._handle = None
+        if self._until is not None:
+            self._task = asyncio.current_task()
+            self._handle = asyncio.get_running_loop().call_later(max(0.0, self._until - time.monotonic()), self._cancel)
+
+    def _cancel(self) -> None:
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._over and kind is asyncio.CancelledError:
+            uncancel = getattr(self._task, "uncancel", None)
+            if uncancel is not None:
+                uncancel()
+            raise _TimedOut from None
+
+
+def validate_answer(name: str, answer: Any) -> str | None:
+    """Return what is wrong with an answer to one of our own questions."""
+    if not name.startswith(QUESTION) or answer in ("retry", "fail"):
+        return None
+    if isinstance(answer, dict) and set(answer) == {"result"} and "/model" not in name:
+        return None
+    return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"

@@ -1,0 +1,140 @@
+"""Every contact with names that Strands marks private, in one place, for strands-agents 1.62.
+
+Each has a contract test in tests/contract/test_strands_private.py that fails when a new version moves it. What is public
+(stages, hooks, snapshots, metrics) is used directly where it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from strands import Agent
+from strands.interrupt import Interrupt, InterruptException
+from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
+from strands.telemetry.tracer import get_tracer
+from strands.types._events import AgentResultEvent, EventLoopStopEvent, ToolInterruptEvent
+from strands.types.json_dict import JSONSerializableDict
+
+__all__ = [
+    "AgentResultEvent",
+    "AgentStreamContext",
+    "AgentStreamStage",
+    "EventLoopStopEvent",
+    "Interrupt",
+    "InterruptException",
+    "ToolInterruptEvent",
+    "WatchedState",
+    "answer_to",
+    "cancel_flags",
+    "has_session",
+    "is_interrupted",
+    "is_model_driven",
+    "knows_interrupt",
+    "output_model",
+    "refuse_unsupported",
+    "silence_unheard_traces",
+    "stays_in_loop",
+    "watch_state",
+]
+
+
+def is_interrupted(agent: Agent) -> bool:
+    """Say whether the agent waits for answers; it then takes nothing else."""
+    return bool(agent._interrupt_state.activated)
+
+
+def knows_interrupt(agent: Agent, interrupt_id: str) -> bool:
+    """Say whether the agent has raised this interrupt."""
+    return interrupt_id in agent._interrupt_state.interrupts
+
+
+def answer_to(agent: Agent, interrupt_id: str) -> Any:
+    """Return a person's answer to an interrupt, or None."""
+    found = agent._interrupt_state.interrupts.get(interrupt_id)
+    return None if found is None else found.response
+
+
+def cancel_flags(agent: Agent) -> dict[str, Any] | None:
+    """Return what `agent.cancel` was asked for in this invocation, as its keyword arguments."""
+    if not agent._deferred_cancel and not agent.cancel_signal.is_set():
+        return None
+    return {"message": agent._cancel_message, "after_current_tools": not agent.cancel_signal.is_set()}
+
+
+def is_model_driven(invocation_state: dict[str, Any]) -> bool:
+    """Tell a tool call of the loop from a direct `agent.tool.x()`, which is not a step."""
+    return "event_loop_cycle_id" in invocation_state
+
+
+def stays_in_loop(tool: Any) -> bool:
+    """Say whether a tool's effect is the loop itself, so that it must run again: structured output."""
+    return getattr(tool, "tool_type", None) == "structured_output"
+
+
+def refuse_unsupported(agent: Agent) -> str | None:
+    """Return the reason why this agent cannot be made durable, if there is one."""
+    if agent._background_tasks is not None:
+        return "background tasks outlive the step that starts them, and their ids are random"
+    return None
+
+
+def has_session(agent: Agent) -> bool:
+    """Say whether a session manager fills the agent's messages."""
+    return agent._session_manager is not None
+
+
+def output_model(agent: Agent) -> Any:
+    """Return the agent's default structured output model."""
+    return agent._default_structured_output_model
+
+
+class WatchedState(JSONSerializableDict):
+    """An agent's state that tells who writes to it. An existing object becomes one in place: references stay good."""
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a value and tell the watcher."""
+        super().set(key, value)
+        self.__dict__["_watcher"](key, False)
+
+    def delete(self, key: str) -> None:
+        """Delete a key and tell the watcher."""
+        super().delete(key)
+        self.__dict__["_watcher"](key, True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the watcher out of copies."""
+        return {**{k: v for k, v in super().__getstate__().items() if k != "_watcher"}, "_watcher": _nobody}
+
+
+def _nobody(key: str, deleted: bool) -> None:
+    """Watch a copy: nobody does."""
+
+
+_watched_types: dict[type, type] = {JSONSerializableDict: WatchedState}
+
+
+def watch_state(state: Any, watcher: Any) -> None:
+    """Have ``watcher(key, deleted)`` called for each write to ``state``."""
+    kind = type(state)
+    state.__dict__["_watcher"] = watcher
+    if not isinstance(state, WatchedState):
+        watched = _watched_types.setdefault(kind, cast(type, type(kind.__name__, (WatchedState, kind), {})))
+        state.__class__ = watched
+
+
+def silence_unheard_traces() -> None:
+    """Spare the encoding of the whole conversation into span events that nobody records.
+
+    Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is untouched.
+    """
+    tracer = get_tracer()
+    add_event_messages = tracer._add_event_messages
+    if getattr(add_event_messages, "_strands_durable", False):
+        return
+
+    def guarded(span: Any, messages: Any) -> None:
+        if span.is_recording():
+            add_event_messages(span, messages)
+
+    guarded._strands_durable = True  # type: ignore[attr-defined]
+    tracer._add_event_messages = guarded  # type: ignore[method-assign]

@@ -1,0 +1,201 @@
+"""Every error that strands-durable raises, in one tree.
+
+    DurableError
+    ├── InputMismatchError        the recorded call had another input
+    ├── DriftError                the agent is not the one that was recorded
+    ├── ExecutionBusyError        another owner is working on it
+    ├── ExecutionFailedError      the recorded call failed
+    ├── ExecutionCancelledError   somebody cancelled it
+    ├── ExecutionNotFoundError    no such execution
+    ├── InDoubtError              nobody can say whether a step happened
+    ├── NotSerializableError      a value has no recorded form
+    ├── FormatVersionError        the file is of another format
+    ├── LeaseLostError            the execution has a new owner
+    ├── AgentNotRegisteredError   the worker does not know the agent
+    ├── BackendUnavailableError   the store or engine does not answer
+    └── UnsupportedFeatureError   we cannot make this durable, and say so
+
+Facts go to ``args`` and the sentence is built in ``__str__``, so that every error survives pickling with its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DurableError(Exception):
+    """Base of every error of this package: catch it to catch them all."""
+
+
+class InputMismatchError(DurableError):
+    """The call at this position was recorded with another input, so going on would mix two conversations."""
+
+    def __init__(self, execution_id: str, position: int, status: str, recorded: str, given: str) -> None:
+        super().__init__(execution_id, position, status, recorded, given)
+        self.execution_id, self.position, self.status = execution_id, position, status
+        self.recorded, self.given = recorded, given
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r}: call {self.position} is {self.status} and was recorded with "
+            f"{self.recorded}, but now got {self.given}. Pass the recorded input (or none) to go on with it, "
+            f"or use another execution_id to start anew."
+        )
+
+
+class DriftError(DurableError):
+    """The agent that wants to go on is not the one that was recorded."""
+
+    def __init__(self, execution_id: str, step: str, changes: list[str]) -> None:
+        super().__init__(execution_id, step, changes)
+        self.execution_id, self.step, self.changes = execution_id, step, changes
+
+    def __str__(self) -> str:
+        lines = "\n".join(f"  - {change}" for change in self.changes)
+        return (
+            f"Execution {self.execution_id!r} no longer matches its journal at {self.step}:\n{lines}\n"
+            f'Resume with the agent version that started it, or pass on_drift="warn" to go on as it is, '
+            f'or on_drift="rerun" to ask the model again where no tool has started.'
+        )
+
+
+class ExecutionBusyError(DurableError):
+    """Another owner is working on this execution right now."""
+
+    def __init__(self, execution_id: str, owner: str, detail: str = "") -> None:
+        super().__init__(execution_id, owner, detail)
+        self.execution_id, self.owner, self.detail = execution_id, owner, detail
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r} is being worked on by {self.owner}. {self.detail or 'Its lease is alive.'} "
+            f"Wait for it to end, or stop that process and run this one again."
+        )
+
+
+class ExecutionFailedError(DurableError):
+    """The recorded call failed; ``cause`` is what it failed with."""
+
+    def __init__(self, execution_id: str, cause: str, hint: str = "") -> None:
+        super().__init__(execution_id, cause, hint)
+        self.execution_id, self.cause, self.hint = execution_id, cause, hint
+
+    def __str__(self) -> str:
+        hint = self.hint or 'Run it with on_failed="resume" to try again from the failed step.'
+        return f"Execution {self.execution_id!r} has failed: {self.cause}. {hint}"
+
+
+class ExecutionCancelledError(DurableError):
+    """The execution was cancelled and does not go on."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.execution_id = execution_id
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r} was cancelled. What it recorded is still there "
+            f"(strands-durable show {self.execution_id}); use another execution_id to start anew."
+        )
+
+
+class ExecutionNotFoundError(DurableError):
+    """There is no execution with this id."""
+
+    def __init__(self, execution_id: str, store: str) -> None:
+        super().__init__(execution_id, store)
+        self.execution_id, self.store = execution_id, store
+
+    def __str__(self) -> str:
+        return f"No execution {self.execution_id!r} in {self.store}. 'strands-durable ls' lists what is there."
+
+
+class InDoubtError(DurableError):
+    """A step had started before a crash, and nothing can say whether it happened."""
+
+    def __init__(self, execution_id: str, step: str, reason: str) -> None:
+        super().__init__(execution_id, step, reason)
+        self.execution_id, self.step, self.reason = execution_id, step, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r}: step {self.step} had started and has no result, and {self.reason}. "
+            f"Nothing was run. Mend the cause and run it again, or change the step's in_doubt policy."
+        )
+
+
+class NotSerializableError(DurableError):
+    """A value has no recorded form; ``path`` says where inside the value."""
+
+    def __init__(self, what: str, path: str, type_name: str, detail: str = "") -> None:
+        super().__init__(what, path, type_name, detail)
+        self.what, self.path, self.type_name, self.detail = what, path, type_name, detail
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Return JSON data, or "
+            f"bytes, tuple, set, datetime, date, time, timedelta, Decimal or UUID; convert other objects in the tool."
+        )
+
+
+class FormatVersionError(DurableError):
+    """The file was not written by a format that this version reads; it was left untouched."""
+
+    def __init__(self, store: str, found: str, expected: str) -> None:
+        super().__init__(store, found, expected)
+        self.store, self.found, self.expected = store, found, expected
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store} is {self.found}; this version reads {self.expected}. The file was left untouched. "
+            f"Use the strands-durable version that wrote it, or another path."
+        )
+
+
+class LeaseLostError(DurableError):
+    """Another owner took this execution over; this process wrote nothing more."""
+
+    def __init__(self, execution_id: str, owner: str) -> None:
+        super().__init__(execution_id, owner)
+        self.execution_id, self.owner = execution_id, owner
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r} was taken over by {self.owner} while this process did not renew its "
+            f"lease. Nothing more was written here. Let the new owner finish."
+        )
+
+
+class AgentNotRegisteredError(DurableError):
+    """No agent of this name is registered in this process."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(name, known)
+        self.name, self.known = name, known
+
+    def __str__(self) -> str:
+        known = ", ".join(sorted(self.known)) or "none"
+        return f"No agent {self.name!r} is registered here (known: {known}). Start the worker with the file that defines it."
+
+
+class BackendUnavailableError(DurableError):
+    """The store or engine does not answer; what was recorded is kept, and a later run goes on."""
+
+    def __init__(self, backend: str, reason: str, hint: str = "") -> None:
+        super().__init__(backend, reason, hint)
+        self.backend, self.reason, self.hint = backend, reason, hint
+
+    def __str__(self) -> str:
+        hint = self.hint or "What was recorded is safe; mend the store and run it again: it goes on."
+        return f"{self.backend} is not usable: {self.reason}. {hint}"
+
+
+class UnsupportedFeatureError(DurableError):
+    """This cannot be made durable, and half durable would be worse."""
+
+    def __init__(self, feature: str, reason: str, instead: Any = "") -> None:
+        super().__init__(feature, reason, instead)
+        self.feature, self.reason, self.instead = feature, reason, instead
+
+    def __str__(self) -> str:
+        return f"{self.feature} is not supported: {self.reason}. {self.instead}".strip()

@@ -1,0 +1,21 @@
+"""Tools for testing durable agents, your own too: a scripted model, crash points, and a check that a run replays.
+
+    model = ScriptedModel([call("book_hotel", city="Paris"), "Booked."])
+    assert_replays(lambda durability: Agent(model=model(), tools=[book_hotel], plugins=[durability]), "Book a hotel")
+"""
+
+from ._crash import CrashPoints, SimulatedCrash, forget_process, reach
+from ._model import Answer, ScriptedModel, ScriptError, call
+from ._replays import assert_replays
+
+__all__ = [
+    "Answer",
+    "CrashPoints",
+    "ScriptError",
+    "ScriptedModel",
+    "SimulatedCrash",
+    "assert_replays",
+    "call",
+    "forget_process",
+    "reach",
+]
