@@ -17,14 +17,15 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from strands import Agent
 
 from . import _keys, _messages
 from ._codec import decode, encode
-from ._context import CurrentStep, Frame, StepPhase, frame
+from ._context import Frame, StepPhase, frame
 from ._drift import Config, config_of, fingerprint
 from ._failure import describe as describe_error
 from ._head import Head
@@ -33,7 +34,7 @@ from ._journal import Journal
 from ._phases import STATUS, Phase, move
 from ._records import CallRecord, ExecutionStatus, Progress, StepRecord
 from ._usage import Past, recorded_usage
-from .errors import DurableError, NotSerializableError
+from .errors import NotSerializableError
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +72,14 @@ class Call:
         self._sources = _messages.Sources(record.call_id, record.input)
         self._rows: list[tuple[int, str]] = []
         self._written_progress = ""
-        self._config: tuple[Config, str, int | None] | None = None
+        self._config: tuple[Config, int] | None = None
         self._retry = 0
         self._answered = False
         self._may_be_recorded = False
         self._uses: list[tuple[int, Any]] = []
         self._entries: Counter[int] = Counter()
         self._batch: dict[str, StepRecord] = {}
+        self._replayed: set[int] = set()
 
     # Beginning
 
@@ -166,21 +168,6 @@ class Call:
         """The execution that this call belongs to."""
         return self.journal.execution_id
 
-    def frame_of(self, key: str, kind: Any, name: str, phase: StepPhase, attempt: int = 1, replaying: bool = False) -> Frame:
-        """Return the frame of a step, or of the hooks around it."""
-        path = _keys.path(self.record.scope, self.record.position, key)
-        view = CurrentStep(
-            execution_id=self.execution_id,
-            key=path,
-            kind=kind,
-            name=name,
-            phase=phase,
-            attempt=attempt,
-            idempotency_key=_keys.idempotency_key(self.execution_id, self.record.run, path),
-            replaying=replaying,
-        )
-        return Frame(view, self, key)
-
     def join_invocation(self, invocation_state: dict[str, Any]) -> None:
         """Strands has begun the invocation: give back what recorded steps cost and what they left in its state."""
         self.enter_call("before")
@@ -193,23 +180,29 @@ class Call:
 
     def enter_model(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after the model call under way."""
-        retry = self._retry + (1 if phase == "before" and self._answered else 0)
-        key = _keys.model_key(self.progress.ordinal + 1, retry)
-        found = self._recorded_answer(key)
-        replaying = found is not None and found.status == "done"
-        frame.set(self.frame_of(key, "model", "model", phase, max(1, self.progress.attempt), replaying))
+        frame.set(Frame(self, "model", "model", phase, partial(self._locate_model, phase)))
 
     def enter_tool(self, tool_use: Any, phase: StepPhase) -> None:
         """Stand in the hooks before or after a tool call."""
-        request = self.tool_request(tool_use, back=1 if phase == "after" else 0)
-        found = self._batch.get(request.key)
-        replaying = found is not None and found.status == "done"
-        attempt = found.attempt if found is not None else 1
-        frame.set(self.frame_of(request.key, "tool", request.name, phase, attempt, replaying))
+        frame.set(Frame(self, "tool", str(tool_use.get("name")), phase, partial(self._locate_tool, tool_use, phase)))
 
     def enter_call(self, phase: StepPhase) -> None:
         """Stand in the hooks around the whole call."""
-        frame.set(self.frame_of("call", "call", self.agent.name, phase, self.record.attempt, self.record.attempt > 1))
+        place = ("call", self.record.attempt, self.record.attempt > 1)
+        frame.set(Frame(self, "call", self.agent.name, phase, lambda: place))
+
+    def _locate_model(self, phase: StepPhase) -> tuple[str, int, bool]:
+        retry = self._retry + (1 if phase == "before" and self._answered else 0)
+        key = _keys.model_key(self.progress.ordinal + 1, retry)
+        found = self._recorded_answer(key)
+        return key, max(1, self.progress.attempt), found is not None and found.status == "done"
+
+    def _locate_tool(self, tool_use: Any, phase: StepPhase) -> tuple[str, int, bool]:
+        key = self.tool_request(tool_use, back=1 if phase == "after" else 0).key
+        found = self._batch.get(key)
+        done = found is not None and found.status == "done"
+        replaying = done and found is not None and (phase == "before" or found.step_id in self._replayed)
+        return key, found.attempt if found is not None else 1, replaying
 
     # Model calls
 
@@ -230,12 +223,16 @@ class Call:
         known = recorded is not None and recorded.attempt >= self.progress.attempt
         return self.in_doubt_model and not known
 
-    def start_model(self) -> None:
-        """Commit the conversation as the model is about to see it. This is the model call's intent."""
+    def start_model(self, *, lasting: bool) -> None:
+        """Commit the conversation as the model is about to see it. This is the model call's intent.
+
+        Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
+        is asked again.
+        """
         self._capture()
         self._move("model", resume="model", attempt=self.progress.attempt + 1)
         self.in_doubt_model = False
-        with self.journal.transaction("model.start") as connection:
+        with self.journal.transaction("model.start", lasting=lasting) as connection:
             self._flush(connection)
 
     def finish_model(self, key: str, started_at: float, stop: dict[str, Any], redacted: bool) -> dict[str, Any]:
@@ -282,10 +279,8 @@ class Call:
     def _config_id(self, connection: sqlite3.Connection) -> tuple[int, str]:
         config = config_of(self.agent)
         if self._config is None or self._config[0] != config:
-            digest = fingerprint(config)
-            self._config = (config, digest, self.journal.config_id(connection, digest, config))
-        assert self._config[2] is not None
-        return self._config[2], config["model"]
+            self._config = (config, self.journal.config_id(connection, fingerprint(config), config))
+        return self._config[1], config["model"]
 
     def _redact(self, connection: sqlite3.Connection) -> None:
         """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""
@@ -296,7 +291,11 @@ class Call:
         if "input" in form:
             self.journal.redact_input(connection, form["input"])
         steps = [block for block in form.get("blocks", ()) if isinstance(block, int)]
-        redacted = {block["toolResult"]["toolUseId"]: block["toolResult"] for block in message["content"] if "toolResult" in block}
+        redacted = {
+            block["toolResult"]["toolUseId"]: block["toolResult"]
+            for block in message["content"]
+            if "toolResult" in block
+        }
         for step_id, outcome in self.journal.results(steps).items():
             outcome["result"] = redacted[outcome["result"]["toolUseId"]]
             self.journal.set_step_result(connection, step_id, encode(outcome))
@@ -321,8 +320,10 @@ class Call:
         if self.past is not None:
             self.past.carry(self.agent.event_loop_metrics)
         self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
-        self._entries = Counter()
-        self._batch = self.journal.latest(self.record.call_id, f"{self.progress.ordinal:06d}/") if self._may_have_batch else {}
+        self._entries, self._replayed = Counter(), set()
+        self._batch = (
+            self.journal.latest(self.record.call_id, f"{self.progress.ordinal:06d}/") if self._may_have_batch else {}
+        )
         if self.progress.phase != "tools":
             self._move("tools", resume="tools")
 
@@ -355,7 +356,14 @@ class Call:
         with self.journal.transaction("tool.start") as connection:
             self._flush(connection)
             step_id = self.journal.insert_step(
-                connection, self.record.call_id, request.key, attempt, "tool", request.name, _title(request.input), started_at
+                connection,
+                self.record.call_id,
+                request.key,
+                attempt,
+                "tool",
+                request.name,
+                _title(request.input),
+                started_at,
             )
         record = StepRecord(
             step_id=step_id, key=request.key, attempt=attempt, kind="tool", name=request.name, status="started",
@@ -386,6 +394,7 @@ class Call:
     def reuse_tool(self, request: ToolRequest, step: StepRecord) -> dict[str, Any]:
         """Take a recorded outcome: make its changes of state and cancels again, but not its effects."""
         outcome: dict[str, Any] = step.result
+        self._replayed.add(step.step_id)
         self.head.apply(outcome["state"])
         if outcome["cancel"] is not None:
             self.agent.cancel(**outcome["cancel"])
@@ -419,17 +428,23 @@ class Call:
 
     def _insert_late(self, connection: sqlite3.Connection, request: ToolRequest, attempt: int) -> int:
         return self.journal.insert_step(
-            connection, self.record.call_id, request.key, attempt, "tool", request.name, _title(request.input), time.time()
+            connection,
+            self.record.call_id,
+            request.key,
+            attempt,
+            "tool",
+            request.name,
+            _title(request.input),
+            time.time(),
         )
 
     # durable.step and its kin
 
     def open_effect(self, found: Frame, name: str, *, intent: bool = True) -> Effect:
         """Return a recorded side effect, or one that is about to happen."""
-        label = f"{found.view.phase}:{name}"
-        occurrence = found.occurrences[label]
-        found.occurrences[label] += 1
-        key = _keys.effect_key(found.local_key, found.view.phase, name, occurrence)
+        occurrence = found.occurrences[name]
+        found.occurrences[name] += 1
+        key = _keys.effect_key(found.key, found.phase, name, occurrence)
         recorded = self.journal.latest(self.record.call_id, key).get(key)
         if recorded is not None and recorded.status == "done":
             return Effect(self, key, name, recorded, recorded.attempt)
@@ -527,7 +542,7 @@ class Effect:
 
 
 def _compact(progress: Progress) -> str:
-    return json.dumps(asdict(progress), separators=(",", ":"))
+    return json.dumps(vars(progress), separators=(",", ":"))
 
 
 def _title(value: Any) -> str:

@@ -30,7 +30,9 @@ def encode(value: Any, what: str = "A value") -> str:
     try:
         packed = _pack(value, 0)
     except _Unpackable as error:
-        raise NotSerializableError(what, "value" + "".join(reversed(error.path)), error.type_name, error.detail) from None
+        raise NotSerializableError(
+            what, "value" + "".join(reversed(error.path)), error.type_name, error.detail
+        ) from None
     return _dump(packed)
 
 
@@ -89,10 +91,9 @@ def _pack(value: Any, depth: int) -> Any:
 
 def _pack_kin(value: Any, depth: int) -> Any:
     """Subclasses are recorded as what they extend: the first run already returns the plain form."""
-    for base in (str, int, float, Mapping, list, tuple, set, frozenset, bytes, datetime, date):
+    for base, plain in _KIN.items():
         if isinstance(value, base):
-            plain: Any = dict(value) if base is Mapping else _PLAIN_OF.get(base, base)(value)
-            return _pack(plain, depth)
+            return _pack(plain(value), depth)
     kind = type(value)
     raise _Unpackable(f"{kind.__module__}.{kind.__qualname__}")
 
@@ -155,8 +156,16 @@ def _pack_tuple(value: Any, depth: int) -> Any:
     return {"$": "tuple", "v": _pack_items(value, depth)}
 
 
-_PLAIN_OF: dict[type, Callable[[Any], Any]] = {
-    str: lambda value: str.__str__(value),
+_KIN: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int,
+    float: float,
+    Mapping: dict,
+    list: list,
+    tuple: tuple,
+    set: set,
+    frozenset: frozenset,
+    bytes: bytes,
     datetime: lambda value: datetime.fromisoformat(value.isoformat()),
     date: lambda value: date.fromisoformat(value.isoformat()),
 }

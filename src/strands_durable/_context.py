@@ -7,13 +7,18 @@ only while the agent's own code runs, never across a yield to the consumer of a 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
+
+from ._keys import idempotency_key, path
 
 if TYPE_CHECKING:
     from ._call import Call
 
+StepKind = Literal["model", "tool", "call"]
 StepPhase = Literal["before", "running", "after"]
 
 
@@ -23,28 +28,61 @@ class CurrentStep:
 
     execution_id: str
     key: str
-    kind: Literal["model", "tool", "call"]
+    kind: StepKind
     name: str
     phase: StepPhase
     """``running`` inside the step itself, ``before`` and ``after`` in the hooks around it."""
     attempt: int
     """More than 1 after a crash or a retry inside this step."""
-    idempotency_key: str
-    """The same for every attempt of this step: hand it to payment and booking APIs."""
     replaying: bool
     """True in hooks around a step whose result comes from the journal."""
+    run: int = 0
+    """How often the execution was started over under its id."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this step, and for no other: hand it to payment and booking APIs."""
+        return idempotency_key(self.execution_id, self.run, self.key)
 
 
 @dataclass(eq=False)
 class Frame:
-    """What encloses the running code, with the book-keeping that `current_step` does not show."""
+    """What encloses the running code. Few look at it, so that what they see is made when they do."""
 
-    view: CurrentStep
     call: Call
-    local_key: str
-    occurrences: Counter[str] = field(default_factory=Counter)
+    kind: StepKind
+    name: str
+    phase: StepPhase
+    locate: Callable[[], tuple[str, int, bool]]
+    """Returns the key within the call, the attempt, and whether the step comes from the journal."""
     changes: dict[str, str | None] = field(default_factory=dict)
-    """State keys written by this step: recorded values, None for deleted."""
+    """State keys that the step has written: recorded values, None for deleted."""
+
+    @cached_property
+    def occurrences(self) -> Counter[str]:
+        """How often each name of a `durable.step` came up here."""
+        return Counter()
+
+    @cached_property
+    def key(self) -> str:
+        """The key within the call."""
+        return self.locate()[0]
+
+    @cached_property
+    def view(self) -> CurrentStep:
+        """What `current_step` returns."""
+        _, attempt, replaying = self.locate()
+        record = self.call.record
+        return CurrentStep(
+            execution_id=self.call.execution_id,
+            key=path(record.scope, record.position, self.key),
+            kind=self.kind,
+            name=self.name,
+            phase=self.phase,
+            attempt=attempt,
+            replaying=replaying,
+            run=record.run,
+        )
 
 
 frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=None)

@@ -1,7 +1,7 @@
 """`Durability`: the plugin that makes an agent survive.
 
-It stands at three places of an agent: around `stream_async` (every way in: `agent(...)`, `invoke_async`, `stream_async`), around
-each model call and around each tool call. The loop in between stays Strands' own.
+It stands at three places of an agent: around `stream_async` (every way in: `agent(...)`, `invoke_async`, `stream_async`),
+around each model call and around each tool call. The loop in between stays Strands' own.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from ._strands import (
     AgentStreamContext,
     AgentStreamStage,
     is_model_driven,
+    quicken_copies,
     refuse_unsupported,
     silence_unheard_traces,
     stays_in_loop,
@@ -108,8 +109,9 @@ class Durability(Plugin, MultiAgentPlugin):
         if reason is not None:
             raise UnsupportedFeatureError("Durability on this agent", reason, "Build the agent without it.")
         silence_unheard_traces()
+        quicken_copies()
         # The instance's own stream_async must not keep the agent alive through a cycle: hold it by a weak method.
-        original = weakref.WeakMethod(agent.stream_async)  # type: ignore[arg-type]
+        original = weakref.WeakMethod(agent.stream_async)
         agent.stream_async = partial(_stream, self._options, weakref.ref(agent), original)  # type: ignore[method-assign]
         agent.add_middleware(InvokeModelStage, self._invoke_model)
         agent.add_middleware(ExecuteToolStage, self._execute_tool)
@@ -117,41 +119,32 @@ class Durability(Plugin, MultiAgentPlugin):
         for event_type, callback, order in _HOOKS:
             agent.hooks.add_callback(event_type, callback, order=order)
 
-    async def _invoke_model(self, context: InvokeModelContext, next_fn: Any) -> Events:
-        call = active.get(context.agent)  # type: ignore[call-overload]
-        events = next_fn(context) if call is None else _stages.invoke_model(call, self._model_in_doubt, context, next_fn)
-        async for event in events:
-            yield event
+    # Each of these returns an async generator: one layer less for every event of a stream than being one.
 
-    async def _execute_tool(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+    def _invoke_model(self, context: InvokeModelContext, next_fn: Any) -> Events:
+        call = active.get(context.agent)  # type: ignore[call-overload]
+        return next_fn(context) if call is None else _stages.invoke_model(call, self._model_in_doubt, context, next_fn)
+
+    def _execute_tool(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         call = active.get(context.agent)  # type: ignore[call-overload]
         if call is None or not is_model_driven(context.invocation_state) or stays_in_loop(context.tool):
-            events = next_fn(context)
-        else:
-            policy = policy_of(context.tool, context.tool_use["name"], self._tool_policies)
-            events = _stages.execute_tool(call, policy, context, next_fn)
-        async for event in events:
-            yield event
+            return next_fn(context)
+        policy = policy_of(context.tool, context.tool_use["name"], self._tool_policies)
+        return _stages.execute_tool(call, policy, context, next_fn)
 
 
-async def _stream(
+def _stream(
     options: Options, agent_ref: weakref.ref[Agent], original: weakref.WeakMethod[Any], prompt: Any = None, **given: Any
 ) -> Events:
     agent, stream_async = agent_ref(), original()
     if agent is None or stream_async is None:
         raise ReferenceError("The agent of this stream is gone")
-    events = root_call(options, agent, stream_async, prompt, given)
-    try:
-        async for event in events:
-            yield event
-    finally:
-        await events.aclose()
+    return root_call(options, agent, stream_async, prompt, given)
 
 
-async def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
+def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
     found = segments.get(context.agent)  # type: ignore[call-overload]
-    async for event in next_fn(context) if found is None else found.run(context, next_fn):
-        yield event
+    return next_fn(context) if found is None else found.run(context, next_fn)
 
 
 def _on(moment: Any) -> Any:

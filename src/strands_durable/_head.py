@@ -17,12 +17,11 @@ from strands import Agent, Snapshot
 from ._codec import decode, encode
 from ._context import frame
 from ._journal import Journal
-from ._strands import watch_state
+from ._strands import carried_by, watch_state
 from .errors import NotSerializableError
 
 logger = logging.getLogger(__name__)
 
-_SNAPSHOT_FIELDS: Any = ["conversation_manager_state", "interrupt_state", "model_state"]
 _STRANDS_KEYS = frozenset(
     {"agent", "model", "messages", "system_prompt", "tool_config", "event_loop_cycle_id", "event_loop_cycle_trace"}
     | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id"}
@@ -62,7 +61,7 @@ class Head:
         value = None if deleted else encode(self._state.get(key), f"State {key!r}")
         self._free[key] = value
         found = frame.get()
-        if found is not None and found.view.phase == "running":
+        if found is not None and found.phase == "running":
             found.changes[key] = value
 
     def apply(self, changes: dict[str, str | None]) -> None:
@@ -80,7 +79,7 @@ class Head:
         self._free = {}
         self._pending_replaced |= self._replaced
         self._replaced = False
-        self._offer("agent", encode(self._agent.take_snapshot(include=_SNAPSHOT_FIELDS).data, "The agent's state"))
+        self._offer("agent", encode(carried_by(self._agent), "The agent's state"))
         if invocation_state is not None:
             self._offer("invocation", encode(self._storable(invocation_state)))
 

@@ -31,9 +31,9 @@ class Journal:
         self.lease, self.store = lease, lease.store
         self.execution_id, self.run = lease.execution_id, lease.run
 
-    def transaction(self, label: str) -> AbstractContextManager[sqlite3.Connection]:
+    def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[sqlite3.Connection]:
         """Open a transaction that fails if the lease is lost."""
-        return self.store.transaction(label, self.lease)
+        return self.store.transaction(label, self.lease, lasting=lasting)
 
     # Calls
 
@@ -63,7 +63,8 @@ class Journal:
             (self.lease.row_id, self.run, position, scope, "RUNNING", text, self.hash(given), config_id, now),
         ).lastrowid
         first = connection.execute(
-            "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND scope = ?", (self.lease.row_id, self.run, scope)
+            "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND scope = ?",
+            (self.lease.row_id, self.run, scope),
         ).fetchone()[0]
         connection.execute("UPDATE calls SET lineage = ? WHERE id = ?", (first, call_id))
         self.set_status(connection, ExecutionStatus.RUNNING)
@@ -103,7 +104,8 @@ class Journal:
     def set_status(self, connection: sqlite3.Connection, status: ExecutionStatus) -> None:
         """Record what the execution as a whole is doing."""
         connection.execute(
-            "UPDATE executions SET status = ?, updated_at = ? WHERE id = ?", (status.value, time.time(), self.lease.row_id)
+            "UPDATE executions SET status = ?, updated_at = ? WHERE id = ?",
+            (status.value, time.time(), self.lease.row_id),
         )
 
     def status(self) -> ExecutionStatus:
@@ -198,7 +200,10 @@ class Journal:
     def latest(self, call_id: int, prefix: str) -> dict[str, StepRecord]:
         """Return the last attempt of each step whose key starts with ``prefix``."""
         rows = self.store.read(
-            f"{_STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt", call_id, prefix, prefix + "\U0010ffff"
+            f"{_STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt",
+            call_id,
+            prefix,
+            prefix + "\U0010ffff",
         )
         return {step.key: step for step in map(_step, rows)}
 
@@ -272,9 +277,7 @@ class Journal:
 
     def write_messages(self, connection: sqlite3.Connection, lineage: int, rows: list[tuple[int, str]]) -> None:
         """Append messages to the log."""
-        connection.executemany(
-            "INSERT INTO messages VALUES (?, ?, ?)", [(lineage, seq, data) for seq, data in rows]
-        )
+        connection.executemany("INSERT INTO messages VALUES (?, ?, ?)", [(lineage, seq, data) for seq, data in rows])
 
     def overwrite_message(self, connection: sqlite3.Connection, lineage: int, seq: int, data: str) -> None:
         """Overwrite a message: only a redaction does this."""

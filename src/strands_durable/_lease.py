@@ -117,6 +117,7 @@ class Lease:
     def __init__(self, store: Store, row_id: int, execution_id: str, run: int, fence: int, seconds: float) -> None:
         self.store, self.row_id, self.execution_id, self.run = store, row_id, execution_id, run
         self.fence, self.seconds = fence, seconds
+        self.dropped = False
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""
@@ -134,6 +135,7 @@ class Lease:
     def drop(self, connection: sqlite3.Connection) -> None:
         """Give the lease up, as part of a transaction that ends the work."""
         connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (self.row_id, self.fence))
+        self.dropped = True
 
 
 async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:

@@ -76,6 +76,7 @@ def _resolve(form: dict[str, Any], results: dict[int, Any], journal: Journal) ->
         content = _content_of(journal.input_of(form["input"]))
     else:
         content = [
-            {"toolResult": results[block]["result"]} if isinstance(block, int) else block["block"] for block in form["blocks"]
+            {"toolResult": results[block]["result"]} if isinstance(block, int) else block["block"]
+            for block in form["blocks"]
         ]
     return {"role": "user", "content": content, "tracking_id": form["id"]}

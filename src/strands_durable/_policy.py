@@ -54,7 +54,9 @@ class ToolPolicy:
         if (self.in_doubt == "verify") != (self.verify is not None):
             raise ValueError('in_doubt="verify" and verify=callback go together: give both or none')
         if self.retries < 0 or (self.timeout is not None and self.timeout <= 0):
-            raise ValueError(f"retries={self.retries}, timeout={self.timeout}: neither may be negative, nor timeout zero")
+            raise ValueError(
+                f"retries={self.retries}, timeout={self.timeout}: neither may be negative, nor timeout zero"
+            )
 
 
 _DEFAULT = ToolPolicy()

@@ -19,7 +19,7 @@ from ._codec import encodable
 from ._context import enclosing, frame
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import acquire
+from ._lease import Lease, acquire
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus
 from ._segment import Segments
@@ -54,18 +54,13 @@ segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary
 """And its segments."""
 
 
-async def root_call(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
-    """Stream one call of ``agent``, durably."""
+def root_call(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
+    """Return the stream of one call of ``agent``, made durable."""
     if enclosing.get() is not None or agent in active:
         # Inside an execution the enclosing one wins; a second call of a busy agent is for Strands to refuse or to join.
-        events = original(prompt, **given)
-    else:
-        events = _owned(options, agent, original, prompt, given)
-    try:
-        async for event in events:
-            yield event
-    finally:
-        await events.aclose()
+        events: Events = original(prompt, **given)
+        return events
+    return _owned(options, agent, original, prompt, given)
 
 
 async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
@@ -76,21 +71,36 @@ async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, giv
         store, heart = process.store(options.path, options.busy_seconds)
         lease = await acquire(store, execution_id, options.lease_seconds)
         heart.keep(lease)
-        root = _Root(options, agent, original, Journal(lease), session)
-        events = root.stream(prompt, given)
+        root: _Root | None = None
         try:
-            async for event in events:
-                yield event
+            root = _Root(options, agent, original, Journal(lease), session)
+            events = root.open(prompt, given)
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await events.aclose()
         finally:
-            await events.aclose()
-            heart.let_go(lease)
             active.pop(agent, None)
             segments.pop(agent, None)
+            heart.let_go(lease)
+            _release(lease)
     except BackendUnavailableError:
         process.drop_store(options.path)
         raise
     finally:
         session.leave()
+
+
+def _release(lease: Lease) -> None:
+    """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
+    if lease.dropped:
+        return
+    try:
+        with lease.store.transaction("lease.release", lease) as connection:
+            lease.drop(connection)
+    except DurableError as error:
+        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
 
 
 def _execution_id(options: Options, invocation_state: Any) -> str:
@@ -113,26 +123,20 @@ class _Root:
         self._journal, self._session = journal, session
         self._member: Member = session.member(agent)
 
-    async def stream(self, prompt: Any, given: dict[str, Any]) -> Events:
-        call: Call | None = None
-        try:
-            answers = _admission.answers_in(prompt)
-            if self._is_for_strands(answers, prompt):
-                async for event in self._original(prompt, **given):
-                    yield event
-                return
-            admission = self._decide(prompt, answers)
-            if isinstance(admission, _admission.Return):
-                yield AgentResultEvent(self._returned(admission.record, given)).as_dict()
-                return
-            if isinstance(admission, _admission.Raise):
-                self._restored(admission.record, closing=True)
-                raise admission.error
-            call, prompt = self._opened(admission, prompt)
-            async for event in self._run(call, prompt, given):
-                yield event
-        finally:
-            self._release()
+    def open(self, prompt: Any, given: dict[str, Any]) -> Events:
+        """Decide what the call means, and return its events."""
+        answers = _admission.answers_in(prompt)
+        if self._is_for_strands(answers, prompt):
+            events: Events = self._original(prompt, **given)
+            return events
+        admission = self._decide(prompt, answers)
+        if isinstance(admission, _admission.Return):
+            return _only(AgentResultEvent(self._returned(admission.record, given)).as_dict())
+        if isinstance(admission, _admission.Raise):
+            self._restored(admission.record, closing=True)
+            raise admission.error
+        call, prompt = self._opened(admission, prompt)
+        return self._run(call, prompt, given)
 
     def _is_for_strands(self, answers: dict[str, Any] | None, prompt: Any) -> bool:
         """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
@@ -212,9 +216,7 @@ class _Root:
         step, recorded = self._journal.last_config(record)
         changes = _drift.changes(recorded, _drift.config_of(self._agent))
         if not has_session(self._agent) and record.position == self._session.position:
-            base = _drift.base_change(
-                _messages.read(self._journal, record.lineage, record.base), self._agent.messages
-            )
+            base = _drift.base_change(_messages.read(self._journal, record.lineage, record.base), self._agent.messages)
             changes += [] if base is None else [base]
         if changes and self._options.on_drift == "raise":
             raise DriftError(self._journal.execution_id, step, changes)
@@ -236,8 +238,19 @@ class _Root:
         self._session.call_id = call.record.call_id
         self._session.suspended = None
         events = self._original(prompt, **{**given, "limits": segments[agent].limits})
+        standing = frame.get()
         try:
-            async for event in _inside(call, events):
+            while True:
+                # Between events the consumer's code runs, outside of the call and of its steps.
+                outer, step = enclosing.set(call), frame.set(standing)
+                try:
+                    event = await events.__anext__()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    standing = frame.get()
+                    frame.reset(step)
+                    enclosing.reset(outer)
                 if isinstance(event.get("result"), AgentResult):
                     self._end(call, event["result"])
                 yield event
@@ -276,13 +289,6 @@ class _Root:
             self._member.forget()
             logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
 
-    def _release(self) -> None:
-        try:
-            with self._journal.transaction("lease.release") as connection:
-                self._journal.lease.drop(connection)
-        except DurableError as error:
-            logger.debug("execution_id=<%s>, error=<%s> | lease not released", self._journal.execution_id, error)
-
     # Returning what is recorded
 
     def _returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
@@ -310,20 +316,8 @@ class _Root:
         self._session.call_id = record.call_id
 
 
-async def _inside(call: Call, events: Any) -> Events:
-    """Iterate with ``call`` as the enclosing one; between events the consumer's code stands outside."""
-    standing = frame.get()
-    while True:
-        outer, step = enclosing.set(call), frame.set(standing)
-        try:
-            event = await events.__anext__()
-        except StopAsyncIteration:
-            return
-        finally:
-            standing = frame.get()
-            frame.reset(step)
-            enclosing.reset(outer)
-        yield event
+async def _only(event: Any) -> Events:
+    yield event
 
 
 def _responses(agent: Agent, answers: dict[str, Any]) -> list[dict[str, Any]]:

@@ -49,7 +49,9 @@ class Session:
     def enter(self, agent: Agent) -> None:
         """Begin a root call; there is one at a time."""
         if self.busy is not None and self.busy() is not None:
-            raise ExecutionBusyError(self.execution_id, str(Owner.me()), "Another call in this process has not ended yet.")
+            raise ExecutionBusyError(
+                self.execution_id, str(Owner.me()), "Another call in this process has not ended yet."
+            )
         self.busy = weakref.ref(agent)
 
     def leave(self) -> None:

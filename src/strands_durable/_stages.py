@@ -14,12 +14,10 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
-from . import _keys
 from ._call import Abort, Call, ToolRequest
 from ._context import Frame, frame
 from ._failure import describe, revive
@@ -44,9 +42,10 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
     with _ours(call):
         if call.is_model_in_doubt(recorded) and policy != "retry":
             _judge_model(call, policy, key)
-        call.start_model()
+        call.start_model(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
-    standing = call.frame_of(key, "model", "model", "running", call.progress.attempt)
+    place = (key, call.progress.attempt, False)
+    standing = Frame(call, "model", "model", "running", lambda: place)
     try:
         async for event in _within(standing, next_fn(context)):
             if isinstance(event, ModelStopReason):
@@ -133,7 +132,7 @@ async def _judge_tool(
 
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
     assert policy.verify is not None
-    view = call.frame_of(request.key, "tool", request.name, "before", recorded.attempt).view
+    view = Frame(call, "tool", request.name, "before", lambda: (request.key, recorded.attempt, False)).view
     step = DoubtfulStep(
         execution_id=call.execution_id,
         key=view.key,
@@ -199,7 +198,8 @@ class _ToolRun:
             if not self._policy.inline:
                 self._step = call.start_tool(request, self._attempt)
         cancelled_before = cancel_flags(call.agent)
-        standing = call.frame_of(request.key, "tool", request.name, "running", self._attempt)
+        place = (request.key, self._attempt, False)
+        standing = Frame(call, "tool", request.name, "running", lambda: place)
         try:
             async for event in _within(standing, next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
@@ -251,7 +251,9 @@ class _ToolRun:
             self._call.interrupt_tool(self._request, self._step, interrupts)
 
 
-def _outcome(result: Any, *, exception: Exception | None = None, state: Any = None, cancel: Any = None) -> dict[str, Any]:
+def _outcome(
+    result: Any, *, exception: Exception | None = None, state: Any = None, cancel: Any = None
+) -> dict[str, Any]:
     described = None if exception is None else describe(exception)
     return {"result": result, "exception": described, "state": state or {}, "cancel": cancel}
 

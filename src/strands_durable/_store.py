@@ -77,7 +77,9 @@ def path_of(store: str | os.PathLike[str]) -> Path:
             "Make it a @durable_agent and dispatch it to that engine, or pass the path of a file.",
         )
     if not name or ":memory:" in name:
-        raise UnsupportedFeatureError(f"Durability({text!r})", "a store in memory dies with the process", "Pass a path.")
+        raise UnsupportedFeatureError(
+            f"Durability({text!r})", "a store in memory dies with the process", "Pass a path."
+        )
     return Path(os.path.realpath(os.path.expanduser(name)))
 
 
@@ -101,14 +103,24 @@ class Store:
             return self._connection.execute(sql, values).fetchall()
 
     @contextmanager
-    def transaction(self, label: str, fence: Fence | None = None) -> Iterator[sqlite3.Connection]:
-        """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests."""
+    def transaction(
+        self, label: str, fence: Fence | None = None, *, lasting: bool = True
+    ) -> Iterator[sqlite3.Connection]:
+        """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests.
+
+        ``lasting=False`` leaves the fsync to the next commit: for what the journal could derive again. A killed process loses
+        nothing by it; a power cut may undo it, but never without what came after.
+        """
         with self._lock, self._mapped():
             if _identity(self.path) != self._identity:
                 raise BackendUnavailableError(
-                    str(self.path), "the file was deleted or replaced while it was in use", "Put it back, or start anew."
+                    str(self.path),
+                    "the file was deleted or replaced while it was in use",
+                    "Put it back, or start anew.",
                 )
             connection = self._connection
+            if not lasting:
+                connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 if fence is not None:
@@ -120,6 +132,9 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            finally:
+                if not lasting:
+                    connection.execute("PRAGMA synchronous = FULL")
         reach(f"{label}:after")
 
     def second_connection(self) -> sqlite3.Connection:

@@ -35,7 +35,11 @@ class Past:
         last = len(self._legs) - 1
         for leg, begin in enumerate(self._legs):
             end = self._legs[leg + 1] if leg < last else None
-            usages = [(ordinal, usage) for ordinal, usage in self._usages if ordinal > begin and (end is None or ordinal <= end)]
+            usages = [
+                (ordinal, usage)
+                for ordinal, usage in self._usages
+                if ordinal > begin and (end is None or ordinal <= end)
+            ]
             if leg == last and current is not None:
                 self._add_leg(metrics, current, leg, usages)
             else:

@@ -23,7 +23,7 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
     """Run ``fn`` and record what it returns; after a crash its recorded result is returned instead."""
     found = frame.get()
     if found is None:
-        return await _value(fn)
+        return cast(T, await _value(fn))
     effect = found.call.open_effect(found, name)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)

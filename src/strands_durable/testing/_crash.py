@@ -1,7 +1,7 @@
 """Crash points: see which boundaries a run has, and die at any of them.
 
-Points are named ``tool.done:before`` and ``tool.done:after`` around each commit, ``model 2:chunk 0`` inside a scripted model, and
-whatever a test reaches itself inside its tools. The n-th time a point is reached is a boundary of its own.
+Points are named ``tool.done:before`` and ``tool.done:after`` around each commit, ``model 2:chunk 0`` inside a scripted model,
+and whatever a test reaches itself inside its tools. The n-th time a point is reached is a boundary of its own.
 """
 
 from __future__ import annotations

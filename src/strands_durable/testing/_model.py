@@ -62,8 +62,8 @@ class ScriptedModel(Model):
 
     def __init__(self, script: Script, *, model_id: str = "scripted") -> None:
         self.script = script
-        self.requests: list[list[Any]] = []
-        """The messages of each call that this object got."""
+        self.calls = 0
+        """How often this object was asked."""
         self._config = {"model_id": model_id}
         self._attempts: Counter[int] = Counter()
 
@@ -85,10 +85,12 @@ class ScriptedModel(Model):
         raise ScriptError("ScriptedModel has no script for the deprecated Agent.structured_output()")
         yield
 
-    async def stream(self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
+    async def stream(
+        self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
         """Stream the turn that comes next in the conversation."""
         turn = sum(message["role"] == "assistant" for message in messages)
-        self.requests.append(messages)
+        self.calls += 1
         answer = self._answer(turn, messages)
         attempt = self._attempts[turn]
         self._attempts[turn] += 1

@@ -36,7 +36,9 @@ def assert_replays(build: Build, *prompts: Any, **options: Any) -> int:
                 pass
             found = _run(build, prompts, path, options)
             if found != expected:
-                raise AssertionError(f"After a crash at {boundary} the run ended otherwise.\nExpected: {expected}\nFound: {found}")
+                raise AssertionError(
+                    f"After a crash at {boundary} the run ended otherwise.\nExpected: {expected}\nFound: {found}"
+                )
             again = _run(build, prompts, path, options)
             if again != expected:
                 raise AssertionError(f"Running the completed run of {boundary} again gave another end.\nFound: {again}")
