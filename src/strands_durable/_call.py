@@ -23,16 +23,17 @@ from typing import Any
 
 from strands import Agent
 
-from . import _keys, _messages
+from . import _changes, _keys, _messages
 from ._codec import decode, encode
 from ._context import Frame, StepPhase, frame
-from ._drift import Config, config_of, fingerprint
+from ._drift import config_of, fingerprint
 from ._failure import describe as describe_error
 from ._head import Head
 from ._history import History
 from ._journal import Journal
 from ._phases import STATUS, Phase, move
 from ._records import CallRecord, ExecutionStatus, Progress, StepRecord
+from ._strands import copied
 from ._usage import Past, recorded_usage
 from .errors import NotSerializableError
 
@@ -72,7 +73,7 @@ class Call:
         self._sources = _messages.Sources(record.call_id, record.input)
         self._rows: list[tuple[int, str]] = []
         self._written_progress = ""
-        self._config: tuple[Config, int] | None = None
+        self._config: tuple[Any, int, str] | None = None
         self._retry = 0
         self._answered = False
         self._may_be_recorded = False
@@ -235,12 +236,14 @@ class Call:
         with self.journal.transaction("model.start", lasting=lasting) as connection:
             self._flush(connection)
 
-    def finish_model(self, key: str, started_at: float, stop: dict[str, Any], redacted: bool) -> dict[str, Any]:
+    def finish_model(
+        self, key: str, started_at: float, request: Any, stop: dict[str, Any], redacted: bool
+    ) -> dict[str, Any]:
         """Commit a model answer and return it as it was recorded."""
         text = encode(stop, f"The answer of {key}")
         result: dict[str, Any] = decode(text)
         with self.journal.transaction("model.done") as connection:
-            step_id = self._insert_model_step(connection, key, started_at)
+            step_id = self._insert_model_step(connection, key, started_at, request)
             usage = recorded_usage(stop["usage"], stop["metrics"])
             self.journal.end_step(connection, step_id, "done", result=text, usage=usage)
             if redacted:
@@ -251,10 +254,10 @@ class Call:
         self.take_answer(step_id, result)
         return result
 
-    def fail_model(self, key: str, started_at: float, error: Exception) -> None:
+    def fail_model(self, key: str, started_at: float, request: Any, error: Exception) -> None:
         """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
         with self.journal.transaction("model.failed") as connection:
-            step_id = self._insert_model_step(connection, key, started_at)
+            step_id = self._insert_model_step(connection, key, started_at, request)
             self.journal.end_step(connection, step_id, "failed", error=describe_error(error))
 
     def take_answer(self, step_id: int, result: dict[str, Any]) -> None:
@@ -262,8 +265,8 @@ class Call:
         self._answered = True
         self._sources.answered(step_id, result)
 
-    def _insert_model_step(self, connection: sqlite3.Connection, key: str, started_at: float) -> int:
-        config_id, model = self._config_id(connection)
+    def _insert_model_step(self, connection: sqlite3.Connection, key: str, started_at: float, request: Any) -> int:
+        config_id, model = self._config_id(connection, request)
         return self.journal.insert_step(
             connection,
             self.record.call_id,
@@ -276,11 +279,14 @@ class Call:
             config_id,
         )
 
-    def _config_id(self, connection: sqlite3.Connection) -> tuple[int, str]:
-        config = config_of(self.agent)
-        if self._config is None or self._config[0] != config:
-            self._config = (config, self.journal.config_id(connection, fingerprint(config), config))
-        return self._config[1], config["model"]
+    def _config_id(self, connection: sqlite3.Connection, request: Any) -> tuple[int, str]:
+        """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
+        basis = (request.tool_specs, request.system_prompt, self.agent.model, self.agent.model.get_config())
+        if self._config is None or self._config[0] != basis:
+            config = config_of(self.agent)
+            config_id = self.journal.config_id(connection, fingerprint(config), config)
+            self._config = ((*copied(basis[:2]), basis[2], copied(basis[3])), config_id, config["model"])
+        return self._config[1:]
 
     def _redact(self, connection: sqlite3.Connection) -> None:
         """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""
@@ -395,8 +401,10 @@ class Call:
         """Take a recorded outcome: make its changes of state and cancels again, but not its effects."""
         outcome: dict[str, Any] = step.result
         self._replayed.add(step.step_id)
-        self.head.apply(outcome["state"])
-        if outcome["cancel"] is not None:
+        self.head.apply(outcome.get("state", {}))
+        if self.invocation_state is not None:
+            _changes.apply(outcome.get("invocation", []), self.invocation_state)
+        if "cancel" in outcome:
             self.agent.cancel(**outcome["cancel"])
         self._sources.returned(step.step_id, outcome["result"])
         logger.debug("execution_id=<%s>, step=<%s> | step replayed", self.execution_id, request.key)
@@ -552,7 +560,7 @@ def _title(value: Any) -> str:
 
 
 def _error_of(outcome: dict[str, Any]) -> Any:
-    if outcome["exception"] is not None:
+    if "exception" in outcome:
         return outcome["exception"]
     if outcome["result"].get("status") == "error":
         return {"type": "ToolResult", "text": str(outcome["result"].get("content"))[:_TITLE_LENGTH]}

@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from strands import Agent
 from strands.hooks import (
@@ -123,12 +123,14 @@ class Durability(Plugin, MultiAgentPlugin):
 
     def _invoke_model(self, context: InvokeModelContext, next_fn: Any) -> Events:
         call = active.get(context.agent)  # type: ignore[call-overload]
-        return next_fn(context) if call is None else _stages.invoke_model(call, self._model_in_doubt, context, next_fn)
+        if call is None:
+            return cast(Events, next_fn(context))
+        return _stages.invoke_model(call, self._model_in_doubt, context, next_fn)
 
     def _execute_tool(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         call = active.get(context.agent)  # type: ignore[call-overload]
         if call is None or not is_model_driven(context.invocation_state) or stays_in_loop(context.tool):
-            return next_fn(context)
+            return cast(Events, next_fn(context))
         policy = policy_of(context.tool, context.tool_use["name"], self._tool_policies)
         return _stages.execute_tool(call, policy, context, next_fn)
 
@@ -144,7 +146,7 @@ def _stream(
 
 def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
     found = segments.get(context.agent)  # type: ignore[call-overload]
-    return next_fn(context) if found is None else found.run(context, next_fn)
+    return cast(Events, next_fn(context)) if found is None else found.run(context, next_fn)
 
 
 def _on(moment: Any) -> Any:

@@ -14,11 +14,10 @@ from typing import Any
 
 from strands import Agent, Snapshot
 
-from ._codec import decode, encode
+from ._codec import decode, encodable, encode
 from ._context import frame
 from ._journal import Journal
-from ._strands import carried_by, watch_state
-from .errors import NotSerializableError
+from ._strands import carried_by, copied, watch_state
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +25,7 @@ _STRANDS_KEYS = frozenset(
     {"agent", "model", "messages", "system_prompt", "tool_config", "event_loop_cycle_id", "event_loop_cycle_trace"}
     | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id"}
 )
+_UNTOUCHED: dict[str, Any] = {"request_state": {}}
 
 
 class Head:
@@ -36,7 +36,7 @@ class Head:
         self._state: Any = None
         self._free: dict[str, str | None] = {}
         self._replaced = False
-        self._written: dict[str, str] = {}
+        self._offered: dict[str, dict[str, Any]] = {}
         self._pending: dict[str, str] = {}
         self._pending_state: dict[str, str | None] = {}
         self._pending_replaced = False
@@ -79,14 +79,14 @@ class Head:
         self._free = {}
         self._pending_replaced |= self._replaced
         self._replaced = False
-        self._offer("agent", encode(carried_by(self._agent), "The agent's state"))
+        self._offer("agent", carried_by(self._agent))
         if invocation_state is not None:
-            self._offer("invocation", encode(self._storable(invocation_state)))
+            self._offer("invocation", self.storable(invocation_state))
 
     def rebase(self) -> None:
         """Take the agent as a new call finds it: everything is to be written, under the new call."""
         self.watch()
-        self._free, self._written, self._pending = {}, {}, {}
+        self._free, self._offered, self._pending = {}, {}, {}
         self._pending_replaced = self._replaced = False
         self._pending_state = {key: encode(value, f"State {key!r}") for key, value in self._agent.state.get().items()}
 
@@ -101,13 +101,7 @@ class Head:
             self._pending_state = {}
         if self._pending:
             journal.write_head(connection, call_id, self._pending.items())
-            self._written.update(self._pending)
             self._pending = {}
-
-    @property
-    def is_clean(self) -> bool:
-        """True if nothing waits to be written."""
-        return not (self._pending or self._pending_state or self._pending_replaced)
 
     def restore(self, journal: Journal, call_id: int, parts: dict[str, str]) -> None:
         """Put a recorded head in place of what the agent carries."""
@@ -117,34 +111,34 @@ class Head:
             agent.state.delete(key)
         for key, value in recorded.items():
             agent.state.set(key, value)
+        self._offered = {part: decode(parts[part]) for part in ("agent", "invocation") if part in parts}
         if "agent" in parts:
             agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=decode(parts["agent"]), app_data={}))
-        self._written, self._pending, self._pending_state, self._free = dict(parts), {}, {}, {}
+        self._pending, self._pending_state, self._free = {}, {}, {}
 
     def restore_invocation_state(self, invocation_state: dict[str, Any]) -> None:
         """Put the recorded values over those that the caller passed again."""
-        if "invocation" in self._written:
-            invocation_state.update(decode(self._written["invocation"]))
+        invocation_state.update(copied(self._offered.get("invocation", {})))
 
-    def _offer(self, part: str, data: str) -> None:
-        if self._written.get(part) != data:
-            self._pending[part] = data
-        else:
-            self._pending.pop(part, None)
+    def _offer(self, part: str, value: dict[str, Any]) -> None:
+        """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
+        if self._offered.get(part) != value:
+            self._offered[part] = copied(value)
+            self._pending[part] = encode(value, f"The agent's {part} state")
 
-    def _storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:
-        kept = {}
-        for key, value in invocation_state.items():
-            if key in _STRANDS_KEYS:
-                continue
-            try:
-                encode(value)
-            except NotSerializableError as error:
-                if key not in self._left_out:
-                    self._left_out.add(key)
-                    logger.warning(
-                        "key=<%s>, type=<%s> | invocation_state value cannot be stored, left out", key, error.type_name
-                    )
-                continue
-            kept[key] = value
-        return kept
+    def storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:
+        """Return what of an invocation state can be recorded; what cannot be is named once in the log."""
+        own = {key: value for key, value in invocation_state.items() if key not in _STRANDS_KEYS}
+        if own == _UNTOUCHED:
+            return own
+        return {key: value for key, value in own.items() if self._can_be_stored(key, value)}
+
+    def _can_be_stored(self, key: str, value: Any) -> bool:
+        if encodable(value):
+            return True
+        if key not in self._left_out:
+            self._left_out.add(key)
+            logger.warning(
+                "key=<%s>, type=<%s> | invocation_state value cannot be stored, left out", key, type(value).__qualname__
+            )
+        return False

@@ -98,6 +98,7 @@ class Process:
     def session(self, path: Path, execution_id: str) -> Session:
         """Return this process's part in an execution."""
         with self._lock:
+            self._forget_after_fork()
             return self._sessions.setdefault((path, execution_id), Session(execution_id))
 
     def drop_store(self, path: Path) -> None:

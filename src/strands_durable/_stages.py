@@ -19,11 +19,12 @@ from typing import Any
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
 from ._call import Abort, Call, ToolRequest
+from ._changes import difference
 from ._context import Frame, frame
 from ._failure import describe, revive
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
 from ._records import StepRecord
-from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags
+from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags, copied
 from .errors import InDoubtError
 
 Events = AsyncGenerator[Any, None]
@@ -55,7 +56,7 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
             yield event
     except Exception as error:
         with _ours(call):
-            call.fail_model(key, started_at, error)
+            call.fail_model(key, started_at, context, error)
         raise
     if stop is None or stop.stop_reason == "cancelled":
         if stop is not None:
@@ -64,7 +65,7 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
     with _ours(call):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
-        result = call.finish_model(key, started_at, fields, redacted)
+        result = call.finish_model(key, started_at, context, fields, redacted)
     yield _stop_event(result)
 
 
@@ -82,7 +83,7 @@ async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolConte
             return
         outcome, attempt = run.outcome, attempt + 1
     call.leave_tool(request)
-    exception = outcome["exception"]
+    exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
 
 
@@ -197,7 +198,7 @@ class _ToolRun:
         with _ours(call):
             if not self._policy.inline:
                 self._step = call.start_tool(request, self._attempt)
-        cancelled_before = cancel_flags(call.agent)
+        before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
         place = (request.key, self._attempt, False)
         standing = Frame(call, "tool", request.name, "running", lambda: place)
         try:
@@ -220,9 +221,9 @@ class _ToolRun:
             self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
         if not self.interrupted and self._result is not None:
             with _ours(call):
-                self.outcome = self._finish(standing, cancelled_before)
+                self.outcome = self._finish(standing, context, *before)
 
-    def _finish(self, standing: Frame, cancelled_before: Any) -> dict[str, Any] | None:
+    def _finish(self, standing: Frame, context: ExecuteToolContext, state_before: Any, cancelled_before: Any) -> Any:
         """Commit the outcome; None if the policy wants another attempt."""
         assert self._result is not None
         cancelled = cancel_flags(self._call.agent)
@@ -230,6 +231,7 @@ class _ToolRun:
             self._result.tool_result,
             exception=self._result.exception,
             state=standing.changes,
+            invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != cancelled_before else None,
         )
         again = self._attempt <= self._policy.retries and outcome["result"].get("status") == "error"
@@ -252,10 +254,13 @@ class _ToolRun:
 
 
 def _outcome(
-    result: Any, *, exception: Exception | None = None, state: Any = None, cancel: Any = None
+    result: Any, *, exception: Exception | None = None, state: Any = None, invocation: Any = None, cancel: Any = None
 ) -> dict[str, Any]:
-    described = None if exception is None else describe(exception)
-    return {"result": result, "exception": described, "state": state or {}, "cancel": cancel}
+    """Return the recorded form of a tool's outcome; what did not happen is not stored."""
+    outcome = {"result": result, "state": state, "invocation": invocation, "cancel": cancel}
+    if exception is not None:
+        outcome["exception"] = describe(exception)
+    return {name: value for name, value in outcome.items() if value or name == "result"}
 
 
 def _tool_result(request: ToolRequest, given: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ __all__ = [
     "answer_to",
     "cancel_flags",
     "carried_by",
+    "copied",
     "has_session",
     "is_interrupted",
     "is_model_driven",
@@ -153,6 +154,14 @@ def _plain_copy(value: Any) -> Any:
     raise _NotPlain
 
 
+def copied(value: Any, memo: Any = None) -> Any:
+    """Copy as `copy.deepcopy` does."""
+    try:
+        return _plain_copy(value)
+    except (_NotPlain, RecursionError):
+        return copy.deepcopy(value, memo)
+
+
 class _QuickCopy:
     """Stands in for the module ``copy`` where Strands copies the whole conversation, twice per model call.
 
@@ -162,13 +171,7 @@ class _QuickCopy:
 
     copy = staticmethod(copy.copy)
 
-    @staticmethod
-    def deepcopy(value: Any, memo: Any = None) -> Any:
-        """Copy as `copy.deepcopy` does."""
-        try:
-            return _plain_copy(value)
-        except (_NotPlain, RecursionError):
-            return copy.deepcopy(value, memo)
+    deepcopy = staticmethod(copied)
 
 
 def quicken_copies() -> None:

@@ -1,0 +1,68 @@
+"""Real processes for tests: forked from a clean server that has the imports behind it, killed with real signals."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["strands", "strands_durable._durability", "strands_durable.testing"])
+
+
+@dataclass
+class Ended:
+    """How a child ended: its exit code (negative: the signal), and what its function returned or raised."""
+
+    exitcode: int
+    value: Any = None
+    error: tuple[str, str, str] | None = None
+
+    def checked(self) -> Any:
+        """Return the value of a child that must have succeeded."""
+        if self.error is not None:
+            raise AssertionError(f"the child raised {self.error[0]}: {self.error[1]}\n{self.error[2]}")
+        assert self.exitcode == 0, f"the child ended with {self.exitcode}"
+        return self.value
+
+
+class Child:
+    """A running child process."""
+
+    def __init__(self, target: Callable[..., Any], *args: Any) -> None:
+        self._receiver, sender = _context.Pipe(duplex=False)
+        self.process = _context.Process(target=_main, args=(sender, target, args))
+        self.process.start()
+        sender.close()
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def join(self, timeout: float = 120) -> Ended:
+        """Wait for the end."""
+        value, error = None, None
+        try:
+            if self._receiver.poll(timeout):
+                value, error = self._receiver.recv()
+        except EOFError:
+            pass
+        self.process.join(timeout)
+        assert self.process.exitcode is not None, "the child did not end in time"
+        self._receiver.close()
+        return Ended(self.process.exitcode, value, error)
+
+
+def run(target: Callable[..., Any], *args: Any, timeout: float = 120) -> Ended:
+    """Run ``target`` in a new process."""
+    return Child(target, *args).join(timeout)
+
+
+def _main(sender: Any, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        sender.send((target(*args), None))
+    except Exception as error:
+        sender.send((None, (type(error).__name__, str(error), traceback.format_exc())))
