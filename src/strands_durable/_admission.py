@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ._failure import revive, summary
 from ._journal import Journal
 from ._records import CallRecord, ExecutionStatus
-from .errors import ExecutionCancelledError, ExecutionFailedError, InputMismatchError
+from .errors import ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
 
 S = ExecutionStatus
 _SHOWN = 80
@@ -75,8 +75,9 @@ def admit(
         raise ExecutionCancelledError(journal.execution_id)
     if record is None:
         return Start()
-    if given is not None and journal.hash(given) != record.input_hash:
-        raise mismatch(journal, record, given)
+    refuse_other_input(journal, record, given)
+    if record.status is S.PENDING:
+        raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
     if record.status in (S.SUSPENDED, S.COMPLETED):
         return Return(record)
     if record.status is S.FAILED:
@@ -86,6 +87,12 @@ def admit(
         if on_failed == "raise":
             raise ExecutionFailedError(journal.execution_id, summary(error)) from revive(error)
     return GoOn(record)
+
+
+def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any) -> None:
+    """Raise if the call at ``record`` was recorded with another input than ``given``."""
+    if record is not None and given is not None and journal.hash(given) != record.input_hash:
+        raise mismatch(journal, record, given)
 
 
 def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:

@@ -138,6 +138,12 @@ class Lease:
         self.dropped = True
 
 
+def look(store: Store, execution_id: str) -> Lease:
+    """Return a lease that owns nothing: good for reading, refused by every write."""
+    row_id, run = store.read("SELECT id, run FROM executions WHERE execution_id = ?", execution_id)[0]
+    return Lease(store, row_id, execution_id, run, fence=-1, seconds=0)
+
+
 async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
     """Become the owner of an execution, creating it if it is new; wait at most one lease for an owner that may be dead."""
     deadline = time.monotonic() + seconds + _POLL_SECONDS

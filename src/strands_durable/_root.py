@@ -19,7 +19,7 @@ from ._codec import encodable
 from ._context import enclosing, frame
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, acquire
+from ._lease import Lease, acquire, look
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus
 from ._segment import Segments
@@ -27,7 +27,14 @@ from ._session import Member, Session, process
 from ._stages import validate_answer
 from ._strands import AgentResultEvent, Interrupt, has_session, is_interrupted, knows_interrupt, output_model
 from ._usage import Past
-from .errors import BackendUnavailableError, DriftError, DurableError, InDoubtError, LeaseLostError
+from .errors import (
+    BackendUnavailableError,
+    DriftError,
+    DurableError,
+    ExecutionBusyError,
+    InDoubtError,
+    LeaseLostError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +76,12 @@ async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, giv
     session.enter(agent)
     try:
         store, heart = process.store(options.path, options.busy_seconds)
-        lease = await acquire(store, execution_id, options.lease_seconds)
+        try:
+            lease = await acquire(store, execution_id, options.lease_seconds)
+        except ExecutionBusyError:
+            journal = Journal(look(store, execution_id))
+            _admission.refuse_other_input(journal, journal.call_at(session.position), prompt)
+            raise
         heart.keep(lease)
         root: _Root | None = None
         try:
@@ -215,12 +227,15 @@ class _Root:
         """Put a recorded call's head in place, after a look at whether this is still the same agent."""
         step, recorded = self._journal.last_config(record)
         changes = _drift.changes(recorded, _drift.config_of(self._agent))
-        if not has_session(self._agent) and record.position == self._session.position:
+        is_new_here = self._session.call_id != record.call_id
+        if is_new_here and not has_session(self._agent) and record.status is not ExecutionStatus.SUSPENDED:
             base = _drift.base_change(_messages.read(self._journal, record.lineage, record.base), self._agent.messages)
             changes += [] if base is None else [base]
         if changes and self._options.on_drift == "raise":
             raise DriftError(self._journal.execution_id, step, changes)
         call = Call.go_on(self._agent, self._journal, self._member.history, self._member.head, record)
+        if not is_new_here:
+            call.past = None  # this process has counted it already
         if changes:
             given_up = self._options.on_drift == "rerun" and call.give_up_answer()
             logger.warning(

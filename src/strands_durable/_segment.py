@@ -11,8 +11,23 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from strands import Agent
+from strands.types.exceptions import (
+    ContextWindowOverflowException,
+    EventLoopException,
+    MaxTokensReachedException,
+    StructuredOutputException,
+)
 
-from ._strands import AgentStreamContext, EventLoopStopEvent
+from ._strands import AgentStreamContext, EventLoopStopEvent, ForceStopEvent, InterruptException
+
+_BARE = (
+    StructuredOutputException,
+    EventLoopException,
+    ContextWindowOverflowException,
+    MaxTokensReachedException,
+    InterruptException,
+)
+"""What Strands lets through its nested turns as it is."""
 
 
 class Segments:
@@ -21,6 +36,7 @@ class Segments:
     def __init__(self, agent: Agent, turns: int, limits: Any) -> None:
         self._agent, self._turns = agent, turns
         self._own = (limits or {}).get("turns")
+        self._begun = 0
         self.limits: dict[str, Any] = dict(limits or {})
         """What Strands is given; it reads the dict anew in every turn."""
         self.limits.setdefault("turns", turns)
@@ -28,22 +44,30 @@ class Segments:
     async def run(self, context: AgentStreamContext, next_fn: Any) -> AsyncGenerator[Any, None]:
         """Run one pass of the loop, segment after segment."""
         while True:
+            nested = self._made() > self._begun
             self._advance()
             stop: Any = None
-            async for event in next_fn(context):
-                if isinstance(event, EventLoopStopEvent):
-                    stop = event
-                else:
-                    yield event
+            try:
+                async for event in next_fn(context):
+                    if isinstance(event, EventLoopStopEvent):
+                        stop = event
+                    else:
+                        yield event
+            except _BARE:
+                raise
+            except Exception as error:
+                if not nested:
+                    raise
+                # Without segments this turn would be nested in another, whose handler wraps what leaves it.
+                yield ForceStopEvent(reason=error)
+                raise EventLoopException(error, context.invocation_state["request_state"]) from error
             if stop is None or not self._is_ours(stop):
+                self._begun = self._made()
                 if stop is not None:
                     yield stop
                 return
             context = AgentStreamContext(
-                agent=context.agent,
-                messages=[],
-                invocation_state=context.invocation_state,
-                _interrupts=context._interrupts,
+                agent=context.agent, messages=[], invocation_state=context.invocation_state, _interrupts=context._interrupts
             )
 
     def _made(self) -> int:

@@ -14,7 +14,7 @@ from strands.event_loop import event_loop, streaming
 from strands.interrupt import Interrupt, InterruptException
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
 from strands.telemetry.tracer import get_tracer
-from strands.types._events import AgentResultEvent, EventLoopStopEvent, ToolInterruptEvent
+from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.json_dict import JSONSerializableDict
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "AgentStreamContext",
     "AgentStreamStage",
     "EventLoopStopEvent",
+    "ForceStopEvent",
     "Interrupt",
     "InterruptException",
     "ToolInterruptEvent",

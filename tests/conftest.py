@@ -1,0 +1,31 @@
+"""Shared fixtures, and the count of kills at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_durable.testing import forget_process
+
+
+@pytest.fixture(autouse=True)
+def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test starts as a new process would, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    forget_process()
+    yield
+    forget_process()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    kills = [
+        int(value)
+        for report in terminalreporter.stats.get("passed", [])
+        for name, value in report.user_properties
+        if name == "kills"
+    ]
+    if kills:
+        terminalreporter.write_line(f"{sum(kills)} processes killed with SIGKILL, in {len(kills)} tests")
