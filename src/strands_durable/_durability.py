@@ -7,7 +7,6 @@ around each model call and around each tool call. The loop in between stays Stra
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, Literal, cast
@@ -110,9 +109,7 @@ class Durability(Plugin, MultiAgentPlugin):
             raise UnsupportedFeatureError("Durability on this agent", reason, "Build the agent without it.")
         silence_unheard_traces()
         quicken_copies()
-        # The instance's own stream_async must not keep the agent alive through a cycle: hold it by a weak method.
-        original = weakref.WeakMethod(agent.stream_async)
-        agent.stream_async = partial(_stream, self._options, weakref.ref(agent), original)  # type: ignore[method-assign]
+        agent.stream_async = partial(_stream, self._options, agent, agent.stream_async)  # type: ignore[method-assign]
         agent.add_middleware(InvokeModelStage, self._invoke_model)
         agent.add_middleware(ExecuteToolStage, self._execute_tool)
         agent.add_middleware(AgentStreamStage, _run_pass)
@@ -135,13 +132,8 @@ class Durability(Plugin, MultiAgentPlugin):
         return _stages.execute_tool(call, policy, context, next_fn)
 
 
-def _stream(
-    options: Options, agent_ref: weakref.ref[Agent], original: weakref.WeakMethod[Any], prompt: Any = None, **given: Any
-) -> Events:
-    agent, stream_async = agent_ref(), original()
-    if agent is None or stream_async is None:
-        raise ReferenceError("The agent of this stream is gone")
-    return root_call(options, agent, stream_async, prompt, given)
+def _stream(options: Options, agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
+    return root_call(options, agent, original, prompt, given)
 
 
 def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
