@@ -1,0 +1,1 @@
+"""Numbers, side by side on one machine: see bench/README.md."""

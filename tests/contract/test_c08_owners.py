@@ -1,0 +1,132 @@
+"""C8: leases are fenced, dead owners are replaced at once on the same machine, sleepers that were replaced write nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_durable import errors
+from strands_durable._lease import Owner, acquire
+from strands_durable._store import Store
+from strands_durable.testing import call
+from tests.script import calls, in_new_process, ledger, start_process
+from tests.waiting import until
+
+WAITS = [call("book", city="Paris"), call("wait_for", path="go"), call("book", city="Rome"), "Done."]
+
+
+def owner_row() -> tuple[Any, ...]:
+    connection = sqlite3.connect("runs.db")
+    try:
+        return connection.execute("SELECT owner, fence, lease_until, beat FROM executions").fetchone()
+    finally:
+        connection.close()
+
+
+def test_c08_after_a_kill_on_this_machine_the_next_start_goes_on_at_once() -> None:
+    owner = start_process(WAITS, ["Go"], {"lease_seconds": 600.0})
+    until(Path("waiting").exists)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.join()
+    Path("go").touch()
+    assert in_new_process(WAITS, ["Go"], {"lease_seconds": 600.0}).checked()[0]["text"] == "Done."
+    assert [entry["city"] for entry in ledger.read() if entry.get("name") == "book"] == ["Paris", "Rome"]
+
+
+def test_c08_a_killed_owner_that_nobody_has_waited_for_counts_as_gone() -> None:
+    owner = start_process(WAITS, ["Go"], {"lease_seconds": 600.0})
+    until(Path("waiting").exists)
+    os.kill(owner.pid, signal.SIGKILL)
+    until(lambda: Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    Path("go").touch()
+    assert calls(WAITS, ["Go"], {"lease_seconds": 600.0})[0]["text"] == "Done."
+    owner.join()
+
+
+def test_c08_an_owner_elsewhere_is_replaced_within_one_lease() -> None:
+    script = [call("book_and_die", city="Rome"), "Hi."]
+    assert in_new_process(script, ["Go"]).exitcode == -signal.SIGKILL
+    elsewhere = Owner(host="elsewhere", boot_id="b", pid_namespace="n", pid=1, started="1")
+    with sqlite3.connect("runs.db") as connection:
+        connection.execute(
+            "UPDATE executions SET owner = ?, lease_until = ?",
+            (elsewhere.recorded(), time.time() + 0.5),
+        )
+    connection.close()
+    began = time.monotonic()
+    assert in_new_process(script, ["Go"], {"lease_seconds": 1.0}).checked()[0]["text"] == "Hi."
+    assert time.monotonic() - began >= 0.4, "it waited for the lease"
+
+
+def test_c08_a_stopped_owner_that_lost_its_lease_writes_nothing_more() -> None:
+    sleeper = start_process(WAITS, ["Go"], {"lease_seconds": 0.5})
+    until(Path("waiting").exists)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    Path("go").touch()
+    taker = in_new_process(WAITS, ["Go"], {"lease_seconds": 0.5}).checked()[0]
+    before = Path("runs.db").stat().st_size, dump()
+    os.kill(sleeper.pid, signal.SIGCONT)
+    woken = sleeper.join().checked()[0]
+    assert taker["text"] == "Done."
+    assert woken["error"] == "LeaseLostError"
+    assert "Nothing more was written here" in woken["text"]
+    assert (Path("runs.db").stat().st_size, dump()) == before
+    assert [entry["city"] for entry in ledger.read() if entry.get("name") == "book"] == ["Paris", "Rome"]
+
+
+def dump() -> list[str]:
+    connection = sqlite3.connect("runs.db")
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def test_c08_a_lease_that_ran_out_but_was_not_taken_is_renewed() -> None:
+    sleeper = start_process(WAITS, ["Go"], {"lease_seconds": 0.5})
+    until(Path("waiting").exists)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    until(lambda: owner_row()[2] < time.time())
+    os.kill(sleeper.pid, signal.SIGCONT)
+    until(lambda: owner_row()[2] > time.time())
+    Path("go").touch()
+    assert sleeper.join().checked()[0]["text"] == "Done."
+
+
+def test_c08_the_heartbeat_renews_a_lease_while_a_tool_runs_long() -> None:
+    owner = start_process(WAITS, ["Go"], {"lease_seconds": 0.6})
+    until(Path("waiting").exists)
+    _, fence, lease_until, beat = owner_row()
+    until(lambda: owner_row()[3] >= beat + 3)
+    assert owner_row()[1] == fence
+    assert owner_row()[2] > lease_until
+    Path("go").touch()
+    assert owner.join().checked()[0]["text"] == "Done."
+
+
+def test_c08_every_write_checks_the_fence() -> None:
+    store = Store(Path("runs.db").resolve())
+    mine = asyncio.run(acquire(store, "trip", 10))
+    theirs = asyncio.run(acquire(store, "trip", 10))
+    assert theirs.fence == mine.fence + 1
+    with pytest.raises(errors.LeaseLostError), store.transaction("test", mine) as connection:
+        connection.execute("UPDATE executions SET status = 'FAILED'")
+    with store.transaction("test", theirs) as connection:
+        connection.execute("UPDATE executions SET status = 'RUNNING'")
+    assert store.read("SELECT status FROM executions") == [("RUNNING",)]
+    store.close()
+
+
+def test_c08_an_owner_is_named_so_that_a_later_process_is_not_mistaken_for_it() -> None:
+    me = Owner.me()
+    assert not me.is_gone()
+    assert Owner(**{**vars(me), "started": "1"}).is_gone(), "the number was given to another process"
+    assert not Owner(**{**vars(me), "boot_id": "other"}).is_gone(), "on another machine nobody can know"
+    assert Owner.parse(me.recorded()) == me
