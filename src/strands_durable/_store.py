@@ -175,6 +175,7 @@ class Store:
             connection.execute("COMMIT")
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
+        self.scrub()  # what a killed process overwrote is still in the WAL it left behind
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:

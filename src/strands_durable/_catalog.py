@@ -1,0 +1,380 @@
+"""Executions as people look at them: read from a store, without importing Strands and without changing anything.
+
+Looking creates no file, not even the ones that SQLite keeps beside a store in use. Texts that came from users, models and
+tools are shortened, freed of control characters, and masked where they look like a secret.
+
+Left out on purpose: results and messages. Who needs them runs the agent again: a finished call returns them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ._codec import decode
+from ._failure import summary
+from ._keys import model_key
+from ._lease import Owner
+from ._records import ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus
+from ._store import _refuse_foreign, _translated, path_of
+from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
+
+T = TypeVar("T")
+StepState = Literal[
+    "running", "done", "error", "failed", "in doubt", "waiting for a person", "answered", "not storable", "discarded"
+]
+"""A step's status in the light of what became of its call. error: done, and its result tells the model of an error."""
+
+_BUSY_SECONDS = 10.0
+_INPUT_LENGTH, _ERROR_LENGTH = 160, 300
+_SECRET = re.compile(
+    r"(?P<key>\"[^\"]*(?:password|passwd|secret|token|api[_-]?key|authorization|credentials?)\"\s*:\s*)"
+    r"(?:\"(?:[^\"\\]|\\.)*\"?|[^,}\]\s]+)"
+    r"|(?P<scheme>\bBearer\s+)\S+|\b(?:sk-|ghp_|github_pat_|xox[abp]-|AKIA)[\w-]{12,}",
+    re.IGNORECASE,
+)
+_STEP_KEY = re.compile(r"(?P<ordinal>\d+)/(?:model|(?P<index>\d+):.*)~(?P<retry>\d+)", re.DOTALL)
+_EFFECT_KEY = re.compile(r"(?P<enclosing>.*)/(?:before|running|after):", re.DOTALL)
+
+_EXECUTIONS = """
+SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
+    (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run),
+    (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
+    coalesce(last.ended_at, last.started_at, 0)
+FROM executions e LEFT JOIN steps last ON last.id =
+    (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run)
+"""
+_CALLS = """
+SELECT id, position, scope, status, attempt, input, result, started_at, ended_at,
+    (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress')
+FROM calls WHERE execution = ? AND run = ? ORDER BY position
+"""
+_STEPS = """
+SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, error,
+    attempt < max(attempt) OVER (PARTITION BY key)
+FROM steps WHERE call = ? ORDER BY started_at, id
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSummary:
+    """One attempt of one step: what it was, what became of it, what it cost."""
+
+    key: str
+    number: str
+    """``2`` for the second model call, ``2.0`` for the first tool of its answer."""
+    kind: StepKind
+    name: str
+    input: str
+    status: StepStatus
+    state: StepState
+    attempt: int
+    started_at: float | None
+    """None for a model call under way: its start is part of the head, which has no clock."""
+    ended_at: float | None
+    usage: dict[str, int] | None
+    error: str | None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody can say if this attempt took effect."""
+        return self.state == "in doubt"
+
+    @property
+    def duration_seconds(self) -> float | None:
+        """How long it took, once it has ended."""
+        return None if self.ended_at is None or self.started_at is None else self.ended_at - self.started_at
+
+    @property
+    def label(self) -> str:
+        """The step's name in a timeline: ``model 2``, ``2.0 book_hotel``."""
+        if self.kind == "model":
+            return f"model {self.number}"
+        return f"{self.number} > {self.name}" if self.kind == "effect" else f"{self.number} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What one attempt of a call failed with."""
+
+    attempt: int
+    error: str
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a suspended call waits for a person to answer."""
+
+    interrupt_id: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSummary:
+    """One call of an agent: where it stands, and its steps."""
+
+    position: int
+    scope: str
+    input: str
+    status: ExecutionStatus
+    phase: str
+    attempt: int
+    stop_reason: str | None
+    started_at: float
+    ended_at: float | None
+    failures: tuple[Failure, ...]
+    questions: tuple[Question, ...]
+    steps: tuple[StepSummary, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionDetail:
+    """One execution with the calls of its current run."""
+
+    execution: ExecutionRecord
+    calls: tuple[CallSummary, ...]
+
+    @property
+    def steps(self) -> tuple[StepSummary, ...]:
+        """The steps of all calls."""
+        return tuple(step for call in self.calls for step in call.steps)
+
+
+class Catalog:
+    """What a store holds, for people. Every look is one consistent moment; nothing is kept open in between."""
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        scheme, separator, _ = os.fspath(store).partition("://")
+        if separator and scheme != "sqlite":
+            raise UnsupportedFeatureError(
+                f"A {scheme}:// store", "executions are read from a SQLite file here", "Pass the path of a store file."
+            )
+        self.path = path_of(store)
+
+    def executions(self) -> list[ExecutionRecord]:
+        """Return all executions, the one that changed last first."""
+        rows = self._look(lambda connection: connection.execute(_EXECUTIONS).fetchall())
+        return sorted(map(_execution, rows), key=lambda found: found.updated_at, reverse=True)
+
+    def execution(self, execution_id: str) -> ExecutionDetail:
+        """Return one execution with its calls and steps."""
+        found = self._look(lambda connection: _detail(connection, execution_id))
+        if found is None:
+            raise ExecutionNotFoundError(execution_id, str(self.path))
+        return found
+
+    def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self._looked(query)
+        except sqlite3.Error as error:
+            raise _translated(self.path, error, _BUSY_SECONDS) from error
+        except OSError as error:
+            raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
+
+    def _looked(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Read a store at rest as the plain file it is, and make sure afterwards that it still was at rest."""
+        _refuse_unreadable(self.path)
+        at_rest = _at_rest(self.path)
+        if at_rest is not None:
+            try:
+                found = _read(self.path, "mode=ro&immutable=1", query)
+            except sqlite3.Error:
+                if _at_rest(self.path) == at_rest:
+                    raise
+            else:
+                if _at_rest(self.path) == at_rest:
+                    return found
+        return _read(self.path, "mode=ro", query)
+
+
+def _refuse_unreadable(path: Path) -> None:
+    try:
+        is_empty = path.stat().st_size == 0
+    except FileNotFoundError:
+        is_empty = True
+    if is_empty:
+        hint = "Pass the path of a store, or run an agent with Durability on this one first."
+        raise BackendUnavailableError(str(path), "nothing has been recorded there, no such store", hint)
+    _refuse_foreign(path)
+
+
+def _at_rest(path: Path) -> tuple[int, int, int] | None:
+    """Return what a store at rest can be recognized by; None while somebody has it open, or died with it open."""
+    if any(os.path.exists(f"{path}{suffix}") for suffix in ("-wal", "-journal")):
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
+    with closing(
+        sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    ) as connection:
+        connection.execute("BEGIN")
+        return query(connection)
+
+
+def _execution(row: Any) -> ExecutionRecord:
+    _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last = row
+    return ExecutionRecord(
+        execution_id=execution_id,
+        kind=kind,
+        status=ExecutionStatus(status),
+        run=run,
+        calls=calls,
+        steps=steps,
+        owner=_living(owner, lease_until),
+        created_at=created_at,
+        updated_at=max(updated_at, last),
+    )
+
+
+def _living(owner: str | None, lease_until: float) -> str | None:
+    """Return the owner if it counts as alive, by the rule that the next owner would go by."""
+    if owner is None or time.time() >= lease_until:
+        return None
+    found = Owner.parse(owner)
+    return None if found.is_gone() else str(found)
+
+
+def _detail(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetail | None:
+    row = connection.execute(f"{_EXECUTIONS} WHERE e.execution_id = ?", (execution_id,)).fetchone()
+    if row is None:
+        return None
+    execution = _execution(row)
+    # The execution's own time changes only with its status: for a running call it is when its owner took it up.
+    taken_up_at = row[6] if execution.owner is not None else float("inf")
+    calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
+    return ExecutionDetail(
+        execution=execution, calls=tuple(_call(connection, call, taken_up_at) for call in calls)
+    )
+
+
+def _call(connection: sqlite3.Connection, row: Any, taken_up_at: float) -> CallSummary:
+    call_id, position, scope, status, attempt, given, result, started_at, ended_at, progress = row
+    known = ExecutionStatus(status)
+    outcome = {} if result is None else decode(result)
+    where = Progress(**json.loads(progress))
+    steps = [
+        _step(step, known, taken_up_at if known is ExecutionStatus.RUNNING else float("inf"))
+        for step in connection.execute(_STEPS, (call_id,))
+    ]
+    if known is ExecutionStatus.RUNNING:
+        steps += _model_under_way(where, steps, is_owned=taken_up_at != float("inf"))
+    return CallSummary(
+        position=position,
+        scope=scope,
+        input="(redacted)" if given is None else short(decode(given)),
+        status=known,
+        phase=where.phase,
+        attempt=attempt,
+        stop_reason=outcome.get("stop_reason"),
+        started_at=started_at,
+        ended_at=ended_at,
+        failures=_failures(connection, call_id),
+        questions=_questions(outcome) if known is ExecutionStatus.SUSPENDED else (),
+        steps=tuple(steps),
+    )
+
+
+def _failures(connection: sqlite3.Connection, call_id: int) -> tuple[Failure, ...]:
+    rows = connection.execute("SELECT attempt, error, at FROM failures WHERE call = ? ORDER BY at", (call_id,))
+    return tuple(Failure(attempt=attempt, error=_error(error), at=at) for attempt, error, at in rows)
+
+
+def _questions(outcome: dict[str, Any]) -> tuple[Question, ...]:
+    return tuple(
+        Question(interrupt_id=found["id"], name=short(found["name"]), reason=short(found.get("reason")))
+        for found in outcome.get("interrupts") or ()
+    )
+
+
+def _step(row: Any, call: ExecutionStatus, taken_up_at: float) -> StepSummary:
+    key, attempt, kind, name, title, status, started_at, ended_at, usage, error, is_superseded = row
+    return StepSummary(
+        key=key,
+        number=_number(key),
+        kind=kind,
+        name=short(name),
+        input=short(title),
+        status=status,
+        state=_state(status, error is not None, call, bool(is_superseded), started_at < taken_up_at),
+        attempt=attempt,
+        started_at=started_at,
+        ended_at=ended_at,
+        usage=None if usage is None else json.loads(usage),
+        error=None if error is None else _error(error),
+    )
+
+
+def _state(
+    status: StepStatus, has_error: bool, call: ExecutionStatus, is_superseded: bool, is_left_behind: bool
+) -> StepState:
+    """Say what became of a step. What has started is in doubt when another attempt followed, or when its owner is no more."""
+    if status == "started":
+        return "in doubt" if is_superseded or is_left_behind else "running"
+    if status == "interrupted":
+        is_open = call is ExecutionStatus.SUSPENDED and not is_superseded
+        return "waiting for a person" if is_open else "answered"
+    if status == "done":
+        return "error" if has_error else "done"
+    return "not storable" if status == "unstorable" else status
+
+
+def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: bool) -> list[StepSummary]:
+    """Return the model call that the head tells of: it has no row before it has an answer."""
+    number = str(where.ordinal + 1)
+    answered = any(
+        step.kind == "model" and step.number == number and step.attempt >= where.attempt for step in steps
+    )
+    if answered or where.attempt == 0 or (where.phase, where.resume) != ("model", "model"):
+        return []
+    under_way = StepSummary(
+        key=model_key(where.ordinal + 1, 0),
+        number=number,
+        kind="model",
+        name="model",
+        input="",
+        status="started",
+        state="running" if is_owned else "in doubt",
+        attempt=where.attempt,
+        started_at=None,
+        ended_at=None,
+        usage=None,
+        error=None,
+    )
+    return [under_way]
+
+
+def _number(key: str) -> str:
+    """Return a step's place for people; a hook's retry is marked, a recorded effect has the place of what encloses it."""
+    effect = _EFFECT_KEY.match(key)
+    found = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
+    if found is None:
+        return "call"
+    number = str(int(found["ordinal"])) + (f".{int(found['index'])}" if found["index"] else "")
+    return number if found["retry"] == "0" else f"{number} retry {found['retry']}"
+
+
+def _error(recorded: str) -> str:
+    record = decode(recorded)
+    text = record["text"] if record["type"] == "ToolResult" else summary(record)
+    return short(text, _ERROR_LENGTH)
+
+
+def short(value: Any, length: int = _INPUT_LENGTH) -> str:
+    """Return one printable line that stands for ``value``, without what looks like a secret."""
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+    text = "".join(character if character.isprintable() else " " for character in text[: 4 * length])
+    text = _SECRET.sub(lambda found: f"{found['key'] or found['scheme'] or ''}***", " ".join(text.split()))
+    return text if len(text) <= length else text[: length - 1] + "…"
