@@ -255,16 +255,14 @@ def _detail(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetai
     # The execution's own time changes only with its status: for a running call it is when its owner took it up.
     taken_up_at = row[6] if execution.owner is not None else float("inf")
     calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
-    return ExecutionDetail(
-        execution=execution, calls=tuple(_call(connection, call, taken_up_at) for call in calls)
-    )
+    return ExecutionDetail(execution=execution, calls=tuple(_call(connection, call, taken_up_at) for call in calls))
 
 
 def _call(connection: sqlite3.Connection, row: Any, taken_up_at: float) -> CallSummary:
     call_id, position, scope, status, attempt, given, result, started_at, ended_at, progress = row
     known = ExecutionStatus(status)
     outcome = {} if result is None else decode(result)
-    where = Progress(**json.loads(progress))
+    where = Progress() if progress is None else Progress(**json.loads(progress))
     steps = [
         _step(step, known, taken_up_at if known is ExecutionStatus.RUNNING else float("inf"))
         for step in connection.execute(_STEPS, (call_id,))
@@ -303,7 +301,7 @@ def _step(row: Any, call: ExecutionStatus, taken_up_at: float) -> StepSummary:
     key, attempt, kind, name, title, status, started_at, ended_at, usage, error, is_superseded = row
     return StepSummary(
         key=key,
-        number=_number(key),
+        number=_number(key, kind),
         kind=kind,
         name=short(name),
         input=short(title),
@@ -334,9 +332,7 @@ def _state(
 def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: bool) -> list[StepSummary]:
     """Return the model call that the head tells of: it has no row before it has an answer."""
     number = str(where.ordinal + 1)
-    answered = any(
-        step.kind == "model" and step.number == number and step.attempt >= where.attempt for step in steps
-    )
+    answered = any(step.kind == "model" and step.number == number and step.attempt >= where.attempt for step in steps)
     if answered or where.attempt == 0 or (where.phase, where.resume) != ("model", "model"):
         return []
     under_way = StepSummary(
@@ -356,9 +352,9 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
     return [under_way]
 
 
-def _number(key: str) -> str:
+def _number(key: str, kind: StepKind) -> str:
     """Return a step's place for people; a hook's retry is marked, a recorded effect has the place of what encloses it."""
-    effect = _EFFECT_KEY.match(key)
+    effect = _EFFECT_KEY.match(key) if kind == "effect" else None
     found = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
     if found is None:
         return "call"
@@ -374,7 +370,8 @@ def _error(recorded: str) -> str:
 
 def short(value: Any, length: int = _INPUT_LENGTH) -> str:
     """Return one printable line that stands for ``value``, without what looks like a secret."""
-    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str, ensure_ascii=False)
-    text = "".join(character if character.isprintable() else " " for character in text[: 4 * length])
+    if not isinstance(value, str):
+        value = "" if value is None else json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)
+    text = "".join(character if character.isprintable() else " " for character in value[: 4 * length])
     text = _SECRET.sub(lambda found: f"{found['key'] or found['scheme'] or ''}***", " ".join(text.split()))
     return text if len(text) <= length else text[: length - 1] + "…"

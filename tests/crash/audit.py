@@ -10,9 +10,10 @@ from typing import Any
 from tests.crash.scenarios import Ledger
 
 
-def audit(folder: Path, execution_id: str, expected_keys: set[str]) -> None:
+def audit(folder: Path, execution_id: str, expected_keys: set[str], entries: list[Any] | None = None) -> None:
     """Fail if an effect is missing, or was repeated after its step had finished."""
-    entries = [entry for entry in Ledger(folder / "ledger.jsonl").read() if entry["key"]]
+    if entries is None:
+        entries = Ledger(folder / "ledger.jsonl").read()
     attempts = recorded_attempts(folder / "runs.db", execution_id)
     done_by_key: dict[str, list[int]] = defaultdict(list)
     for entry in entries:

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,15 @@ def effect(name: str, **facts: Any) -> None:
     step = current_step()
     assert step is not None
     reach(f"tool {name}:start")
-    ledger.write(kind="tool", name=name, key=step.key, idempotency_key=step.idempotency_key, attempt=step.attempt, **facts)
+    ledger.write(
+        kind="tool",
+        name=name,
+        execution_id=step.execution_id,
+        key=step.key,
+        idempotency_key=step.idempotency_key,
+        attempt=step.attempt,
+        **facts,
+    )
     reach(f"tool {name}:effect")
 
 
@@ -52,7 +59,7 @@ class LedgerModel(ScriptedModel):
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         step = current_step()
         assert step is not None
-        ledger.write(kind="model", key=step.key, attempt=step.attempt)
+        ledger.write(kind="model", execution_id=step.execution_id, key=step.key, attempt=step.attempt)
         async for chunk in super().stream(messages, *args, **kwargs):
             yield chunk
 
@@ -188,6 +195,3 @@ def loop(folder: str, execution_id: str, turns: int, pause: float) -> Any:
         model=model, tools=[book, slow], plugins=[Durability("runs.db", execution_id=execution_id)], callback_handler=None
     )
     return seen(agent, agent("Go"))
-
-
-Target = Callable[..., Any]

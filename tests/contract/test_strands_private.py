@@ -1,0 +1,135 @@
+"""Every private name of Strands that `_strands` touches is still what it was: fails when a new version moves it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.agent.state import AgentState
+from strands.event_loop import event_loop, streaming
+from strands.telemetry.tracer import get_tracer
+
+from strands_durable import _strands
+from strands_durable.testing import ScriptedModel, call
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent(model=ScriptedModel(["Hi."]), callback_handler=None)
+
+
+def test_strands_is_a_version_that_was_looked_at() -> None:
+    major, minor = map(int, version("strands-agents").split(".")[:2])
+    assert (major, minor) >= (1, 62)
+    assert major == 1
+
+
+def test_interrupt_state(agent: Agent) -> None:
+    assert not _strands.is_interrupted(agent)
+    assert not _strands.knows_interrupt(agent, "x")
+    assert _strands.answer_to(agent, "x") is None
+    agent._interrupt_state.interrupts["x"] = _strands.Interrupt(id="x", name="n", response="yes")
+    agent._interrupt_state.activate()
+    assert _strands.is_interrupted(agent)
+    assert _strands.answer_to(agent, "x") == "yes"
+
+
+def test_cancel_flags(agent: Agent) -> None:
+    assert _strands.cancel_flags(agent) is None
+    agent.cancel(message="m", after_current_tools=True)
+    assert _strands.cancel_flags(agent) == {"message": "m", "after_current_tools": True}
+    agent.cancel()
+    assert _strands.cancel_flags(agent) == {"message": "m", "after_current_tools": False}
+
+
+def test_what_an_agent_carries_is_what_a_snapshot_has(agent: Agent) -> None:
+    fields: Any = ["conversation_manager_state", "interrupt_state", "model_state"]
+    assert _strands.carried_by(agent) == agent.take_snapshot(include=fields).data
+
+
+def test_sessions_background_tasks_and_output_models_are_found(agent: Agent) -> None:
+    assert not _strands.has_session(agent)
+    assert _strands.output_model(agent) is None
+    assert _strands.refuse_unsupported(agent) is None
+
+
+def test_a_direct_tool_call_is_told_from_one_of_the_loop() -> None:
+    found: list[bool] = []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    async def middleware(context: Any, next_fn: Any) -> Any:
+        found.append(_strands.is_model_driven(context.invocation_state))
+        async for event in next_fn(context):
+            yield event
+
+    agent = Agent(model=ScriptedModel([call("look"), "Done."]), tools=[look], callback_handler=None)
+    agent.add_middleware(_strands.AgentStreamStage, lambda context, next_fn: next_fn(context))
+    from strands.middleware import ExecuteToolStage
+
+    agent.add_middleware(ExecuteToolStage, middleware)
+    agent.tool.look(record_direct_tool_call=False)
+    agent("Go")
+    assert found == [False, True]
+
+
+def test_a_watched_state_is_the_same_object_and_its_copies_are_free() -> None:
+    class Own(AgentState):
+        pass
+
+    for state in (AgentState({"a": 1}), Own({"a": 1})):
+        kind, written = type(state), []
+        _strands.watch_state(state, lambda key, deleted, written=written: written.append((key, deleted)))
+        assert isinstance(state, kind)
+        state.set("b", 2)
+        state.delete("a")
+        assert written == [("b", False), ("a", True)]
+        copied = copy.deepcopy(state)
+        copied.set("c", 3)
+        assert state.get() == {"b": 2}
+        assert len(written) == 2
+        assert isinstance(copied._lock, type(threading.RLock()))
+
+
+def test_quick_copies_are_equal_and_apart() -> None:
+    messages = [{"role": "user", "content": [{"text": "x", "n": 1, "b": b"y"}]}]
+    copied = _strands.copied(messages)
+    assert copied == messages
+    copied[0]["content"][0]["text"] = "z"
+    assert messages[0]["content"][0]["text"] == "x"
+    odd = {"tuple": (1, [2]), "set": {3}}
+    assert _strands.copied(odd) == odd
+    assert _strands.copied(odd)["tuple"][1] is not odd["tuple"][1]
+    assert hasattr(event_loop, "copy")
+    assert hasattr(streaming, "copy")
+
+
+def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
+    _strands.silence_unheard_traces()
+    _strands.silence_unheard_traces()
+    tracer = get_tracer()
+
+    class Span:
+        def __init__(self, recording: bool) -> None:
+            self.recording, self.events = recording, 0
+
+        def is_recording(self) -> bool:
+            return self.recording
+
+        def add_event(self, *args: Any, **kwargs: Any) -> None:
+            self.events += 1
+
+        set_attributes = set_attribute = add_event
+
+    silent, recording = Span(False), Span(True)
+    for span in (silent, recording):
+        tracer._add_event_messages(span, [{"role": "user", "content": [{"text": "x"}]}])  # type: ignore[arg-type]
+    assert silent.events == 0
+    assert recording.events > 0
