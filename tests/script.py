@@ -22,7 +22,9 @@ def note(name: str, **facts: Any) -> None:
     """Leave a mark in the outside world."""
     step = current_step()
     assert step is not None
-    ledger.write(kind="tool", name=name, key=step.key, idempotency_key=step.idempotency_key, attempt=step.attempt, **facts)
+    ledger.write(
+        kind="tool", name=name, key=step.key, idempotency_key=step.idempotency_key, attempt=step.attempt, **facts
+    )
 
 
 def first_time(name: str) -> bool:

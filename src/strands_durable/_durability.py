@@ -154,11 +154,11 @@ def _on(moment: Any) -> Any:
 
 _FIRST, _LAST = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
 _HOOKS: list[tuple[Any, Any, int]] = [
-    (BeforeInvocationEvent, _on(lambda call, event: call.join_invocation(event.invocation_state)), _FIRST),
+    (BeforeInvocationEvent, _on(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
     (BeforeModelCallEvent, _on(lambda call, event: call.enter_model("before")), _FIRST),
     (AfterModelCallEvent, _on(lambda call, event: call.enter_model("after")), _FIRST),
     (MessageAddedEvent, _on(lambda call, event: call.message_added(event.message)), _LAST),
-    (BeforeToolsEvent, _on(lambda call, event: call.begin_batch(event.message)), _FIRST),
+    (BeforeToolsEvent, _on(lambda call, event: call.tools_begin(event.message)), _FIRST),
     (BeforeToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
     (AfterToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
     (AfterToolsEvent, _on(lambda call, event: call.check()), _FIRST),

@@ -237,7 +237,7 @@ class _Root:
         if not is_new_here:
             call.past = None  # this process has counted it already
         if changes:
-            given_up = self._options.on_drift == "rerun" and call.give_up_answer()
+            given_up = self._options.on_drift == "rerun" and call.models.give_up()
             logger.warning(
                 "execution_id=<%s>, step=<%s>, changes=<%s>, answer_given_up=<%s> | agent changed, going on",
                 self._journal.execution_id, step, "; ".join(changes), given_up,

@@ -67,7 +67,10 @@ class Segments:
                     yield stop
                 return
             context = AgentStreamContext(
-                agent=context.agent, messages=[], invocation_state=context.invocation_state, _interrupts=context._interrupts
+                agent=context.agent,
+                messages=[],
+                invocation_state=context.invocation_state,
+                _interrupts=context._interrupts,
             )
 
     def _made(self) -> int:

@@ -18,13 +18,14 @@ from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
-from ._call import Abort, Call, ToolRequest
+from ._call import Abort, Call
 from ._changes import difference
 from ._context import Frame, frame
 from ._failure import describe, revive
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags, copied
+from ._tool_steps import ToolRequest
 from .errors import InDoubtError
 
 Events = AsyncGenerator[Any, None]
@@ -35,15 +36,15 @@ QUESTION = "strands-durable: in doubt"
 async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelContext, next_fn: Any) -> Events:
     """Answer a model call from the journal, or make it and record the answer."""
     with _ours(call):
-        key, recorded = call.model_request()
+        key, recorded = call.models.request()
     if recorded is not None and recorded.status == "done":
-        call.take_answer(recorded.step_id, recorded.result)
+        call.models.take(recorded.step_id, recorded.result)
         yield _stop_event(recorded.result)
         return
     with _ours(call):
-        if call.is_model_in_doubt(recorded) and policy != "retry":
+        if call.models.is_in_doubt(recorded) and policy != "retry":
             _judge_model(call, policy, key)
-        call.start_model(lasting=policy != "retry")
+        call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     place = (key, call.progress.attempt, False)
     standing = Frame(call, "model", "model", "running", lambda: place)
@@ -56,7 +57,7 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
             yield event
     except Exception as error:
         with _ours(call):
-            call.fail_model(key, started_at, context, error)
+            call.models.fail(key, started_at, context, error)
         raise
     if stop is None or stop.stop_reason == "cancelled":
         if stop is not None:
@@ -65,15 +66,15 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
     with _ours(call):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
-        result = call.finish_model(key, started_at, context, fields, redacted)
+        result = call.models.finish(key, started_at, context, fields, redacted)
     yield _stop_event(result)
 
 
 async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Answer a tool call from the journal, or make it and record its outcome."""
     with _ours(call):
-        request = call.tool_request(context.tool_use)
-        recorded = call.recorded_tool(request)
+        request = call.tools.request(context.tool_use)
+        recorded = call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)
     while outcome is None:
         run = _ToolRun(call, policy, request, attempt)
@@ -82,7 +83,7 @@ async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolConte
         if run.interrupted:
             return
         outcome, attempt = run.outcome, attempt + 1
-    call.leave_tool(request)
+    call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
 
@@ -94,7 +95,7 @@ async def _settle(
     if recorded is None:
         return None, 1
     if recorded.status == "done":
-        return call.reuse_tool(request, recorded), recorded.attempt
+        return call.tools.reuse(request, recorded), recorded.attempt
     if recorded.status == "interrupted":
         _raise_unanswered(call, recorded)
         return None, recorded.attempt + 1
@@ -128,7 +129,7 @@ async def _judge_tool(
         return None
     given = verdict["result"] if isinstance(verdict, dict) else _unknown(request)
     outcome = _outcome(_tool_result(request, given))
-    return call.finish_tool(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
+    return call.tools.finish(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
 
 
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
@@ -189,6 +190,7 @@ class _ToolRun:
         self._call, self._policy, self._request, self._attempt = call, policy, request, attempt
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
+        self._started_at = time.time()
         self.interrupted = False
         self.outcome: dict[str, Any] | None = None
 
@@ -197,7 +199,7 @@ class _ToolRun:
         call, request = self._call, self._request
         with _ours(call):
             if not self._policy.inline:
-                self._step = call.start_tool(request, self._attempt)
+                self._step = call.tools.start(request, self._attempt)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
         place = (request.key, self._attempt, False)
         standing = Frame(call, "tool", request.name, "running", lambda: place)
@@ -235,8 +237,14 @@ class _ToolRun:
             cancel=cancelled if cancelled != cancelled_before else None,
         )
         again = self._attempt <= self._policy.retries and outcome["result"].get("status") == "error"
-        status = "failed" if again else "done"
-        recorded = self._call.finish_tool(self._request, self._step, self._attempt, outcome, status)
+        recorded = self._call.tools.finish(
+            self._request,
+            self._step,
+            self._attempt,
+            outcome,
+            status="failed" if again else "done",
+            started_at=self._started_at,
+        )
         return None if again else recorded
 
     async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
@@ -244,13 +252,13 @@ class _ToolRun:
         step = self._step
         if step is None or (self._policy.in_doubt == "retry" and self._attempt > self._policy.retries):
             outcome = _outcome(_tool_result(self._request, _unknown(self._request, self._policy.timeout)))
-            return self._call.finish_tool(self._request, None, self._attempt + 1, outcome)
+            return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
         return await _judge_tool(self._call, self._policy, self._request, step, context)
 
     def _interrupt(self, interrupts: list[dict[str, Any]]) -> None:
         self.interrupted = True
         with _ours(self._call):
-            self._call.interrupt_tool(self._request, self._step, interrupts)
+            self._call.tools.interrupt(self._request, self._step, interrupts)
 
 
 def _outcome(

@@ -29,6 +29,13 @@ class Past:
         under_way = progress.resume == "tools" and progress.phase not in ("done", "waiting")
         self._in_tools = under_way and progress.ordinal > progress.legs[-1]
         self._ordinal = progress.ordinal
+        self._is_given = False
+
+    def give_back_once(self, metrics: EventLoopMetrics) -> None:
+        """Add it to the invocation that has begun; a pass that a hook adds to it begins none."""
+        if not self._is_given:
+            self._is_given = True
+            self.give_back(metrics, current=metrics.agent_invocations[-1])
 
     def give_back(self, metrics: EventLoopMetrics, *, current: AgentInvocation | None) -> None:
         """Add it all; the last leg goes to ``current``, the invocation under way, if there is one."""

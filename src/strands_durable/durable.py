@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar, cast
 
 from ._context import frame
+from ._effects import Effect
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
     found = frame.get()
     if found is None:
         return cast(T, await _value(fn))
-    effect = found.call.open_effect(found, name)
+    effect = Effect(found, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
     try:
@@ -55,7 +56,7 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
     found = frame.get()
     if found is None:
         return make()
-    effect = found.call.open_effect(found, name, intent=False)
+    effect = Effect(found, name, intent=False)
     return cast(T, effect.recorded.result if effect.recorded is not None else effect.close(make()))
 
 

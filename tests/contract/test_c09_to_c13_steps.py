@@ -221,7 +221,9 @@ def test_c12_ask_lets_a_person_decide_with_the_tool_and_its_input_in_view(answer
     assert outcomes[1]["text"] == "Done."
     assert len(booked()) == (2 if answer == "retry" else 1)
     result = rows("SELECT result FROM steps WHERE kind = 'tool' AND status = 'done'")[0][0]
-    expected = {"retry": "booked Rome", "fail": "is unknown"}.get(answer if isinstance(answer, str) else "", "booked by phone")
+    expected = {"retry": "booked Rome", "fail": "is unknown"}.get(
+        answer if isinstance(answer, str) else "", "booked by phone"
+    )
     assert expected in result
     assert ("started",) in rows("SELECT status FROM steps"), "the doubtful attempt stays on record"
 

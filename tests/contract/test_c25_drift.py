@@ -33,7 +33,9 @@ def fetch(text: str) -> str:
 SCRIPT = [call("search", text="a"), call("search", text="b"), "Done."]
 
 
-def agent_of(tools: Any = (search,), script: Any = SCRIPT, *, model_id: str = "one", prompt: str = "Be good.", **options: Any) -> Agent:
+def agent_of(
+    tools: Any = (search,), script: Any = SCRIPT, *, model_id: str = "one", prompt: str = "Be good.", **options: Any
+) -> Agent:
     messages = options.pop("messages", None)
     return Agent(
         model=ScriptedModel(script, model_id=model_id),
@@ -106,7 +108,9 @@ def test_c25_rerun_gives_up_a_last_answer_of_which_no_tool_has_started(point: st
     agent = agent_of([search, fetch], other, on_drift="rerun")
     assert str(agent("Go")) == "Done otherwise.\n"
     assert MADE == ["a"], "a finished tool never runs again"
-    statuses = sqlite3.connect("runs.db").execute("SELECT status FROM steps WHERE kind = 'model' ORDER BY id").fetchall()
+    statuses = (
+        sqlite3.connect("runs.db").execute("SELECT status FROM steps WHERE kind = 'model' ORDER BY id").fetchall()
+    )
     assert statuses == [("done",), ("discarded",), ("done",), ("done",)]
 
 

@@ -47,7 +47,9 @@ def long_script(turns: int) -> Any:
 def agent_of(script: Any, tools: Any = (work,), *, plugins: Any = None, **options: Any) -> Agent:
     if plugins is None:
         plugins = [Durability("runs.db", execution_id="trip", segment_turns=3)]
-    return Agent(model=ScriptedModel(script), tools=list(tools), plugins=plugins, **{"callback_handler": None, **options})
+    return Agent(
+        model=ScriptedModel(script), tools=list(tools), plugins=plugins, **{"callback_handler": None, **options}
+    )
 
 
 def counted(agent: Agent, counts: Counter[str]) -> Agent:
@@ -252,7 +254,13 @@ def test_c31_background_tasks_are_refused_at_attach_time() -> None:
 
 
 def test_c31_options_are_checked_when_they_are_written_down() -> None:
-    for wrong in ({"on_drift": "x"}, {"on_failed": "x"}, {"on_completed": "x"}, {"model_in_doubt": "verify"}, {"lease_seconds": 0}):
+    for wrong in (
+        {"on_drift": "x"},
+        {"on_failed": "x"},
+        {"on_completed": "x"},
+        {"model_in_doubt": "verify"},
+        {"lease_seconds": 0},
+    ):
         with pytest.raises(ValueError):
             Durability("runs.db", **wrong)  # type: ignore[arg-type]
 
@@ -265,7 +273,9 @@ def test_c20_an_agent_that_a_tool_builds_is_part_of_that_tools_step() -> None:
         """Build an agent and ask it."""
         made.append("x")
         inner = Agent(
-            model=ScriptedModel(["Inner."]), plugins=[Durability("other.db", execution_id="inner")], callback_handler=None
+            model=ScriptedModel(["Inner."]),
+            plugins=[Durability("other.db", execution_id="inner")],
+            callback_handler=None,
         )
         return str(inner("Hello"))
 

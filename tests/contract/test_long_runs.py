@@ -53,7 +53,10 @@ def long_run(folder: str, turns: int, window: int | None, deadly: str | None) ->
 @pytest.mark.timeout(560)
 @pytest.mark.parametrize(
     ("turns", "window", "kept"),
-    [pytest.param(2_000, None, 4_002, id="2000 turns whole"), pytest.param(10_000, 20, 20, id="10000 turns in a window")],
+    [
+        pytest.param(2_000, None, 4_002, id="2000 turns whole"),
+        pytest.param(10_000, 20, 20, id="10000 turns in a window"),
+    ],
 )
 def test_one_call_of_many_turns_survives_a_kill_near_its_end(turns: int, window: int | None, kept: int) -> None:
     deadly = f"tool.done:before@{turns - 3}"

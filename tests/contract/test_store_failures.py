@@ -50,7 +50,7 @@ def test_a_locked_store_stops_the_run_and_a_later_one_goes_on() -> None:
 
     script = [[call("lock"), call("work")], "Done."]
     agent = agent_of(script, [lock, work])
-    with pytest.raises(errors.BackendUnavailableError, match="another program has held its lock for more than 0.2 s"):
+    with pytest.raises(errors.BackendUnavailableError, match="another program has held its lock for more than"):
         agent("Go")
     assert len(agent.messages) == 2, "no tool result was made of it"
     locker[0].execute("ROLLBACK")

@@ -192,6 +192,9 @@ def loop(folder: str, execution_id: str, turns: int, pause: float) -> Any:
 
     model = LedgerModel(script)
     agent = Agent(
-        model=model, tools=[book, slow], plugins=[Durability("runs.db", execution_id=execution_id)], callback_handler=None
+        model=model,
+        tools=[book, slow],
+        plugins=[Durability("runs.db", execution_id=execution_id)],
+        callback_handler=None,
     )
     return seen(agent, agent("Go"))

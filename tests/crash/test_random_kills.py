@@ -13,7 +13,7 @@ import pytest
 
 from tests.crash.audit import audit
 from tests.crash.scenarios import Ledger, loop
-from tests.processes import Child, run
+from tests.processes import Child, Ended, run
 
 EXECUTIONS, TURNS, PAUSE_SECONDS = 8, 12, 0.004
 
@@ -39,10 +39,10 @@ class Fleet:
         for execution_id, child in list(self._running.items()):
             if not child.process.is_alive():
                 del self._running[execution_id]
-                self._take(execution_id, child)
+                self._take(execution_id, child.join())
 
-    def _take(self, execution_id: str, child: Child) -> None:
-        assert child.join().checked() == self._expected, execution_id
+    def _take(self, execution_id: str, ended: Ended) -> None:
+        assert ended.checked() == self._expected, execution_id
         self.finished.append(execution_id)
 
     def kill_one(self) -> bool:
@@ -50,8 +50,9 @@ class Fleet:
         execution_id = random.choice(sorted(self._running))
         child = self._running.pop(execution_id)
         os.kill(child.pid, signal.SIGKILL)
-        if child.join().exitcode != -signal.SIGKILL:
-            self._running[execution_id] = child
+        ended = child.join()
+        if ended.exitcode != -signal.SIGKILL:
+            self._take(execution_id, ended)
             return False
         self._start(execution_id)
         return True
@@ -86,7 +87,9 @@ def rampage(folder: Path, kills: int) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(400)
-def test_300_kills_at_random_times_lose_nothing_and_repeat_nothing_finished(tmp_path: Path, record_property: Any) -> None:
+def test_300_kills_at_random_times_lose_nothing_and_repeat_nothing_finished(
+    tmp_path: Path, record_property: Any
+) -> None:
     random.seed(os.environ.get("STRANDS_DURABLE_SEED"))
     finished, effects = rampage(tmp_path, kills=300)
     record_property("kills", 300)

@@ -19,7 +19,7 @@ from strands_durable.errors import NotSerializableError
 VALUES: list[Any] = [
     None, True, 0, -1, 2**80, 1.5, -0.0, "", "text", "\x00\u2028\U0001f600", "lone \ud800 surrogate",
     b"", b"\x00\xff", bytearray(b"abc"), (), (1, (2, "x")), [], [1, [2]], set(), {1, "a", (2, 3)}, frozenset({1}),
-    {}, {"a": {"b": [1]}}, {1: "int", (1, 2): "tuple", None: "none", b"k": "bytes", True: "bool"},
+    {}, {"a": {"b": [1]}}, {1: "int", (1, 2): "tuple", None: "none", b"k": "bytes"},
     {"$": "bytes", "v": "aGk="}, {"$": "unknown"}, {"x": {"$": 1}}, [{"$": "dict", "v": []}],
     datetime(2026, 11, 15, 23, 22, 1, 123456), datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=30))),
     datetime(2026, 10, 25, 2, 30, fold=1), date(2026, 1, 2), time(1, 2, 3), timedelta(days=-1, seconds=5, microseconds=7),

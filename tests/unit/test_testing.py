@@ -35,9 +35,17 @@ def test_a_script_streams_text_tools_usage_errors_and_broken_connections() -> No
     answer = Answer(text="abcdef", calls=[call("x", n=1), call("y", "own-id")], chunk=4, usage={"totalTokens": 9})
     found = asyncio.run(chunks(ScriptedModel([answer])))
     deltas = [chunk["contentBlockDelta"]["delta"] for chunk in found if "contentBlockDelta" in chunk]
-    assert deltas == [{"text": "abcd"}, {"text": "ef"}, {"toolUse": {"input": '{"n": 1}'}}, {"toolUse": {"input": "{}"}}]
+    assert deltas == [
+        {"text": "abcd"},
+        {"text": "ef"},
+        {"toolUse": {"input": '{"n": 1}'}},
+        {"toolUse": {"input": "{}"}},
+    ]
     starts = [chunk["contentBlockStart"]["start"] for chunk in found if "contentBlockStart" in chunk]
-    assert starts[1:] == [{"toolUse": {"name": "x", "toolUseId": "call-0-0"}}, {"toolUse": {"name": "y", "toolUseId": "own-id"}}]
+    assert starts[1:] == [
+        {"toolUse": {"name": "x", "toolUseId": "call-0-0"}},
+        {"toolUse": {"name": "y", "toolUseId": "own-id"}},
+    ]
     assert found[-1]["metadata"]["usage"] == {"totalTokens": 9}
     model = ScriptedModel([Answer(text="x", errors=[ValueError("no")], break_after=2)])
     with pytest.raises(ValueError, match="no"):

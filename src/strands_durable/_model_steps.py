@@ -1,0 +1,153 @@
+"""The model calls of one call: how they are named, when they are committed, and what a redaction overwrites."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from . import _keys
+from ._codec import decode, encode
+from ._context import StepPhase
+from ._drift import config_of, fingerprint
+from ._failure import describe
+from ._records import StepRecord
+from ._strands import copied
+from ._usage import recorded_usage
+
+if TYPE_CHECKING:
+    from ._call import Call
+
+
+class ModelSteps:
+    """The model call under way, and what is recorded of it."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.may_be_recorded = False
+        """False once this process has had an answer of its own: nothing can be recorded beyond it."""
+        self.may_have_begun = False
+        """True if a process that is gone had committed that it would call the model."""
+        self._retry = 0
+        self._is_answered = False
+        self._config: tuple[Any, int, str] | None = None
+
+    def request(self) -> tuple[str, StepRecord | None]:
+        """Return the key of the model call that begins now, and what is recorded under it."""
+        if self._is_answered:
+            self._retry += 1
+            self._is_answered = False
+            self._call.progress = replace(self._call.progress, attempt=0)
+        key = _keys.model_key(self._call.progress.ordinal + 1, self._retry)
+        return key, self._recorded(key)
+
+    def locate(self, phase: StepPhase) -> tuple[str, int, bool]:
+        """Return key, attempt, and whether the journal has the answer: for the hooks around a model call."""
+        retry = self._retry + (1 if phase == "before" and self._is_answered else 0)
+        key = _keys.model_key(self._call.progress.ordinal + 1, retry)
+        found = self._recorded(key)
+        return key, max(1, self._call.progress.attempt), found is not None and found.status == "done"
+
+    def _recorded(self, key: str) -> StepRecord | None:
+        call = self._call
+        return call.journal.latest(call.record.call_id, key).get(key) if self.may_be_recorded else None
+
+    def is_in_doubt(self, recorded: StepRecord | None) -> bool:
+        """Say whether the model call that begins now had begun in a process that is gone."""
+        is_known = recorded is not None and recorded.attempt >= self._call.progress.attempt
+        return self.may_have_begun and not is_known
+
+    def start(self, *, lasting: bool) -> None:
+        """Commit the conversation as the model is about to see it. This is the model call's intent.
+
+        Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
+        is asked again.
+        """
+        self.may_have_begun = False
+        self._call.commit_head("model.start", "model", lasting=lasting, attempt=self._call.progress.attempt + 1)
+
+    def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
+        """Commit an answer and return it as it was recorded."""
+        journal = self._call.journal
+        text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
+        recorded = decode(text)
+        with journal.transaction("model.done") as connection:
+            step_id = self._insert(connection, key, started_at, request)
+            usage = recorded_usage(answer["usage"], answer["metrics"])
+            journal.end_step(connection, step_id, "done", result=text, usage=usage)
+            if redacted:
+                self._redact(connection)
+        if redacted:
+            journal.store.scrub()
+        self.may_be_recorded = False
+        self.take(step_id, recorded)
+        return recorded
+
+    def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
+        """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
+        with self._call.journal.transaction("model.failed") as connection:
+            step_id = self._insert(connection, key, started_at, request)
+            self._call.journal.end_step(connection, step_id, "failed", error=describe(error))
+
+    def take(self, step_id: int, answer: dict[str, Any]) -> None:
+        """Expect the answer as the next message; if it does not come, a hook sent it back."""
+        self._is_answered = True
+        self._call.sources.answered(step_id, answer)
+
+    def is_answer(self, message: Any) -> bool:
+        """Say whether a message that was just added is the answer that was expected; it is then no longer."""
+        if not self._is_answered or message["role"] != "assistant":
+            return False
+        self._is_answered, self._retry = False, 0
+        return True
+
+    def give_up(self) -> bool:
+        """Give up the last answer if no tool of it has started; it stays on record as discarded."""
+        call, journal = self._call, self._call.journal
+        is_said = call.progress.resume == "tools"
+        ordinal = call.progress.ordinal + (0 if is_said else 1)
+        steps = journal.latest(call.record.call_id, f"{ordinal:06d}/").values()
+        answers = [step for step in steps if step.kind == "model" and step.status == "done"]
+        if not answers or any(step.kind == "tool" for step in steps):
+            return False
+        if is_said:
+            del call.agent.messages[-1]
+        self.may_have_begun = False
+        attempt = max(step.attempt for step in answers)
+        with call.committing("answer.discard", resume="model", ordinal=ordinal - 1, attempt=attempt) as connection:
+            for step in answers:
+                journal.discard_step(connection, step.step_id)
+        return True
+
+    def _insert(self, connection: sqlite3.Connection, key: str, started_at: float, request: Any) -> int:
+        config_id, model = self._config_id(connection, request)
+        call = self._call
+        return call.journal.insert_step(
+            connection, call.record.call_id, key, call.progress.attempt, "model", model, "", started_at, config_id
+        )
+
+    def _config_id(self, connection: sqlite3.Connection, request: Any) -> tuple[int, str]:
+        """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
+        agent = self._call.agent
+        basis = (request.tool_specs, request.system_prompt, agent.model, agent.model.get_config())
+        if self._config is None or self._config[0] != basis:
+            config = config_of(agent)
+            config_id = self._call.journal.config_id(connection, fingerprint(config), config)
+            self._config = ((*copied(basis[:2]), basis[2], copied(basis[3])), config_id, config["model"])
+        return self._config[1:]
+
+    def _redact(self, connection: sqlite3.Connection) -> None:
+        """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""
+        call, journal, lineage = self._call, self._call.journal, self._call.record.lineage
+        message = call.agent.messages[-1]
+        seq = call.history.replaced(message)
+        form = decode(journal.message_rows(lineage, [[seq, seq]])[0])
+        journal.overwrite_message(connection, lineage, seq, encode({"message": message}, "A message"))
+        if "input" in form:
+            journal.redact_input(connection, form["input"])
+        results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
+        redacted = {result["toolUseId"]: result for result in results}
+        steps = [block for block in form.get("blocks", ()) if isinstance(block, int)]
+        for step_id, outcome in journal.results(steps).items():
+            outcome["result"] = redacted[outcome["result"]["toolUseId"]]
+            journal.set_step_result(connection, step_id, encode(outcome))

@@ -1,0 +1,181 @@
+"""The tool calls of one model answer: how they are named, and when they are committed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from . import _changes, _keys
+from ._codec import decode, encode
+from ._context import StepPhase
+from ._failure import describe
+from ._records import StepRecord, StepStatus
+from .errors import NotSerializableError
+
+if TYPE_CHECKING:
+    from ._call import Call
+
+logger = logging.getLogger(__name__)
+
+_TITLE_LENGTH = 160
+
+Outcome = dict[str, Any]
+"""``result``, and where there is one: ``exception``, ``state``, ``invocation`` and ``cancel``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRequest:
+    """One tool call of the loop, named."""
+
+    key: str
+    name: str
+    tool_use_id: str
+    index: int
+    input: Any
+
+
+class ToolSteps:
+    """The tools of the answer under way, and what is recorded of them."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._uses: list[tuple[int, Any]] = []
+        self._passes: Counter[int] = Counter()
+        self._latest: dict[str, StepRecord] = {}
+        self._reused: set[int] = set()
+
+    def begin(self, message: Any) -> None:
+        """The tools of ``message`` are about to run: find out which of them have run already."""
+        call = self._call
+        self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
+        self._passes, self._reused, self._latest = Counter(), set(), {}
+        if call.record.attempt > 1:
+            self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
+
+    def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
+        """Name a tool call. Ids repeat, even in one message; the input object tells twins apart."""
+        tool_use_id = str(tool_use.get("toolUseId"))
+        twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
+        same = [index for index, use in twins if use.get("input") is tool_use.get("input")]
+        index = same[0] if same else (twins[0][0] if twins else 0)
+        retry = max(0, self._passes[index] - back)
+        return ToolRequest(
+            key=_keys.tool_key(self._call.progress.ordinal, index, tool_use_id, retry),
+            name=str(tool_use.get("name")),
+            tool_use_id=tool_use_id,
+            index=index,
+            input=tool_use.get("input"),
+        )
+
+    def locate(self, tool_use: Any, phase: StepPhase) -> tuple[str, int, bool]:
+        """Return key, attempt, and whether the journal has the result: for the hooks around a tool call."""
+        key = self.request(tool_use, back=1 if phase == "after" else 0).key
+        found = self._latest.get(key)
+        if found is None:
+            return key, 1, False
+        return key, found.attempt, found.status == "done" and (phase == "before" or found.step_id in self._reused)
+
+    def recorded(self, request: ToolRequest) -> StepRecord | None:
+        """Return the last recorded attempt of a tool call."""
+        return self._latest.get(request.key)
+
+    def start(self, request: ToolRequest, attempt: int) -> StepRecord:
+        """Commit a tool's intent, with the answer that asked for it."""
+        started_at = time.time()
+        with self._call.flushing("tool.start") as connection:
+            step_id = self._insert(connection, request, attempt, started_at)
+        return self._note(request, step_id, attempt, "started", started_at=started_at)
+
+    def finish(
+        self,
+        request: ToolRequest,
+        step: StepRecord | None,
+        attempt: int,
+        outcome: Outcome,
+        *,
+        status: StepStatus = "done",
+        started_at: float | None = None,
+    ) -> Outcome:
+        """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
+        text = self._encoded(request, step, outcome)
+        with self._call.flushing("tool.done") as connection:
+            step_id = (
+                self._insert(connection, request, attempt, started_at or time.time()) if step is None else step.step_id
+            )
+            self._call.journal.end_step(connection, step_id, status, result=text, error=_error_of(outcome))
+        recorded: Outcome = decode(text)
+        if status == "done":
+            self._call.sources.returned(step_id, recorded["result"])
+        self._note(request, step_id, attempt, status, result=recorded)
+        return recorded
+
+    def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
+        """Take a recorded outcome: make its changes of state and its cancels again, but not its effects."""
+        call, outcome = self._call, step.result
+        self._reused.add(step.step_id)
+        call.head.apply(outcome.get("state", {}))
+        if call.invocation_state is not None:
+            _changes.apply(outcome.get("invocation", []), call.invocation_state)
+        if "cancel" in outcome:
+            call.agent.cancel(**outcome["cancel"])
+        call.sources.returned(step.step_id, outcome["result"])
+        logger.debug("execution_id=<%s>, step=<%s> | step replayed", call.execution_id, request.key)
+        found: Outcome = outcome
+        return found
+
+    def leave(self, request: ToolRequest) -> None:
+        """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
+        self._passes[request.index] += 1
+
+    def interrupt(self, request: ToolRequest, step: StepRecord | None, interrupts: list[dict[str, Any]]) -> None:
+        """Record that a tool waits for a person."""
+        if step is None:
+            return
+        text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
+        with self._call.journal.transaction("tool.interrupted") as connection:
+            self._call.journal.end_step(connection, step.step_id, "interrupted", result=text)
+        self._latest[request.key] = replace(step, status="interrupted", result=decode(text))
+
+    def _insert(self, connection: sqlite3.Connection, request: ToolRequest, attempt: int, started_at: float) -> int:
+        call, title = self._call, _title(request.input)
+        return call.journal.insert_step(
+            connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at
+        )
+
+    def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:
+        record = StepRecord(
+            step_id=step_id, key=request.key, attempt=attempt, kind="tool", name=request.name, status=status, **more
+        )
+        self._latest[request.key] = record
+        return record
+
+    def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: Outcome) -> str:
+        """Return the recorded form; what has none is on record as such, and asked about."""
+        try:
+            return encode(outcome)
+        except NotSerializableError as error:
+            if step is not None:
+                with self._call.journal.transaction("tool.unstorable") as connection:
+                    self._call.journal.end_step(connection, step.step_id, "unstorable", error=describe(error))
+            what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
+            path = error.path.removeprefix("value['result']")
+            raise NotSerializableError(what, f"result{path}", error.type_name, error.detail) from None
+
+
+def _title(value: Any) -> str:
+    """Return a short form of a tool's input, for people."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"
+
+
+def _error_of(outcome: Outcome) -> Any:
+    if "exception" in outcome:
+        return outcome["exception"]
+    if outcome["result"].get("status") == "error":
+        return {"type": "ToolResult", "text": str(outcome["result"].get("content"))[:_TITLE_LENGTH]}
+    return None
