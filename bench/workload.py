@@ -226,7 +226,7 @@ def resume(variant: str, cycles: int, folder: str) -> Found:
 def bare_commits(folder: str, rows: int, work_ms: float) -> Found:
     """Time bare SQLite commits of one 2 KB row; ``work_ms`` of other computing in between is not counted.
 
-    Between the commits of a real run the agent computes, and the caches hold something else: that is dearer than a tight loop.
+    Between the commits of a real run the agent computes, and the caches hold something else; a tight loop hides that.
     """
     connection = sqlite3.connect(Path(folder) / f"bare-{work_ms:g}.db", isolation_level=None)
     for statement in (f"page_size = {PAGE_BYTES}", "journal_mode = WAL", "synchronous = FULL"):

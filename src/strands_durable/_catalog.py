@@ -24,7 +24,7 @@ from ._failure import summary
 from ._keys import model_key
 from ._lease import Owner
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus
-from ._store import _refuse_foreign, _translated, path_of
+from ._store import path_of, refuse_foreign, translated
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ FROM executions e LEFT JOIN steps last ON last.id =
     (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run)
 """
 _CALLS = """
-SELECT id, position, scope, status, attempt, input, result, started_at, ended_at,
+SELECT id, position, scope, status, attempt, input, result, started_at, taken_up_at, ended_at,
     (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress')
 FROM calls WHERE execution = ? AND run = ? ORDER BY position
 """
@@ -177,7 +177,7 @@ class Catalog:
         try:
             return self._looked(query)
         except sqlite3.Error as error:
-            raise _translated(self.path, error, _BUSY_SECONDS) from error
+            raise translated(self.path, error, _BUSY_SECONDS) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
@@ -198,14 +198,12 @@ class Catalog:
 
 
 def _refuse_unreadable(path: Path) -> None:
-    try:
-        is_empty = path.stat().st_size == 0
-    except FileNotFoundError:
-        is_empty = True
-    if is_empty:
-        hint = "Pass the path of a store, or run an agent with Durability on this one first."
-        raise BackendUnavailableError(str(path), "nothing has been recorded there, no such store", hint)
-    _refuse_foreign(path)
+    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+        hint = "Pass the path of another one, or run an agent with Durability on this one first."
+        raise BackendUnavailableError(str(path), "there is no store yet", hint)
+    if not path.is_file():
+        raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
+    refuse_foreign(path)
 
 
 def _at_rest(path: Path) -> tuple[int, int, int] | None:
@@ -252,23 +250,20 @@ def _detail(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetai
     if row is None:
         return None
     execution = _execution(row)
-    # The execution's own time changes only with its status: for a running call it is when its owner took it up.
-    taken_up_at = row[6] if execution.owner is not None else float("inf")
+    is_owned = execution.owner is not None
     calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
-    return ExecutionDetail(execution=execution, calls=tuple(_call(connection, call, taken_up_at) for call in calls))
+    return ExecutionDetail(execution=execution, calls=tuple(_call(connection, call, is_owned) for call in calls))
 
 
-def _call(connection: sqlite3.Connection, row: Any, taken_up_at: float) -> CallSummary:
-    call_id, position, scope, status, attempt, given, result, started_at, ended_at, progress = row
+def _call(connection: sqlite3.Connection, row: Any, is_owned: bool) -> CallSummary:
+    call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress = row
     known = ExecutionStatus(status)
+    alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
     outcome = {} if result is None else decode(result)
     where = Progress() if progress is None else Progress(**json.loads(progress))
-    steps = [
-        _step(step, known, taken_up_at if known is ExecutionStatus.RUNNING else float("inf"))
-        for step in connection.execute(_STEPS, (call_id,))
-    ]
+    steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
     if known is ExecutionStatus.RUNNING:
-        steps += _model_under_way(where, steps, is_owned=taken_up_at != float("inf"))
+        steps += _model_under_way(where, steps, is_owned=is_owned)
     return CallSummary(
         position=position,
         scope=scope,
@@ -297,7 +292,7 @@ def _questions(outcome: dict[str, Any]) -> tuple[Question, ...]:
     )
 
 
-def _step(row: Any, call: ExecutionStatus, taken_up_at: float) -> StepSummary:
+def _step(row: Any, call: ExecutionStatus, alive_since: float) -> StepSummary:
     key, attempt, kind, name, title, status, started_at, ended_at, usage, error, is_superseded = row
     return StepSummary(
         key=key,
@@ -306,7 +301,7 @@ def _step(row: Any, call: ExecutionStatus, taken_up_at: float) -> StepSummary:
         name=short(name),
         input=short(title),
         status=status,
-        state=_state(status, error is not None, call, bool(is_superseded), started_at < taken_up_at),
+        state=_state(status, error is not None, call, bool(is_superseded), started_at < alive_since),
         attempt=attempt,
         started_at=started_at,
         ended_at=ended_at,

@@ -116,7 +116,8 @@ def list_executions(store: str, statuses: tuple[str, ...], as_json: bool) -> Non
     \b
     With --json: a list of objects
       execution_id, kind       text
-      status                   PENDING, RUNNING, SUSPENDED, COMPLETED, FAILED or CANCELLED
+      status                   PENDING, RUNNING, SUSPENDED, COMPLETED,
+                               FAILED or CANCELLED
       run                      how often it was started over under its id
       calls, steps             how many the current run has recorded
       owner                    the process at work on it; null if there is none
@@ -139,23 +140,27 @@ def show(execution_id: str, store: str, as_json: bool) -> None:
     """Show one execution: its calls, and the timeline of their steps.
 
     A step is "model 2", the second model call, or "2.0 book_hotel", the first block of its answer. A step is "in doubt" when
-    it had started, and nobody lived to record its result. Inputs and errors are shortened; what looks like a secret is masked.
+    it had started, and nobody lived to record its result. Tokens are input/output. Inputs and errors are shortened; what looks
+    like a secret is masked.
 
     \b
     With --json: an object with
       execution   as in ls --json
       calls       a list of objects
-        position, scope, input, phase, attempt, stop_reason, started_at, ended_at
+        position, scope, input, phase, attempt, stop_reason
         status      as that of an execution
+        started_at, ended_at
         failures    a list of {attempt, error, at}
         questions   what it waits for: a list of {interrupt_id, name, reason}
         steps       a list of objects, one for each attempt
-          key, number, kind (model, tool or effect), name, input, attempt, error
-          status            as recorded: started, done, failed, interrupted, unstorable, discarded
-          state             what became of it, in the words of the table
-          in_doubt          true or false
+          key, number, name, input, attempt, error
+          kind        model, tool or effect
+          status      as recorded: started, done, failed, interrupted,
+                      unstorable or discarded
+          state       what became of it, in the words of the table
+          in_doubt    true or false
           started_at, ended_at, duration_seconds
-          usage             tokens of a model call: {inputTokens, outputTokens, totalTokens, ...}
+          usage       {inputTokens, outputTokens, totalTokens, ...}
     Times are ISO 8601, UTC. What is not known is null.
     """
     detail = Catalog(store).execution(execution_id)
@@ -249,7 +254,7 @@ def _table(columns: Iterable[tuple[str, dict[str, Any]]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name, options in columns:
         table.add_column(name, **options)
     return table
@@ -265,6 +270,13 @@ def _plain(text: str) -> Text:
     from rich.text import Text
 
     return Text(text)
+
+
+def _cut(text: str) -> Text:
+    """A cell that gives way in a narrow terminal."""
+    from rich.text import Text
+
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _execution_table(records: list[ExecutionRecord]) -> Table:
@@ -310,10 +322,10 @@ def _print_detail(console: Console, detail: ExecutionDetail) -> None:
     execution, now = detail.execution, time.time()
     console.print(_plain(f"Execution {execution.execution_id}"), style="bold")
     console.print("status  ", _word(execution.status.value), sep="")
-    again = "the first" if execution.run == 0 else f"started over {execution.run} times; earlier runs are kept"
+    again = "the first" if execution.run == 0 else "started over; earlier runs are kept"
     console.print(f"run     {execution.run} ({again})")
     if execution.owner is not None:
-        console.print(_plain(f"owner   {execution.owner}"))
+        console.print(_plain(f"owner   {execution.owner}"), soft_wrap=True)
     elif execution.status is ExecutionStatus.RUNNING:
         console.print("owner   gone: run its script again, and it goes on")
     console.print(f"begun   {_moment(execution.created_at, now)}")
@@ -333,12 +345,14 @@ def _print_call(console: Console, call: CallSummary, now: float) -> None:
     facts = [attempts, f"phase {call.phase}"] + ([f"ended with {call.stop_reason}"] if call.stop_reason else [])
     console.print()
     console.print(Text.assemble((f"Call {call.position}  ", "bold"), _word(call.status.value), f"  {', '.join(facts)}"))
-    console.print(_plain(f"input   {call.input or '(none)'}"))
+    console.print(_plain(f"input   {call.input or '(none)'}"), soft_wrap=True)
     for failure in call.failures:
-        console.print(_plain(f"failed  attempt {failure.attempt}, {_ago(now - failure.at)}: {failure.error}"))
+        console.print(
+            _plain(f"failed  attempt {failure.attempt}, {_ago(now - failure.at)}: {failure.error}"), soft_wrap=True
+        )
     for question in call.questions:
         reason = f": {question.reason}" if question.reason else ""
-        console.print(_plain(f"waits   {question.name}{reason} (interrupt {question.interrupt_id})"))
+        console.print(_plain(f"waits   {question.name}{reason} (interrupt {question.interrupt_id})"), soft_wrap=True)
     if call.steps:
         console.print()
         console.print(_timeline(call, now))
@@ -347,13 +361,13 @@ def _print_call(console: Console, call: CallSummary, now: float) -> None:
 def _timeline(call: CallSummary, now: float) -> Table:
     right, line = {"justify": "right", "no_wrap": True}, {"no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
-        ("STEP", {"overflow": "fold"}), ("INPUT", {"no_wrap": True, "overflow": "ellipsis", "max_width": 60}), ("STATUS", line),
-        ("ATTEMPT", right), ("STARTED", right), ("TOOK", right), ("TOKENS", right),
+        ("STEP", line), ("INPUT", {"max_width": 60}), ("STATUS", line), ("ATTEMPT", right), ("STARTED", right),
+        ("TOOK", right), ("TOKENS", right),
     ]  # fmt: skip
     has_errors = any(step.error for step in call.steps)
     table = _table([*columns, ("ERROR", {"overflow": "fold"})] if has_errors else columns)
     for step in call.steps:
-        cells = [_plain(step.label), _plain(step.input), _word(step.state), str(step.attempt)]
+        cells: list[Text | str] = [_plain(step.label), _cut(step.input), _word(step.state), str(step.attempt)]
         cells += [_offset(step, call.started_at), _took(step, now), _tokens(step)]
         table.add_row(*cells, *([_plain(step.error or "")] if has_errors else []))
     return table
@@ -372,4 +386,4 @@ def _took(step: StepSummary, now: float) -> str:
 def _tokens(step: StepSummary) -> str:
     if step.usage is None:
         return ""
-    return f"{step.usage.get('inputTokens', 0)} in, {step.usage.get('outputTokens', 0)} out"
+    return f"{step.usage.get('inputTokens', 0)}/{step.usage.get('outputTokens', 0)}"

@@ -207,10 +207,14 @@ class LiveTable:
         from rich.text import Text
 
         styles = {"running": "cyan", "done": "green", "run now": "bold green", "in doubt": "yellow"}
-        table = Table("STEP", "INPUT", "STATUS", "TOOK", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for name in ("STEP", "INPUT", "STATUS", "TOOK"):
+            table.add_column(name, no_wrap=name != "INPUT")
         for row in rows:
             status = Text(row.status, style=styles.get(row.status, "dim"))
-            table.add_row(Text(row.step), Text(row.input), status, _seconds(row.seconds))
+            table.add_row(
+                Text(row.step), Text(row.input, no_wrap=True, overflow="ellipsis"), status, _seconds(row.seconds)
+            )
         assert self._live is not None
         self._live.update(table, refresh=True)
 

@@ -59,8 +59,8 @@ class Journal:
         text = encode(given, "The prompt")
         call_id: Any = connection.execute(
             "INSERT INTO calls (execution, run, position, scope, lineage, status, attempt, input, input_hash, base, config,"
-            " started_at) VALUES (?, ?, ?, ?, 0, ?, 1, ?, ?, '[]', ?, ?)",
-            (self.lease.row_id, self.run, position, scope, "RUNNING", text, self.hash(given), config_id, now),
+            " started_at, taken_up_at) VALUES (?, ?, ?, ?, 0, ?, 1, ?, ?, '[]', ?, ?, ?)",
+            (self.lease.row_id, self.run, position, scope, "RUNNING", text, self.hash(given), config_id, now, now),
         ).lastrowid
         first = connection.execute(
             "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND scope = ?",
@@ -77,7 +77,8 @@ class Journal:
     def reopen_call(self, connection: sqlite3.Connection, call_id: int) -> None:
         """Record that a call goes on after a failure, an answer or the death of its owner."""
         connection.execute(
-            "UPDATE calls SET status = 'RUNNING', attempt = attempt + 1, ended_at = NULL WHERE id = ?", (call_id,)
+            "UPDATE calls SET status = 'RUNNING', attempt = attempt + 1, taken_up_at = ?, ended_at = NULL WHERE id = ?",
+            (time.time(), call_id),
         )
         self.set_status(connection, ExecutionStatus.RUNNING)
 

@@ -193,6 +193,7 @@ class Heart:
         self._leases: dict[int, Lease] = {}
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     def keep(self, lease: Lease) -> None:
         """Renew ``lease`` until it is let go."""
@@ -208,6 +209,16 @@ class Heart:
         with self._wake:
             self._leases.pop(id(lease), None)
 
+    def stop(self) -> None:
+        """Stop renewing anything, and close the connection."""
+        with self._wake:
+            self._leases.clear()
+            self._stopped = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout=1.0)
+
     def _beat(self) -> None:
         connection = self._store.second_connection()
         due = time.monotonic() + _IDLE_SECONDS
@@ -217,7 +228,7 @@ class Heart:
                     interval = min((lease.seconds / 3 for lease in self._leases.values()), default=_IDLE_SECONDS)
                     due = min(due, time.monotonic() + interval)
                     self._wake.wait(max(0.0, due - time.monotonic()))
-                    if time.monotonic() < due:
+                    if time.monotonic() < due and not self._stopped:
                         continue
                     leases = list(self._leases.values())
                     if not leases:

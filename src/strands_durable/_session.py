@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import threading
@@ -109,8 +110,10 @@ class Process:
     def forget(self) -> None:
         """Forget everything, as a new process would."""
         with self._lock:
-            for store, _ in self._stores.values():
-                store.close()
+            if self._pid == os.getpid():
+                for store, heart in self._stores.values():
+                    heart.stop()
+                    store.close()
             self._stores, self._sessions = {}, {}
 
     def _forget_after_fork(self) -> None:
@@ -120,3 +123,4 @@ class Process:
 
 
 process = Process()
+atexit.register(process.forget)  # the last connection to close a store leaves one file, without a WAL beside it

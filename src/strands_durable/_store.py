@@ -34,7 +34,7 @@ CREATE TABLE calls (
     id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL,
     scope TEXT NOT NULL, lineage INTEGER NOT NULL, status TEXT NOT NULL, attempt INTEGER NOT NULL,
     input TEXT, input_hash TEXT NOT NULL, base TEXT NOT NULL, config INTEGER NOT NULL, result TEXT,
-    started_at REAL NOT NULL, ended_at REAL, UNIQUE (execution, run, position));
+    started_at REAL NOT NULL, taken_up_at REAL NOT NULL, ended_at REAL, UNIQUE (execution, run, position));
 CREATE TABLE failures (call INTEGER NOT NULL, attempt INTEGER NOT NULL, error TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE answers (
     call INTEGER NOT NULL, interrupt_id TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,
@@ -91,7 +91,8 @@ class Store:
         self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
         with self._mapped():
-            _refuse_foreign(path)
+            if refuse_foreign(path):
+                _create(path)
             self._connection = self._connect()
             self._prepare()
         self._identity = _identity(path)
@@ -182,7 +183,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise _translated(self.path, error, self._busy_seconds) from error
+            raise translated(self.path, error, self._busy_seconds) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
@@ -195,17 +196,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino)
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Look at the header before SQLite does; a new file is made readable for its owner alone."""
+def refuse_foreign(path: Path) -> bool:
+    """Look at the header before SQLite does; return True if there is nothing to refuse because the file is new or empty."""
     try:
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        return
+        return True
     if not header:
-        os.chmod(path, 0o600)
-        return
+        return True
     if not header.startswith(_MAGIC):
         raise FormatVersionError(str(path), "not a SQLite file, or damaged", f"strands-durable format {FORMAT}")
     application_id, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
@@ -213,9 +212,17 @@ def _refuse_foreign(path: Path) -> None:
         raise FormatVersionError(str(path), "a SQLite file of another program", f"strands-durable format {FORMAT}")
     if version != FORMAT:
         raise FormatVersionError(str(path), f"strands-durable format {version}", f"format {FORMAT}")
+    return False
 
 
-def _translated(path: Path, error: sqlite3.Error, busy_seconds: float) -> BackendUnavailableError:
+def _create(path: Path) -> None:
+    """Make a file that only its owner may read; what SQLite puts beside it gets the same mode."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    os.chmod(path, 0o600)
+
+
+def translated(path: Path, error: sqlite3.Error, busy_seconds: float) -> BackendUnavailableError:
+    """Return our error for one of SQLite's."""
     text = str(error)
     hints = {
         "locked": f"another program has held its lock for more than {busy_seconds:g} s",

@@ -177,5 +177,6 @@ def _error_of(outcome: Outcome) -> Any:
     if "exception" in outcome:
         return outcome["exception"]
     if outcome["result"].get("status") == "error":
-        return {"type": "ToolResult", "text": str(outcome["result"].get("content"))[:_TITLE_LENGTH]}
+        texts = [block["text"] for block in outcome["result"].get("content", ()) if "text" in block]
+        return {"type": "ToolResult", "text": " ".join(texts)[:_TITLE_LENGTH]}
     return None

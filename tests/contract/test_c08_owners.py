@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -41,13 +43,16 @@ def test_c08_after_a_kill_on_this_machine_the_next_start_goes_on_at_once() -> No
 
 
 def test_c08_a_killed_owner_that_nobody_has_waited_for_counts_as_gone() -> None:
-    owner = start_process(WAITS, ["Go"], {"lease_seconds": 600.0})
+    code = "from tests.script import calls; from tests.contract.test_c08_owners import WAITS; calls(WAITS, ['Go'], %r)"
+    options = {"lease_seconds": 600.0}
+    root = Path(__file__).parents[2]
+    owner = subprocess.Popen([sys.executable, "-c", code % options], env={**os.environ, "PYTHONPATH": str(root)})
     until(Path("waiting").exists)
-    os.kill(owner.pid, signal.SIGKILL)
+    owner.send_signal(signal.SIGKILL)
     until(lambda: Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
     Path("go").touch()
-    assert calls(WAITS, ["Go"], {"lease_seconds": 600.0})[0]["text"] == "Done."
-    owner.join()
+    assert calls(WAITS, ["Go"], options)[0]["text"] == "Done."
+    owner.wait()
 
 
 def test_c08_an_owner_elsewhere_is_replaced_within_one_lease() -> None:

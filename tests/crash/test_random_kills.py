@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class Fleet:
         """Kill a random child; False if it had just ended."""
         execution_id = random.choice(sorted(self._running))
         child = self._running.pop(execution_id)
-        os.kill(child.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
         ended = child.join()
         if ended.exitcode != -signal.SIGKILL:
             self._take(execution_id, ended)

@@ -1,0 +1,43 @@
+# The front door. Each target sets up what it needs: a machine with Python 3.11 and pip is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check bench bench-quick bench-peers soak clean
+
+help:  ## What there is
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes on
+	$(BIN)/strands-durable demo
+
+test: $(READY)  ## All tests, on two cores, under ten minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY)  ## What CI runs besides the tests: format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default
+	$(BIN)/python -m tests.crash.soak $(or $(KILLS),3000)
+
+bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side
+	$(BIN)/python -m bench.run
+
+bench-quick: $(READY)  ## The same for 10 and 100 cycles
+	$(BIN)/python -m bench.run --quick
+
+bench-peers: $(READY)  ## The same beside DBOS and LangGraph
+	$(BIN)/python -m pip install --quiet --editable '.[peers]'
+	$(BIN)/python -m bench.peers
+
+clean:  ## Remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,30 @@
+"""A long campaign of random kills: `python -m tests.crash.soak 3000`. Prints a line per round and the sum at the end."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.crash.test_random_kills import rampage
+
+_ROUND = 300
+
+
+def main(kills: int) -> None:
+    """Kill ``kills`` processes, in rounds with a new store each."""
+    began, killed, finished, effects = time.monotonic(), 0, 0, 0
+    while killed < kills:
+        seed = random.randrange(2**32)
+        random.seed(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            done, seen = rampage(Path(folder), min(_ROUND, kills - killed))
+        killed, finished, effects = killed + min(_ROUND, kills - killed), finished + done, effects + seen
+        print(f"seed {seed}: {killed} kills, {finished} executions completed, {effects} effects audited", flush=True)
+    print(f"{killed} kills in {time.monotonic() - began:.0f} s: nothing lost, no finished step repeated")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
