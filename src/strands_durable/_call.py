@@ -72,7 +72,9 @@ class Call:
             call_id, lineage = journal.insert_call(
                 connection, position=position, scope=scope, given=given, config_id=config_id
             )
-            history.next_seq = max(history.next_seq, journal.next_seq(lineage))
+            if not history.is_known:
+                before = journal.last_ranges(call_id, lineage)
+                history.load(_messages.read(journal, lineage, before), before, journal.next_seq(lineage))
             rows = history.sync(agent.messages, _messages.Sources(call_id, None).describe)
             journal.write_messages(connection, lineage, rows)
             journal.set_base(connection, call_id, history.ranges)

@@ -31,6 +31,8 @@ class History:
     """The messages of one agent in one execution, as far as they are written."""
 
     def __init__(self) -> None:
+        self.is_known = False
+        """False until it was read from the log, or begun with it."""
         self.next_seq = 0
         self.ranges: list[list[int]] = []
         """The messages in sight, as inclusive ranges of the log."""
@@ -39,6 +41,7 @@ class History:
 
     def load(self, messages: list[Message], ranges: list[list[int]], next_seq: int) -> None:
         """Take over messages that were read back."""
+        self.is_known = True
         self.ranges = [list(bounds) for bounds in ranges]
         self._seqs = [seq for first, last in ranges for seq in range(first, last + 1)]
         self._marks = [mark(message) for message in messages]

@@ -284,6 +284,17 @@ class Journal:
         """Overwrite a message: only a redaction does this."""
         connection.execute("UPDATE messages SET data = ? WHERE lineage = ? AND seq = ?", (data, lineage, seq))
 
+    def last_ranges(self, call_id: int, lineage: int) -> list[list[int]]:
+        """Return the messages in sight when the call before ``call_id`` in the same log was written last."""
+        rows = self.store.read(
+            "SELECT heads.data FROM calls JOIN heads ON heads.call = calls.id WHERE calls.lineage = ? AND calls.id < ?"
+            " AND heads.part = 'progress' ORDER BY calls.id DESC LIMIT 1",
+            lineage,
+            call_id,
+        )
+        ranges: list[list[int]] = json.loads(rows[0][0])["ranges"] if rows else []
+        return ranges
+
     def next_seq(self, lineage: int) -> int:
         """Return the first free number of a log."""
         return int(self.store.read("SELECT coalesce(max(seq), -1) + 1 FROM messages WHERE lineage = ?", lineage)[0][0])

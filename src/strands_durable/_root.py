@@ -59,6 +59,8 @@ active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
+_waiting: weakref.WeakKeyDictionary[Agent, str] = weakref.WeakKeyDictionary()
+"""The execution with a made-up id in which an agent waits for answers."""
 
 
 def root_call(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
@@ -71,7 +73,7 @@ def root_call(options: Options, agent: Agent, original: Any, prompt: Any, given:
 
 
 async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
-    execution_id = _execution_id(options, given.get("invocation_state"))
+    execution_id, is_made_up = _execution_id(options, agent, prompt, given.get("invocation_state"))
     session = process.session(options.path, execution_id)
     session.enter(agent)
     try:
@@ -102,6 +104,17 @@ async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, giv
         raise
     finally:
         session.leave()
+        if is_made_up:
+            _end_made_up(options, agent, session)
+
+
+def _end_made_up(options: Options, agent: Agent, session: Session) -> None:
+    """Keep an execution without a name only while it waits for answers, which have no id either."""
+    if session.suspended is not None:
+        _waiting[agent] = session.execution_id
+    else:
+        _waiting.pop(agent, None)
+        process.end_session(options.path, session)
 
 
 def _release(lease: Lease) -> None:
@@ -115,16 +128,19 @@ def _release(lease: Lease) -> None:
         logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
 
 
-def _execution_id(options: Options, invocation_state: Any) -> str:
+def _execution_id(options: Options, agent: Agent, prompt: Any, invocation_state: Any) -> tuple[str, bool]:
+    """Return the id of the execution that a call belongs to, and whether it was made up."""
     if isinstance(invocation_state, dict) and invocation_state.get("execution_id") is not None:
-        return checked_id(invocation_state["execution_id"])
+        return checked_id(invocation_state["execution_id"]), False
     if options.execution_id is not None:
-        return options.execution_id
+        return options.execution_id, False
+    if agent in _waiting and is_interrupted(agent) and _admission.answers_in(prompt) is not None:
+        return _waiting[agent], True
     execution_id = uuid.uuid4().hex
     logger.info("execution_id=<%s> | new execution", execution_id)
     if isinstance(invocation_state, dict):
         invocation_state["execution_id"] = execution_id
-    return execution_id
+    return execution_id, True
 
 
 class _Root:

@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 import weakref
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from ._history import History
 from ._lease import Heart, Owner
 from ._store import Store
 from .errors import ExecutionBusyError, UnsupportedFeatureError
+
+_REMEMBERED_SESSIONS = 256
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Process:
         self._pid = os.getpid()
         self._stores: dict[Path, tuple[Store, Heart]] = {}
         self._sessions: dict[tuple[Path, str], Session] = {}
+        self._remembered: deque[Session] = deque()
 
     def store(self, path: Path, busy_seconds: float) -> tuple[Store, Heart]:
         """Return the store at ``path``, opened once."""
@@ -100,7 +104,25 @@ class Process:
         """Return this process's part in an execution."""
         with self._lock:
             self._forget_after_fork()
-            return self._sessions.setdefault((path, execution_id), Session(execution_id))
+            found = self._sessions.get((path, execution_id))
+            if found is None:
+                found = self._sessions[path, execution_id] = Session(execution_id)
+            if not found.members:
+                self._remember(found)
+            return found
+
+    def end_session(self, path: Path, session: Session) -> None:
+        """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""
+        with self._lock:
+            self._sessions.pop((path, session.execution_id), None)
+
+    def _remember(self, session: Session) -> None:
+        """What is written of an agent can be read back; a process with very many executions keeps only the latest."""
+        self._remembered.append(session)
+        while len(self._remembered) > _REMEMBERED_SESSIONS:
+            oldest = self._remembered.popleft()
+            if oldest.busy is None and oldest.suspended is None:
+                oldest.members.clear()
 
     def drop_store(self, path: Path) -> None:
         """Forget a store that failed: the next call opens the file again."""
@@ -114,12 +136,12 @@ class Process:
                 for store, heart in self._stores.values():
                     heart.stop()
                     store.close()
-            self._stores, self._sessions = {}, {}
+            self._stores, self._sessions, self._remembered = {}, {}, deque()
 
     def _forget_after_fork(self) -> None:
         """A SQLite connection must not be used across a fork."""
         if self._pid != os.getpid():
-            self._pid, self._stores, self._sessions = os.getpid(), {}, {}
+            self._pid, self._stores, self._sessions, self._remembered = os.getpid(), {}, {}, deque()
 
 
 process = Process()

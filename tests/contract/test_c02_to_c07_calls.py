@@ -15,6 +15,7 @@ from strands import Agent, ToolContext, tool
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
 
 from strands_durable import Durability, errors
+from strands_durable._session import _REMEMBERED_SESSIONS, process
 from strands_durable.testing import Answer, ScriptedModel, call, forget_process
 from tests.script import in_new_process, ledger
 
@@ -186,6 +187,41 @@ def test_c06_without_an_id_each_call_is_a_new_execution_whose_id_is_told(caplog:
 def test_c06_an_id_given_per_call_wins() -> None:
     agent_of(["One."], execution_id="general")("a", invocation_state={"execution_id": "special"})
     assert query("SELECT execution_id FROM executions") == [("special",)]
+
+
+def test_c06_answers_without_an_id_go_to_the_execution_that_asked() -> None:
+    @tool(context=True)
+    def ask(tool_context: ToolContext) -> str:
+        """Ask."""
+        return str(tool_context.interrupt("q"))
+
+    agent = agent_of([call("ask"), "Done."], execution_id=None, tools=[ask])
+    found = agent("Go").interrupts
+    assert found is not None
+    assert str(agent([{"interruptResponse": {"interruptId": found[0].id, "response": "yes"}}])) == "Done.\n"
+    assert query("SELECT status FROM executions") == [("COMPLETED",)]
+
+
+def test_c06_a_process_with_very_many_executions_does_not_keep_them() -> None:
+    agent = agent_of(lambda turn, messages: "Hi.", execution_id=None)
+    for _ in range(20):
+        agent.messages.clear()
+        agent("Hello")
+    assert process._sessions == {}
+    named = agent_of(lambda turn, messages: "Hi.")
+    for number in range(_REMEMBERED_SESSIONS + 20):
+        named.messages.clear()
+        named("Hello", invocation_state={"execution_id": f"run-{number}"})
+    kept = [session for session in process._sessions.values() if session.members]
+    assert len(kept) == _REMEMBERED_SESSIONS
+
+
+def test_c05_a_conversation_that_the_process_forgot_is_read_back_and_not_stored_twice() -> None:
+    agent = agent_of(["One.", "Two."])
+    agent("a")
+    next(iter(process._sessions.values())).members.clear()
+    agent("b")
+    assert query("SELECT count(*) FROM messages") == [(4,)]
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "../x", "x'; DROP TABLE calls", "a" * 201, "ä", 7])
