@@ -56,7 +56,7 @@ class Call:
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
         self._rows: list[tuple[int, str]] = []
-        self._written = _compact(progress)
+        self._written = progress
 
     # Beginning
 
@@ -236,10 +236,9 @@ class Call:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
             self._rows = []
         self.head.flush(connection, self.journal, self.record.call_id)
-        progress = _compact(self.progress)
-        if progress != self._written:
-            self.journal.write_head(connection, self.record.call_id, [("progress", progress)])
-            self._written = progress
+        if self.progress is not self._written:
+            self.journal.write_head(connection, self.record.call_id, [("progress", _compact(self.progress))])
+            self._written = self.progress
 
 
 def _compact(progress: Progress) -> str:

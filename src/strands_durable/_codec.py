@@ -64,12 +64,17 @@ class _Unpackable(Exception):
         self.path: list[str] = []
 
 
+# Values are packed by then: there is no circle in them, and nothing that JSON lacks.
+_dump_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_dump_ascii = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def _dump(packed: Any) -> str:
-    text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
+    text = _dump_text(packed)
     try:
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate: JSON can carry it escaped, UTF-8 cannot
-        return json.dumps(packed, separators=(",", ":"))
+        return _dump_ascii(packed)
     return text
 
 

@@ -161,7 +161,7 @@ async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
 
 def _try_acquire(store: Store, execution_id: str, seconds: float) -> Lease | tuple[Owner, int]:
     me, now = Owner.me(), time.time()
-    with store.transaction("lease") as connection:
+    with store.transaction("lease", lasting=False) as connection:  # a power cut ends every owner, too
         row = connection.execute(
             "SELECT id, run, fence, beat, owner, lease_until FROM executions WHERE execution_id = ?", (execution_id,)
         ).fetchone()

@@ -12,7 +12,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,31 +112,37 @@ class Store:
         ``lasting=False`` leaves the fsync to the next commit: for what the journal could derive again. A killed process loses
         nothing by it; a power cut may undo it, but never without what came after.
         """
-        with self._lock, self._mapped():
-            if _identity(self.path) != self._identity:
-                raise BackendUnavailableError(
-                    str(self.path),
-                    "the file was deleted or replaced while it was in use",
-                    "Put it back, or start anew.",
-                )
-            connection = self._connection
-            if not lasting:
-                connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("BEGIN IMMEDIATE")
+        connection = self._connection
+        with self._lock:
             try:
-                if fence is not None:
-                    fence.check(connection)
+                self._begin(connection, fence, lasting)
                 yield connection
                 reach(f"{label}:before")
                 connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+            except BaseException as error:
+                self._roll_back(connection)
+                if isinstance(error, sqlite3.Error):
+                    raise translated(self.path, error, self._busy_seconds) from error
                 raise
             finally:
                 if not lasting:
                     connection.execute("PRAGMA synchronous = FULL")
         reach(f"{label}:after")
+
+    def _begin(self, connection: sqlite3.Connection, fence: Fence | None, lasting: bool) -> None:
+        if _identity(self.path) != self._identity:
+            reason = "the file was deleted or replaced while it was in use"
+            raise BackendUnavailableError(str(self.path), reason, "Put it back, or start anew.")
+        if not lasting:
+            connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        if fence is not None:
+            fence.check(connection)
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):  # the error that led here is the one to report
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def second_connection(self) -> sqlite3.Connection:
         """Return a further connection, for a thread that must not wait for this one."""
