@@ -22,7 +22,7 @@ from typing import Any
 
 from strands import Agent
 
-from . import _messages
+from . import _keys, _messages
 from ._context import Frame, StepPhase, frame
 from ._drift import config_of, fingerprint
 from ._failure import describe
@@ -55,6 +55,9 @@ class Call:
         self.invocation_state: dict[str, Any] | None = None
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
+        self.is_taken_up = False
+        """True while a call that goes on has not begun its first pass here."""
+        self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
         self._written = progress
 
@@ -92,7 +95,6 @@ class Call:
         call = cls(agent, journal, history, head, record, progress)
         call._restore_messages(progress.ranges)
         head.restore(journal, record.call_id, parts)
-        call.past = Past(journal, record.call_id, progress)
         call.models.may_be_recorded = True
         call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
         return call
@@ -107,16 +109,35 @@ class Call:
         self.agent.messages[:] = messages
         self.history.load(messages, ranges, self.journal.next_seq(self.record.lineage))
 
-    def reopen(self, answers: dict[str, Any] | None = None) -> None:
-        """Record that the call goes on, with a person's answers where there are some."""
+    def take_up(self, answers: dict[str, Any] | None) -> None:
+        """Go on with the call. Answers are committed at once, the rest when the first pass begins."""
+        attempt = self.record.attempt + 1
+        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=attempt)
+        self.is_taken_up = True
+        self._begun_passes = 0
         if answers is not None:
-            legs = [*self.progress.legs, self.progress.ordinal]
-            self._move(self.progress.resume, legs=legs)  # type: ignore[arg-type]
-        with self.flushing("call.reopen") as connection:
-            if answers is not None:
+            self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0)  # type: ignore[arg-type]
+            with self.flushing("call.answer") as connection:
                 self.journal.insert_answers(connection, self.record.call_id, answers)
-            self.journal.reopen_call(connection, self.record.call_id)
-        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
+                self.journal.reopen_call(connection, self.record.call_id, attempt)
+            self.is_taken_up = False
+
+    def pass_begins(self) -> bool:
+        """The hooks before a pass have run. Return True if its input is part of the conversation already.
+
+        Hooks that set things up must run in a new process, but what they wrote to the state is recorded: it is put back.
+        """
+        if not self.is_taken_up:
+            return False
+        self.is_taken_up = False
+        is_said = self.progress.resume != "ready"
+        if is_said:
+            self.head.restore_state(self.journal.state(self.record.call_id))
+            if self.invocation_state is not None:
+                self.head.restore_invocation_state(self.invocation_state)
+        with self.journal.transaction("call.reopen") as connection:
+            self.journal.reopen_call(connection, self.record.call_id, self.record.attempt)
+        return is_said
 
     # What Strands tells us through its hooks
 
@@ -126,23 +147,37 @@ class Call:
         return self.journal.execution_id
 
     def enter_call(self, phase: StepPhase) -> None:
-        """Stand in the hooks around the whole call."""
-        place = ("call", self.record.attempt, self.record.attempt > 1)
-        frame.set(Frame(self, "call", self.agent.name, phase, lambda: place))
+        """Stand in the hooks around a pass."""
+        look = (self.record.attempt, self.record.attempt > 1)
+        key = _keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
+        frame.set(Frame(self, "call", self.agent.name, phase, key, lambda: look))
 
     def enter_model(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after the model call under way."""
-        frame.set(Frame(self, "model", "model", phase, partial(self.models.locate, phase)))
+        if self.past is not None:
+            self.past.carry(self.agent.event_loop_metrics)
+        key = self.models.key(phase)
+        frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))
+
+    def enter_tools(self, phase: StepPhase) -> None:
+        """Stand in the hooks before or after all tools of an answer."""
+        look = (self.record.attempt, False)
+        frame.set(Frame(self, "tools", "tools", phase, _keys.tools_key(self.progress.ordinal), lambda: look))
 
     def enter_tool(self, tool_use: Any, phase: StepPhase) -> None:
         """Stand in the hooks before or after a tool call."""
-        frame.set(Frame(self, "tool", str(tool_use.get("name")), phase, partial(self.tools.locate, tool_use, phase)))
+        request = self.tools.request(tool_use, back=1 if phase == "after" else 0)
+        frame.set(Frame(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase)))
 
     def invocation_begins(self, invocation_state: dict[str, Any]) -> None:
         """Give back what recorded steps cost, and what they left in the invocation state."""
+        if self._begun_passes > 0:
+            self._stay(passes=self.progress.passes + 1)
+        self._begun_passes += 1
         self.enter_call("before")
         self.invocation_state = invocation_state
-        self.head.restore_invocation_state(invocation_state)
+        if self.is_taken_up:
+            self.head.restore_invocation_state(invocation_state)
         if self.past is not None:
             self.past.give_back_once(self.agent.event_loop_metrics)
 
@@ -150,11 +185,13 @@ class Call:
         """Take the head when a model answer has become part of the conversation."""
         if not self.models.is_answer(message):
             return
-        self._rows += self.history.append(self.agent.messages, self.sources.describe)
+        self._rows += self.history.glance(self.agent.messages, self.sources.describe)
         self.head.capture(self.invocation_state)
         wants_tools = any("toolUse" in block for block in message["content"])
         ordinal = self.progress.ordinal + 1
-        self._stay(resume="tools" if wants_tools else "model", attempt=0, ordinal=ordinal)
+        self._stay(
+            resume="tools" if wants_tools else "model", attempt=0, retry=0, ordinal=ordinal, cycles=self._cycles(1)
+        )
 
     def tools_begin(self, message: Any) -> None:
         """The tools of ``message`` are about to run."""
@@ -162,6 +199,21 @@ class Call:
             self.past.carry(self.agent.event_loop_metrics)
         self.tools.begin(message)
         self._move("tools", resume="tools")
+        self.enter_tools("before")
+
+    def tools_end(self) -> None:
+        """All tools of an answer have run, or an error of ours was latched where Strands could swallow it."""
+        self.check()
+        self.enter_tools("after")
+
+    def place_in_loop(self) -> tuple[int, int]:
+        """Return the leg and the cycle that are under way."""
+        return len(self.progress.cycles) - 1, self._cycles(1)[-1]
+
+    def _cycles(self, under_way: int) -> list[int]:
+        invocation = self.agent.event_loop_metrics.latest_agent_invocation
+        made = 0 if invocation is None else len(invocation.cycles)
+        return [*self.progress.cycles[:-1], max(0, made - under_way)]
 
     # Ending
 
@@ -179,7 +231,7 @@ class Call:
     def end(self, phase: Phase, result: dict[str, Any]) -> None:
         """Commit the end of the call, or that it waits for a person, and give up the lease."""
         self._capture()
-        self._move(phase)
+        self._move(phase, cycles=self._cycles(0))
         with self.flushing("call.end") as connection:
             self.journal.end_call(connection, self.record.call_id, STATUS[phase], result)
             self.journal.lease.drop(connection)
@@ -200,7 +252,7 @@ class Call:
     def commit_head(self, label: str, phase: Phase, *, lasting: bool = True, **changes: Any) -> None:
         """Commit the conversation and the head as they are now."""
         self._capture()
-        self._move(phase, resume=phase, **changes)
+        self._move(phase, resume=phase, cycles=self._cycles(1), **changes)
         with self.flushing(label, lasting=lasting):
             pass
 
@@ -218,6 +270,13 @@ class Call:
         with self.journal.transaction(label, lasting=lasting) as connection:
             self._flush(connection)
             yield connection
+
+    def glance(self) -> None:
+        """Take over what a tool did to the conversation, with the commit of its result."""
+        rows = self.history.glance(self.agent.messages, self.sources.describe)
+        if rows or self.history.ranges is not self.progress.ranges:
+            self._rows += rows
+            self._stay()
 
     def _capture(self) -> None:
         self._rows += self.history.sync(self.agent.messages, self.sources.describe)

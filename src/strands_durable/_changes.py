@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._history import mark
+
 Change = list[Any]
 """``[path, value]`` for a leaf that was set, ``[path]`` for one that is gone; a path is a list of keys."""
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """Return the changes that lead from ``before`` to ``after``."""
-    if before == after:
+    if mark(before) == mark(after):
         return []
     found: list[Change] = [[[key]] for key in before if key not in after]
     for key, value in after.items():
         if key in before and isinstance(value, dict) and isinstance(before[key], dict):
             found += [[[key, *change[0]], *change[1:]] for change in difference(before[key], value)]
-        elif key not in before or before[key] != value:
+        elif key not in before or mark(before[key]) != mark(value):
             found.append([[key], value])
     return found
 
@@ -31,7 +33,9 @@ def apply(changes: list[Change], target: dict[str, Any]) -> None:
         place = target
         for key in path[:-1]:
             place = place.setdefault(key, {})
-        if value:
+        if value and isinstance(place.get(path[-1]), list) and isinstance(value[0], list):
+            place[path[-1]][:] = value[0]
+        elif value:
             place[path[-1]] = value[0]
         else:
             place.pop(path[-1], None)

@@ -33,7 +33,10 @@ def encode(value: Any, what: str = "A value") -> str:
         raise NotSerializableError(
             what, "value" + "".join(reversed(error.path)), error.type_name, error.detail
         ) from None
-    return _dump(packed)
+    try:
+        return _dump(packed)
+    except ValueError as error:  # an integer of more digits than Python writes
+        raise NotSerializableError(what, "value", "int", f" ({error})") from None
 
 
 def decode(text: str) -> Any:
@@ -45,8 +48,8 @@ def decode(text: str) -> Any:
 def encodable(value: Any) -> bool:
     """Say whether ``value`` has a recorded form."""
     try:
-        _pack(value, 0)
-    except _Unpackable:
+        encode(value)
+    except NotSerializableError:
         return False
     return True
 

@@ -18,7 +18,8 @@ from ._keys import idempotency_key, path
 if TYPE_CHECKING:
     from ._call import Call
 
-StepKind = Literal["model", "tool", "call"]
+StepKind = Literal["model", "tool", "tools", "call"]
+"""``tools`` are the hooks before and after all tools of one answer, ``call`` those around a whole call."""
 StepPhase = Literal["before", "running", "after"]
 
 
@@ -53,8 +54,10 @@ class Frame:
     kind: StepKind
     name: str
     phase: StepPhase
-    locate: Callable[[], tuple[str, int, bool]]
-    """Returns the key within the call, the attempt, and whether the step comes from the journal."""
+    key: str
+    """The key within the call."""
+    look: Callable[[], tuple[int, bool]]
+    """Returns the attempt, and whether the step comes from the journal."""
     changes: dict[str, str | None] = field(default_factory=dict)
     """State keys that the step has written: recorded values, None for deleted."""
 
@@ -64,14 +67,9 @@ class Frame:
         return Counter()
 
     @cached_property
-    def key(self) -> str:
-        """The key within the call."""
-        return self.locate()[0]
-
-    @cached_property
     def view(self) -> CurrentStep:
         """What `current_step` returns."""
-        _, attempt, replaying = self.locate()
+        attempt, replaying = self.look()
         record = self.call.record
         return CurrentStep(
             execution_id=self.call.execution_id,

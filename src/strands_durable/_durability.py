@@ -161,7 +161,7 @@ _HOOKS: list[tuple[Any, Any, int]] = [
     (BeforeToolsEvent, _on(lambda call, event: call.tools_begin(event.message)), _FIRST),
     (BeforeToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
     (AfterToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
-    (AfterToolsEvent, _on(lambda call, event: call.check()), _FIRST),
+    (AfterToolsEvent, _on(lambda call, event: call.tools_end()), _FIRST),
     (AfterInvocationEvent, _on(lambda call, event: call.enter_call("after")), _FIRST),
 ]
 

@@ -14,16 +14,20 @@ from typing import Any
 
 from strands import Agent, Snapshot
 
+from . import _changes
 from ._codec import decode, encodable, encode
 from ._context import frame
+from ._history import mark
 from ._journal import Journal
-from ._strands import carried_by, copied, watch_state
+from ._strands import carried_by, watch_state
 
 logger = logging.getLogger(__name__)
 
+MADE_UP = "strands_durable.made_up_execution_id"
+"""Stands in an invocation state beside an id that was made up for one call."""
 _STRANDS_KEYS = frozenset(
     {"agent", "model", "messages", "system_prompt", "tool_config", "event_loop_cycle_id", "event_loop_cycle_trace"}
-    | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id"}
+    | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id", MADE_UP}
 )
 _UNTOUCHED: dict[str, Any] = {"request_state": {}}
 
@@ -36,7 +40,8 @@ class Head:
         self._state: Any = None
         self._free: dict[str, str | None] = {}
         self._replaced = False
-        self._offered: dict[str, dict[str, Any]] = {}
+        self._offered: dict[str, int] = {}
+        self._recorded_invocation: dict[str, Any] | None = None
         self._pending: dict[str, str] = {}
         self._pending_state: dict[str, str | None] = {}
         self._pending_replaced = False
@@ -51,10 +56,10 @@ class Head:
     def watch(self) -> None:
         """Follow the agent's state object, also after somebody replaced it."""
         state = self._agent.state
+        watch_state(state, self._note)  # the agent's head in another execution may have watched it last
         if state is not self._state:
             self._replaced = self._state is not None
             self._state = state
-            watch_state(state, self._note)
 
     def _note(self, key: str, deleted: bool) -> None:
         """Remember a write for the next head point, and for the step that makes it."""
@@ -105,25 +110,38 @@ class Head:
 
     def restore(self, journal: Journal, call_id: int, parts: dict[str, str]) -> None:
         """Put a recorded head in place of what the agent carries."""
-        self.watch()
-        agent, recorded = self._agent, journal.state(call_id)
-        for key in set(agent.state.get()) - set(recorded):
-            agent.state.delete(key)
-        for key, value in recorded.items():
-            agent.state.set(key, value)
-        self._offered = {part: decode(parts[part]) for part in ("agent", "invocation") if part in parts}
+        self.restore_state(journal.state(call_id))
         if "agent" in parts:
-            agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=decode(parts["agent"]), app_data={}))
-        self._pending, self._pending_state, self._free = {}, {}, {}
+            data = decode(parts["agent"])
+            self._agent.load_snapshot(Snapshot(scope="agent", schema_version="1.0", data=data, app_data={}))
+        self._recorded_invocation = decode(parts["invocation"]) if "invocation" in parts else None
+        self._offered, self._pending, self._pending_state, self._free = {}, {}, {}, {}
+
+    def restore_state(self, recorded: dict[str, Any]) -> None:
+        """Put recorded state in place of the agent's."""
+        self.watch()
+        state = self._agent.state
+        for key in set(state.get()) - set(recorded):
+            state.delete(key)
+        for key, value in recorded.items():
+            state.set(key, value)
+        self._free = {}
 
     def restore_invocation_state(self, invocation_state: dict[str, Any]) -> None:
-        """Put the recorded values over those that the caller passed again."""
-        invocation_state.update(copied(self._offered.get("invocation", {})))
+        """Put the recorded values over those that the caller passed again; what cannot be stored stays the caller's."""
+        recorded = self._recorded_invocation
+        if recorded is None:
+            return
+        for key in set(invocation_state) - set(recorded) - _STRANDS_KEYS:
+            if encodable(invocation_state[key]):
+                del invocation_state[key]
+        _changes.apply(_changes.difference(self.storable(invocation_state), recorded), invocation_state)
 
     def _offer(self, part: str, value: dict[str, Any]) -> None:
         """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
-        if self._offered.get(part) != value:
-            self._offered[part] = copied(value)
+        found = mark(value)
+        if self._offered.get(part) != found:
+            self._offered[part] = found
             self._pending[part] = encode(value, f"The agent's {part} state")
 
     def storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:

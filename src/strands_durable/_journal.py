@@ -74,11 +74,11 @@ class Journal:
         """Record the messages that a call found."""
         connection.execute("UPDATE calls SET base = ? WHERE id = ?", (json.dumps(ranges), call_id))
 
-    def reopen_call(self, connection: sqlite3.Connection, call_id: int) -> None:
+    def reopen_call(self, connection: sqlite3.Connection, call_id: int, attempt: int) -> None:
         """Record that a call goes on after a failure, an answer or the death of its owner."""
         connection.execute(
-            "UPDATE calls SET status = 'RUNNING', attempt = attempt + 1, taken_up_at = ?, ended_at = NULL WHERE id = ?",
-            (time.time(), call_id),
+            "UPDATE calls SET status = 'RUNNING', attempt = ?, taken_up_at = ?, ended_at = NULL WHERE id = ?",
+            (attempt, time.time(), call_id),
         )
         self.set_status(connection, ExecutionStatus.RUNNING)
 
@@ -98,7 +98,7 @@ class Journal:
 
     def last_failure(self, call_id: int) -> dict[str, Any]:
         """Return what a call failed with last."""
-        rows = self.store.read("SELECT error FROM failures WHERE call = ? ORDER BY at DESC LIMIT 1", call_id)
+        rows = self.store.read("SELECT error FROM failures WHERE call = ? ORDER BY rowid DESC LIMIT 1", call_id)
         found: dict[str, Any] = decode(rows[0][0])
         return found
 
@@ -124,7 +124,8 @@ class Journal:
 
     def hash(self, given: Any) -> str:
         """Return a keyed hash of an input: it can be compared, but not guessed back after a redaction."""
-        return hmac.new(self.store.hash_key, encode(given, "The prompt").encode(), hashlib.sha256).hexdigest()
+        text = encode(_without_marks(given), "The prompt")
+        return hmac.new(self.store.hash_key, text.encode(), hashlib.sha256).hexdigest()
 
     def insert_answers(self, connection: sqlite3.Connection, call_id: int, answers: dict[str, Any]) -> None:
         """Record a person's answers."""
@@ -226,16 +227,18 @@ class Journal:
             )
         ]
 
-    def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]]:
-        """Return the last model step of a call and what the agent was then."""
+    def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]] | None:
+        """Return the last model step of a call and what the agent was then; None before the first."""
         rows = self.store.read(
             "SELECT key, config FROM steps WHERE call = ? AND kind = 'model' AND config IS NOT NULL"
             " ORDER BY key DESC, attempt DESC LIMIT 1",
             call.call_id,
         )
-        key, config_id = rows[0] if rows else ("", call.config_id)
+        if not rows:
+            return None
+        key, config_id = rows[0]
         data = self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0]
-        return (f"step 'model {int(key.split('/')[0])}'" if key else f"call {call.position}"), json.loads(data)
+        return f"step 'model {int(key.split('/')[0])}'", json.loads(data)
 
     def config_id(self, connection: sqlite3.Connection, digest: str, data: dict[str, Any]) -> int:
         """Record what an agent is made of, once; return its id."""
@@ -258,7 +261,8 @@ class Journal:
 
     def write_state(self, connection: sqlite3.Connection, call_id: int, changes: dict[str, str | None]) -> None:
         """Apply changes of the agent's state; None deletes."""
-        for key, value in changes.items():
+        for name, value in changes.items():
+            key = encode(name)  # a name may hold what SQLite's text cannot
             if value is None:
                 connection.execute("DELETE FROM state WHERE call = ? AND key = ?", (call_id, key))
             else:
@@ -274,7 +278,7 @@ class Journal:
     def state(self, call_id: int) -> dict[str, Any]:
         """Return the agent's state as of a call's head."""
         rows = self.store.read("SELECT key, value FROM state WHERE call = ?", call_id)
-        return {key: decode(value) for key, value in rows}
+        return {decode(key): decode(value) for key, value in rows}
 
     def write_messages(self, connection: sqlite3.Connection, lineage: int, rows: list[tuple[int, str]]) -> None:
         """Append messages to the log."""
@@ -320,6 +324,17 @@ class Journal:
         """Return the input of a call."""
         text = self.store.read("SELECT input FROM calls WHERE id = ?", call_id)[0][0]
         return None if text is None else decode(text)
+
+
+def _without_marks(given: Any) -> Any:
+    """Strands writes a tracking id into messages that it is given: they are the same input all the same."""
+    if not isinstance(given, list):
+        return given
+    return [_without_mark(block) if isinstance(block, dict) else block for block in given]
+
+
+def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key not in ("tracking_id", "metadata")}
 
 
 def _call(row: Any) -> CallRecord:

@@ -44,7 +44,18 @@ def model_key(ordinal: int, retry: int) -> str:
 
 def tool_key(ordinal: int, index: int, tool_use_id: str, retry: int) -> str:
     """Name the tool call at ``index`` of model answer ``ordinal``; ids alone repeat, even within one answer."""
-    return f"{ordinal:06d}/{index:03d}:{tool_use_id}~{retry}"
+    printable = tool_use_id.encode("utf-8", "backslashreplace").decode()
+    return f"{ordinal:06d}/{index:03d}:{printable}~{retry}"
+
+
+def tools_key(ordinal: int) -> str:
+    """Name the tools of model answer ``ordinal`` together, for the hooks before and after all of them."""
+    return f"{ordinal:06d}/tools"
+
+
+def call_key(leg: int, number: int) -> str:
+    """Name one pass over the loop, for the hooks around it; an answered interrupt begins a new leg."""
+    return f"call.{leg}.{number}"
 
 
 def effect_key(enclosing: str, phase: str, name: str, occurrence: int) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ._records import ExecutionStatus
 from ._store import Store
-from .errors import ExecutionBusyError, LeaseLostError
+from .errors import BackendUnavailableError, ExecutionBusyError, LeaseLostError
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +59,15 @@ class Owner:
 
     def is_gone(self) -> bool:
         """Say whether this process surely no longer runs; False where nobody here can know."""
+        return self._is_here() and _start_of(self.pid) != self.started
+
+    def is_at_work(self) -> bool:
+        """Say whether this process surely runs, so that a lease it did not renew does not make it dead."""
+        return self._is_here() and _start_of(self.pid) == self.started and not _is_stopped(self.pid)
+
+    def _is_here(self) -> bool:
         me = Owner.me()
-        if (self.host, self.boot_id, self.pid_namespace) != (me.host, me.boot_id, me.pid_namespace):
-            return False
-        return _start_of(self.pid) != self.started
+        return (self.host, self.boot_id, self.pid_namespace) == (me.host, me.boot_id, me.pid_namespace)
 
 
 @functools.lru_cache(maxsize=4)
@@ -98,6 +103,14 @@ def _start_of(pid: int) -> str | None:
         return None if Path("/proc/self/stat").exists() or not _answers(pid) else ""
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
+
+
+def _is_stopped(pid: int) -> bool:
+    """Say whether a process was stopped by a signal; where nobody here can know, say it was not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
 
 
 def _answers(pid: int) -> bool:
@@ -154,7 +167,7 @@ async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
             return found
         owner, beat = found
         first_beat = beat if first_beat is None else first_beat
-        if beat != first_beat or time.monotonic() > deadline:
+        if owner.is_at_work() or beat != first_beat or time.monotonic() > deadline:
             raise ExecutionBusyError(execution_id, str(owner))
         await asyncio.sleep(_POLL_SECONDS)
 
@@ -173,9 +186,10 @@ def _try_acquire(store: Store, execution_id: str, seconds: float) -> Lease | tup
             ).lastrowid
             return Lease(store, created, execution_id, 0, 1, seconds)
         row_id, run, fence, beat, owner_text, lease_until = row
-        if owner_text is not None and now < lease_until:
+        if owner_text is not None:
             owner = Owner.parse(owner_text)
-            if owner != me and not owner.is_gone():  # a call of this very process has ended, or it could not be here
+            is_alive = owner.is_at_work() or (now < lease_until and not owner.is_gone())
+            if is_alive and owner != me:  # a call of this very process has ended, or it could not be here
                 return owner, beat
             logger.info("execution_id=<%s>, owner=<%s> | owner is gone, taking over", execution_id, owner)
         connection.execute(
@@ -220,7 +234,7 @@ class Heart:
             thread.join(timeout=1.0)
 
     def _beat(self) -> None:
-        connection = self._store.second_connection()
+        connection: sqlite3.Connection | None = None
         due = time.monotonic() + _IDLE_SECONDS
         try:
             while True:
@@ -235,13 +249,21 @@ class Heart:
                         self._thread = None
                         return
                     due += interval
-                self._renew(connection, leases)
+                connection = self._renewed(connection, leases)
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
-    def _renew(self, connection: sqlite3.Connection, leases: list[Lease]) -> None:
-        for lease in leases:
-            try:
+    def _renewed(self, connection: sqlite3.Connection | None, leases: list[Lease]) -> sqlite3.Connection | None:
+        """Renew all leases in one transaction; a failure is told, and tried again at the next beat."""
+        try:
+            connection = connection or self._store.second_connection()
+            connection.execute("BEGIN IMMEDIATE")
+            for lease in leases:
                 lease.renew(connection)
-            except sqlite3.Error as error:
-                logger.warning("execution_id=<%s>, error=<%s> | lease not renewed", lease.execution_id, error)
+            connection.execute("COMMIT")
+        except (sqlite3.Error, BackendUnavailableError) as error:
+            logger.warning("leases=<%d>, error=<%s> | leases not renewed, trying again", len(leases), error)
+            if connection is not None and connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return connection

@@ -28,25 +28,27 @@ class ModelSteps:
         """False once this process has had an answer of its own: nothing can be recorded beyond it."""
         self.may_have_begun = False
         """True if a process that is gone had committed that it would call the model."""
-        self._retry = 0
         self._is_answered = False
         self._config: tuple[Any, int, str] | None = None
 
     def request(self) -> tuple[str, StepRecord | None]:
         """Return the key of the model call that begins now, and what is recorded under it."""
         if self._is_answered:
-            self._retry += 1
             self._is_answered = False
-            self._call.progress = replace(self._call.progress, attempt=0)
-        key = _keys.model_key(self._call.progress.ordinal + 1, self._retry)
+            self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
+        key = self.key("running")
         return key, self._recorded(key)
 
-    def locate(self, phase: StepPhase) -> tuple[str, int, bool]:
-        """Return key, attempt, and whether the journal has the answer: for the hooks around a model call."""
-        retry = self._retry + (1 if phase == "before" and self._is_answered else 0)
-        key = _keys.model_key(self._call.progress.ordinal + 1, retry)
+    def key(self, phase: StepPhase) -> str:
+        """Return the key of the model call under way, or of the one that is about to begin."""
+        progress = self._call.progress
+        retry = progress.retry + (1 if phase == "before" and self._is_answered else 0)
+        return _keys.model_key(progress.ordinal + 1, retry)
+
+    def look(self, key: str) -> tuple[int, bool]:
+        """Return the attempt, and whether the journal has the answer: for the hooks around a model call."""
         found = self._recorded(key)
-        return key, max(1, self._call.progress.attempt), found is not None and found.status == "done"
+        return max(1, self._call.progress.attempt), found is not None and found.status == "done"
 
     def _recorded(self, key: str) -> StepRecord | None:
         call = self._call
@@ -73,7 +75,7 @@ class ModelSteps:
         recorded = decode(text)
         with journal.transaction("model.done") as connection:
             step_id = self._insert(connection, key, started_at, request)
-            usage = recorded_usage(answer["usage"], answer["metrics"])
+            usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
             journal.end_step(connection, step_id, "done", result=text, usage=usage)
             if redacted:
                 self._redact(connection)
@@ -98,7 +100,7 @@ class ModelSteps:
         """Say whether a message that was just added is the answer that was expected; it is then no longer."""
         if not self._is_answered or message["role"] != "assistant":
             return False
-        self._is_answered, self._retry = False, 0
+        self._is_answered = False
         return True
 
     def give_up(self) -> bool:

@@ -75,10 +75,14 @@ class Progress:
     """Where it goes on: ready, model or tools."""
     ordinal: int = 0
     """Model answers that are part of the conversation."""
+    retry: int = 0
+    """Answers to the model call under way that a hook sent back."""
     attempt: int = 0
     """Which try the model call under way is; more than one after a crash or an error inside it."""
-    legs: list[int] = field(default_factory=lambda: [0])
-    """The ordinals at which the call and each answered continuation of it began."""
+    cycles: list[int] = field(default_factory=lambda: [0])
+    """Finished cycles of the loop, for the call and for each answered continuation of it (a leg)."""
+    passes: int = 0
+    """Passes over the loop that a hook asked for at the end of one, in this leg."""
     ranges: list[list[int]] = field(default_factory=list)
     """The messages in sight, as inclusive ranges of the log."""
 

@@ -7,6 +7,7 @@ import uuid
 import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from . import _admission, _drift, _messages
 from ._call import Abort, Call
 from ._codec import encodable
 from ._context import enclosing, frame
+from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
 from ._lease import Lease, acquire, look
@@ -59,17 +61,28 @@ active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
+_SUSPENDED = "_strands_durable_suspended"
 _waiting: weakref.WeakKeyDictionary[Agent, str] = weakref.WeakKeyDictionary()
 """The execution with a made-up id in which an agent waits for answers."""
 
 
 def root_call(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
     """Return the stream of one call of ``agent``, made durable."""
-    if enclosing.get() is not None or agent in active:
+    outer = enclosing.get()
+    is_inside = outer is not None and active.get(outer.agent) is outer
+    if is_inside or agent in active or _is_for_strands(agent, prompt):
         # Inside an execution the enclosing one wins; a second call of a busy agent is for Strands to refuse or to join.
         events: Events = original(prompt, **given)
         return events
     return _owned(options, agent, original, prompt, given)
+
+
+def _is_for_strands(agent: Agent, prompt: Any) -> bool:
+    """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
+    if not is_interrupted(agent):
+        return not isinstance(prompt, (str, list, type(None)))
+    answers = _admission.answers_in(prompt)
+    return answers is None or not all(knows_interrupt(agent, interrupt_id) for interrupt_id in answers)
 
 
 async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, given: dict[str, Any]) -> Events:
@@ -110,7 +123,7 @@ async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, giv
 
 def _end_made_up(options: Options, agent: Agent, session: Session) -> None:
     """Keep an execution without a name only while it waits for answers, which have no id either."""
-    if session.suspended is not None:
+    if is_interrupted(agent):
         _waiting[agent] = session.execution_id
     else:
         _waiting.pop(agent, None)
@@ -130,8 +143,9 @@ def _release(lease: Lease) -> None:
 
 def _execution_id(options: Options, agent: Agent, prompt: Any, invocation_state: Any) -> tuple[str, bool]:
     """Return the id of the execution that a call belongs to, and whether it was made up."""
-    if isinstance(invocation_state, dict) and invocation_state.get("execution_id") is not None:
-        return checked_id(invocation_state["execution_id"]), False
+    named = invocation_state.get("execution_id") if isinstance(invocation_state, dict) else None
+    if named is not None and named != invocation_state.get(MADE_UP):
+        return checked_id(named), False
     if options.execution_id is not None:
         return options.execution_id, False
     if agent in _waiting and is_interrupted(agent) and _admission.answers_in(prompt) is not None:
@@ -139,7 +153,7 @@ def _execution_id(options: Options, agent: Agent, prompt: Any, invocation_state:
     execution_id = uuid.uuid4().hex
     logger.info("execution_id=<%s> | new execution", execution_id)
     if isinstance(invocation_state, dict):
-        invocation_state["execution_id"] = execution_id
+        invocation_state["execution_id"] = invocation_state[MADE_UP] = execution_id
     return execution_id, True
 
 
@@ -154,9 +168,6 @@ class _Root:
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
         answers = _admission.answers_in(prompt)
-        if self._is_for_strands(answers, prompt):
-            events: Events = self._original(prompt, **given)
-            return events
         admission = self._decide(prompt, answers)
         if isinstance(admission, _admission.Return):
             return _only(AgentResultEvent(self._returned(admission.record, given)).as_dict())
@@ -165,12 +176,6 @@ class _Root:
             raise admission.error
         call, prompt = self._opened(admission, prompt)
         return self._run(call, prompt, given)
-
-    def _is_for_strands(self, answers: dict[str, Any] | None, prompt: Any) -> bool:
-        """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
-        if is_interrupted(self._agent):
-            return answers is None or not all(knows_interrupt(self._agent, found) for found in answers)
-        return not isinstance(prompt, (str, list, type(None)))
 
     # Deciding
 
@@ -222,15 +227,11 @@ class _Root:
             )  # fmt: skip
             return call, prompt
         record = admission.record
-        suspended = self._session.suspended
-        if suspended is not None and suspended.record.call_id == record.call_id:
-            call = suspended
-            call.journal = journal
-            call.failure = None
-        else:
-            call = self._resumed(record)
         answers = admission.answers if isinstance(admission, _admission.Answer) else None
-        call.reopen(answers)
+        call = self._suspended(record) or self._resumed(record)
+        call.take_up(answers)
+        if self._session.call_id != record.call_id:  # else this process has counted it already
+            call.past = Past(journal, record.call_id, call.progress)
         logger.info(
             "execution_id=<%s>, call=<%d>, phase=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.position, call.progress.resume, call.record.attempt,
@@ -239,35 +240,53 @@ class _Root:
             return call, _responses(agent, journal.answers(record.call_id))
         return call, record.input if call.progress.resume == "ready" else None
 
-    def _resumed(self, record: CallRecord) -> Call:
-        """Put a recorded call's head in place, after a look at whether this is still the same agent."""
-        step, recorded = self._journal.last_config(record)
-        changes = _drift.changes(recorded, _drift.config_of(self._agent))
-        is_new_here = self._session.call_id != record.call_id
-        if is_new_here and not has_session(self._agent) and record.status is not ExecutionStatus.SUSPENDED:
-            base = _drift.base_change(_messages.read(self._journal, record.lineage, record.base), self._agent.messages)
-            changes += [] if base is None else [base]
-        if changes and self._options.on_drift == "raise":
-            raise DriftError(self._journal.execution_id, step, changes)
-        call = Call.go_on(self._agent, self._journal, self._member.history, self._member.head, record)
-        if not is_new_here:
-            call.past = None  # this process has counted it already
-        if changes:
-            given_up = self._options.on_drift == "rerun" and call.models.give_up()
-            logger.warning(
-                "execution_id=<%s>, step=<%s>, changes=<%s>, answer_given_up=<%s> | agent changed, going on",
-                self._journal.execution_id, step, "; ".join(changes), given_up,
-            )  # fmt: skip
+    def _suspended(self, record: CallRecord) -> Call | None:
+        """Return the call if it was suspended on this very object, and nobody has owned the execution since."""
+        call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
+        if call is None or call.record.call_id != record.call_id:
+            return None
+        if call.journal.lease.fence + 1 != self._journal.lease.fence:
+            return None
+        call.journal = self._journal
         return call
+
+    def _resumed(self, record: CallRecord) -> Call:
+        """Put a recorded call's head in place, if the agent began with the same messages."""
+        is_first = record.lineage == record.call_id and self._session.call_id is None
+        if is_first and not has_session(self._agent) and record.status is not ExecutionStatus.SUSPENDED:
+            base = _messages.read(self._journal, record.lineage, record.base)
+            change = _drift.base_change(base, self._agent.messages)
+            if change is not None:
+                self._drifted(f"call {record.position}", [change])
+        return Call.go_on(self._agent, self._journal, self._member.history, self._member.head, record)
+
+    def _begin_pass(self, call: Call) -> bool:
+        """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
+        if call.is_taken_up:
+            last = self._journal.last_config(call.record)
+            changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
+            if last is not None and changes:
+                self._drifted(last[0], changes)
+                if self._options.on_drift == "rerun":
+                    call.models.give_up()
+        return call.pass_begins()
+
+    def _drifted(self, step: str, changes: list[str]) -> None:
+        if self._options.on_drift == "raise":
+            raise DriftError(self._journal.execution_id, step, changes)
+        logger.warning(
+            "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, going on",
+            self._journal.execution_id, step, "; ".join(changes),
+        )  # fmt: skip
 
     # Running
 
     async def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
         agent = self._agent
         active[agent] = call
-        segments[agent] = Segments(agent, self._options.segment_turns, given.get("limits"))
+        begin_pass = partial(self._begin_pass, call)
+        segments[agent] = Segments(agent, self._options.segment_turns, given.get("limits"), begin_pass)
         self._session.call_id = call.record.call_id
-        self._session.suspended = None
         events = self._original(prompt, **{**given, "limits": segments[agent].limits})
         standing = frame.get()
         try:
@@ -301,13 +320,13 @@ class _Root:
         call.end(phase, _recorded_result(self._agent, result))
         self._session.position = call.record.position + 1
         if phase == "waiting":
-            self._session.suspended = call
+            vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
     def _failed(self, call: Call, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
         if call.progress.phase in ("done", "waiting"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError)):
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError)):
             self._member.forget()
             return
         self._session.position = call.record.position + 1

@@ -7,7 +7,7 @@ and it is entered again on the same messages. Hooks, callbacks, spans, metrics, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from strands import Agent
@@ -33,8 +33,8 @@ _BARE = (
 class Segments:
     """The turn limit of one call: the user's own, and ours that moves ahead of the loop."""
 
-    def __init__(self, agent: Agent, turns: int, limits: Any) -> None:
-        self._agent, self._turns = agent, turns
+    def __init__(self, agent: Agent, turns: int, limits: Any, begin_pass: Callable[[], bool]) -> None:
+        self._agent, self._turns, self._begin_pass = agent, turns, begin_pass
         self._own = (limits or {}).get("turns")
         self._begun = 0
         self.limits: dict[str, Any] = dict(limits or {})
@@ -43,6 +43,8 @@ class Segments:
 
     async def run(self, context: AgentStreamContext, next_fn: Any) -> AsyncGenerator[Any, None]:
         """Run one pass of the loop, segment after segment."""
+        if self._begin_pass():
+            context = _without_input(context)
         while True:
             nested = self._made() > self._begun
             self._advance()
@@ -66,12 +68,7 @@ class Segments:
                 if stop is not None:
                     yield stop
                 return
-            context = AgentStreamContext(
-                agent=context.agent,
-                messages=[],
-                invocation_state=context.invocation_state,
-                _interrupts=context._interrupts,
-            )
+            context = _without_input(context)
 
     def _made(self) -> int:
         invocation = self._agent.event_loop_metrics.latest_agent_invocation
@@ -83,3 +80,9 @@ class Segments:
 
     def _is_ours(self, stop: Any) -> bool:
         return stop["stop"][0] == "limit_turns" and (self._own is None or self._made() < self._own)
+
+
+def _without_input(context: AgentStreamContext) -> AgentStreamContext:
+    return AgentStreamContext(
+        agent=context.agent, messages=[], invocation_state=context.invocation_state, _interrupts=context._interrupts
+    )

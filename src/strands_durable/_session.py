@@ -13,7 +13,6 @@ from pathlib import Path
 
 from strands import Agent
 
-from ._call import Call
 from ._head import Head
 from ._history import History
 from ._lease import Heart, Owner
@@ -45,8 +44,6 @@ class Session:
     """The root calls that this process has made."""
     call_id: int | None = None
     """The last of them."""
-    suspended: Call | None = None
-    """The last one, if it waits for a person in this very process."""
     busy: weakref.ref[Agent] | None = None
     members: dict[str, Member] = field(default_factory=dict)
 
@@ -121,7 +118,7 @@ class Process:
         self._remembered.append(session)
         while len(self._remembered) > _REMEMBERED_SESSIONS:
             oldest = self._remembered.popleft()
-            if oldest.busy is None and oldest.suspended is None:
+            if oldest.busy is None:
                 oldest.members.clear()
 
     def drop_store(self, path: Path) -> None:

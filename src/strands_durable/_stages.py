@@ -46,8 +46,8 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
             _judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
-    place = (key, call.progress.attempt, False)
-    standing = Frame(call, "model", "model", "running", lambda: place)
+    attempt = call.progress.attempt
+    standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
     try:
         async for event in _within(standing, next_fn(context)):
             if isinstance(event, ModelStopReason):
@@ -56,14 +56,14 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
             redacted = redacted or _redacts(event)
             yield event
     except Exception as error:
-        with _ours(call):
+        with _ours(call, starts=False):
             call.models.fail(key, started_at, context, error)
         raise
     if stop is None or stop.stop_reason == "cancelled":
         if stop is not None:
             yield stop
         return
-    with _ours(call):
+    with _ours(call, starts=False):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
         result = call.models.finish(key, started_at, context, fields, redacted)
@@ -134,7 +134,7 @@ async def _judge_tool(
 
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
     assert policy.verify is not None
-    view = Frame(call, "tool", request.name, "before", lambda: (request.key, recorded.attempt, False)).view
+    view = Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
     step = DoubtfulStep(
         execution_id=call.execution_id,
         key=view.key,
@@ -201,8 +201,7 @@ class _ToolRun:
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
-        place = (request.key, self._attempt, False)
-        standing = Frame(call, "tool", request.name, "running", lambda: place)
+        standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False))
         try:
             async for event in _within(standing, next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
@@ -222,7 +221,7 @@ class _ToolRun:
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
             self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
         if not self.interrupted and self._result is not None:
-            with _ours(call):
+            with _ours(call, starts=False):
                 self.outcome = self._finish(standing, context, *before)
 
     def _finish(self, standing: Frame, context: ExecuteToolContext, state_before: Any, cancelled_before: Any) -> Any:
@@ -257,7 +256,7 @@ class _ToolRun:
 
     def _interrupt(self, interrupts: list[dict[str, Any]]) -> None:
         self.interrupted = True
-        with _ours(self._call):
+        with _ours(self._call, starts=False):
             self._call.tools.interrupt(self._request, self._step, interrupts)
 
 
@@ -298,9 +297,13 @@ def _redacts(event: Any) -> bool:
 
 
 @contextmanager
-def _ours(call: Call) -> Iterator[None]:
-    """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass."""
-    call.check()
+def _ours(call: Call, *, starts: bool = True) -> Iterator[None]:
+    """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass.
+
+    Once an error is latched nothing more starts, but what has run is still recorded, if that is possible.
+    """
+    if starts:
+        call.check()
     try:
         yield
     except InterruptException:

@@ -123,6 +123,8 @@ class Store:
                 self._roll_back(connection)
                 if isinstance(error, sqlite3.Error):
                     raise translated(self.path, error, self._busy_seconds) from error
+                if isinstance(error, OSError):
+                    raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
                 raise
             finally:
                 if not lasting:

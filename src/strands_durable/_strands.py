@@ -15,6 +15,7 @@ from strands.interrupt import Interrupt, InterruptException
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
 from strands.telemetry.tracer import get_tracer
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
+from strands.types.agent import ConcurrentInvocationMode
 from strands.types.json_dict import JSONSerializableDict
 
 __all__ = [
@@ -90,6 +91,8 @@ def refuse_unsupported(agent: Agent) -> str | None:
     """Return the reason why this agent cannot be made durable, if there is one."""
     if agent._background_tasks is not None:
         return "background tasks outlive the step that starts them, and their ids are random"
+    if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
+        return "reentrant calls of one agent cannot be told apart"
     return None
 
 

@@ -47,13 +47,13 @@ class ToolSteps:
         self._uses: list[tuple[int, Any]] = []
         self._passes: Counter[int] = Counter()
         self._latest: dict[str, StepRecord] = {}
-        self._reused: set[int] = set()
+        self._reused: dict[int, StepRecord] = {}
 
     def begin(self, message: Any) -> None:
         """The tools of ``message`` are about to run: find out which of them have run already."""
         call = self._call
         self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
-        self._passes, self._reused, self._latest = Counter(), set(), {}
+        self._passes, self._reused, self._latest = Counter(), {}, {}
         if call.record.attempt > 1:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
 
@@ -72,13 +72,12 @@ class ToolSteps:
             input=tool_use.get("input"),
         )
 
-    def locate(self, tool_use: Any, phase: StepPhase) -> tuple[str, int, bool]:
-        """Return key, attempt, and whether the journal has the result: for the hooks around a tool call."""
-        key = self.request(tool_use, back=1 if phase == "after" else 0).key
+    def look(self, key: str, phase: StepPhase) -> tuple[int, bool]:
+        """Return the attempt, and whether the journal has the result: for the hooks around a tool call."""
         found = self._latest.get(key)
         if found is None:
-            return key, 1, False
-        return key, found.attempt, found.status == "done" and (phase == "before" or found.step_id in self._reused)
+            return 1, False
+        return found.attempt, found.status == "done" and (phase == "before" or found.step_id in self._reused)
 
     def recorded(self, request: ToolRequest) -> StepRecord | None:
         """Return the last recorded attempt of a tool call."""
@@ -103,6 +102,7 @@ class ToolSteps:
     ) -> Outcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         text = self._encoded(request, step, outcome)
+        self._call.glance()
         with self._call.flushing("tool.done") as connection:
             step_id = (
                 self._insert(connection, request, attempt, started_at or time.time()) if step is None else step.step_id
@@ -115,18 +115,27 @@ class ToolSteps:
         return recorded
 
     def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
-        """Take a recorded outcome: make its changes of state and its cancels again, but not its effects."""
+        """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
+
+        Tools come here in the order of the answer, but had finished in another: who finished later has the last word.
+        """
         call, outcome = self._call, step.result
-        self._reused.add(step.step_id)
+        finished_later = [other for other in self._reused.values() if (other.ended_at or 0) > (step.ended_at or 0)]
+        for found in (step, *sorted(finished_later, key=lambda other: other.ended_at or 0)):
+            self._apply(found.result)
+        self._reused[step.step_id] = step
+        call.sources.returned(step.step_id, outcome["result"])
+        logger.debug("execution_id=<%s>, step=<%s> | step replayed", call.execution_id, request.key)
+        found_outcome: Outcome = outcome
+        return found_outcome
+
+    def _apply(self, outcome: Outcome) -> None:
+        call = self._call
         call.head.apply(outcome.get("state", {}))
         if call.invocation_state is not None:
             _changes.apply(outcome.get("invocation", []), call.invocation_state)
         if "cancel" in outcome:
             call.agent.cancel(**outcome["cancel"])
-        call.sources.returned(step.step_id, outcome["result"])
-        logger.debug("execution_id=<%s>, step=<%s> | step replayed", call.execution_id, request.key)
-        found: Outcome = outcome
-        return found
 
     def leave(self, request: ToolRequest) -> None:
         """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
@@ -169,7 +178,10 @@ class ToolSteps:
 
 def _title(value: Any) -> str:
     """Return a short form of a tool's input, for people."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace").decode()
+    except ValueError:  # it holds a circle, or a number too long to write
+        return "…"
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"
 
 

@@ -10,12 +10,14 @@ import asyncio
 import inspect
 import time
 import uuid as _uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, TypeVar, cast
 
-from ._context import frame
+from ._context import Frame, frame
 from ._effects import Effect
+from .errors import DurableError
 
 T = TypeVar("T")
 
@@ -25,15 +27,18 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
     found = frame.get()
     if found is None:
         return cast(T, await _value(fn))
-    effect = Effect(found, name, intent=True)
+    with _ours(found):
+        effect = Effect(found, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
     try:
         value = await _value(fn)
     except Exception as error:
-        effect.fail(error)
+        with _ours(found):
+            effect.fail(error)
         raise
-    return cast(T, effect.close(value))
+    with _ours(found):
+        return cast(T, effect.close(value))
 
 
 async def sleep(seconds: float) -> None:
@@ -56,8 +61,18 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
     found = frame.get()
     if found is None:
         return make()
-    effect = Effect(found, name, intent=False)
-    return cast(T, effect.recorded.result if effect.recorded is not None else effect.close(make()))
+    with _ours(found):
+        effect = Effect(found, name, intent=False)
+        return cast(T, effect.recorded.result if effect.recorded is not None else effect.close(make()))
+
+
+@contextmanager
+def _ours(found: Frame) -> Iterator[None]:
+    """An error of the store must not become a tool result that the model sees: it ends the call."""
+    try:
+        yield
+    except DurableError as error:
+        found.call.fail(error)
 
 
 async def _value(fn: Callable[[], Any]) -> Any:
