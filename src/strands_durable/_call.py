@@ -185,7 +185,7 @@ class Call:
         """Take the head when a model answer has become part of the conversation."""
         if not self.models.is_answer(message):
             return
-        self._rows += self.history.glance(self.agent.messages, self.sources.describe)
+        self._sync()
         self.head.capture(self.invocation_state)
         wants_tools = any("toolUse" in block for block in message["content"])
         ordinal = self.progress.ordinal + 1
@@ -239,7 +239,7 @@ class Call:
     def end_failed(self, error: Exception) -> None:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
-        self._rows += self.history.sync(self.agent.messages, self.sources.describe)
+        self._sync()
         with self.journal.transaction("call.failed") as connection:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
             self.journal.write_head(connection, self.record.call_id, [("closing", json.dumps(self.history.ranges))])
@@ -259,7 +259,7 @@ class Call:
     @contextmanager
     def committing(self, label: str, **changes: Any) -> Iterator[sqlite3.Connection]:
         """Commit the conversation and changes of the progress, together with what the block writes."""
-        self._rows += self.history.sync(self.agent.messages, self.sources.describe)
+        self._sync()
         self._stay(**changes)
         with self.flushing(label) as connection:
             yield connection
@@ -271,15 +271,19 @@ class Call:
             self._flush(connection)
             yield connection
 
-    def glance(self) -> None:
+    def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""
-        rows = self.history.glance(self.agent.messages, self.sources.describe)
-        if rows or self.history.ranges is not self.progress.ranges:
-            self._rows += rows
+        if self._sync():
             self._stay()
 
+    def _sync(self) -> bool:
+        """Take over the conversation as it is; return True if it is not what was written."""
+        before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.sources.describe)
+        self._rows += rows
+        return bool(rows) or self.history.ranges is not before
+
     def _capture(self) -> None:
-        self._rows += self.history.sync(self.agent.messages, self.sources.describe)
+        self._sync()
         self.head.capture(self.invocation_state)
 
     def _move(self, phase: Phase, **changes: Any) -> None:

@@ -102,7 +102,7 @@ class ToolSteps:
     ) -> Outcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         text = self._encoded(request, step, outcome)
-        self._call.glance()
+        self._call.take_messages()
         with self._call.flushing("tool.done") as connection:
             step_id = (
                 self._insert(connection, request, attempt, started_at or time.time()) if step is None else step.step_id

@@ -86,6 +86,17 @@ def test_c08_a_stopped_owner_that_lost_its_lease_writes_nothing_more() -> None:
     assert [entry["city"] for entry in ledger.read() if entry.get("name") == "book"] == ["Paris", "Rome"]
 
 
+def test_c08_an_owner_that_is_seen_at_work_is_not_replaced_although_its_lease_is_over() -> None:
+    owner = start_process(WAITS, ["Go"], {"lease_seconds": 600.0})
+    until(Path("waiting").exists)
+    with sqlite3.connect("runs.db") as connection:
+        connection.execute("UPDATE executions SET lease_until = 1")
+    connection.close()
+    assert in_new_process(WAITS, ["Go"], {"lease_seconds": 0.2}).checked()[0]["error"] == "ExecutionBusyError"
+    Path("go").touch()
+    assert owner.join().checked()[0]["text"] == "Done."
+
+
 def dump() -> list[str]:
     connection = sqlite3.connect("runs.db")
     try:
