@@ -10,6 +10,7 @@ from . import _keys
 from ._codec import decode, encode
 from ._context import Frame
 from ._failure import describe
+from ._journal import Ending
 from ._records import StepRecord
 
 
@@ -33,17 +34,20 @@ class Effect:
         """Commit what came out, and return it as it was recorded."""
         text = encode(value, f"Execution {self._call.execution_id!r}: the result of durable.step {self._name!r}")
         with self._call.journal.transaction("effect.done") as connection:
-            step_id = self._insert(connection) if self._step_id is None else self._step_id
-            self._call.journal.end_step(connection, step_id, "done", result=text)
+            if self._step_id is None:
+                self._insert(connection, Ending("done", text))
+            else:
+                self._call.journal.end_step(connection, self._step_id, Ending("done", text))
         return decode(text)
 
     def fail(self, error: Exception) -> None:
         """Record an attempt that ended in an error."""
         assert self._step_id is not None
         with self._call.journal.transaction("effect.failed") as connection:
-            self._call.journal.end_step(connection, self._step_id, "failed", error=describe(error))
+            self._call.journal.end_step(connection, self._step_id, Ending("failed", error=describe(error)))
 
-    def _insert(self, connection: sqlite3.Connection) -> int:
+    def _insert(self, connection: sqlite3.Connection, end: Ending | None = None) -> int:
+        call_id, now = self._call.record.call_id, time.time()
         return self._call.journal.insert_step(
-            connection, self._call.record.call_id, self._key, self._attempt, "effect", self._name, "", time.time()
+            connection, call_id, self._key, self._attempt, "effect", self._name, "", now, end=end
         )

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from ._codec import decode, encode
@@ -22,6 +23,22 @@ _CALL = (
 _STEP = (
     "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM steps"
 )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a step ended, in recorded forms."""
+
+    status: StepStatus
+    result: str | None = None
+    error: Any = None
+    usage: dict[str, int] | None = None
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return status, time, usage, result and error."""
+        usage = None if self.usage is None else json.dumps(self.usage, separators=(",", ":"))
+        error = None if self.error is None else encode(self.error)
+        return self.status, time.time(), usage, self.result, error
 
 
 class Journal:
@@ -154,37 +171,24 @@ class Journal:
         name: str,
         title: str,
         started_at: float,
+        *,
         config_id: int | None = None,
+        end: Ending | None = None,
     ) -> int:
-        """Record that a step starts: its intent."""
+        """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
+        columns = ("started", None, None, None, None) if end is None else end.columns()
         step_id: Any = connection.execute(
-            "INSERT INTO steps (call, key, attempt, kind, name, title, status, config, started_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, 'started', ?, ?)",
-            (call_id, key, attempt, kind, name, title, config_id, started_at),
+            "INSERT INTO steps (call, key, attempt, kind, name, title, config, started_at, status, ended_at, usage, result,"
+            " error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (call_id, key, attempt, kind, name, title, config_id, started_at, *columns),
         ).lastrowid
         return int(step_id)
 
-    def end_step(
-        self,
-        connection: sqlite3.Connection,
-        step_id: int,
-        status: StepStatus,
-        *,
-        result: str | None = None,
-        error: Any = None,
-        usage: dict[str, int] | None = None,
-    ) -> None:
+    def end_step(self, connection: sqlite3.Connection, step_id: int, end: Ending) -> None:
         """Record how a step ended."""
         connection.execute(
             "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ? WHERE id = ?",
-            (
-                status,
-                time.time(),
-                None if usage is None else json.dumps(usage, separators=(",", ":")),
-                result,
-                None if error is None else encode(error),
-                step_id,
-            ),
+            (*end.columns(), step_id),
         )
 
     def set_step_result(self, connection: sqlite3.Connection, step_id: int, result: str) -> None:

@@ -11,6 +11,7 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._drift import config_of, fingerprint
 from ._failure import describe
+from ._journal import Ending
 from ._records import StepRecord
 from ._strands import copied
 from ._usage import recorded_usage
@@ -74,9 +75,8 @@ class ModelSteps:
         text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
         recorded = decode(text)
         with journal.transaction("model.done") as connection:
-            step_id = self._insert(connection, key, started_at, request)
             usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
-            journal.end_step(connection, step_id, "done", result=text, usage=usage)
+            step_id = self._insert(connection, key, started_at, request, Ending("done", text, usage=usage))
             if redacted:
                 self._redact(connection)
         if redacted:
@@ -88,8 +88,7 @@ class ModelSteps:
     def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
         """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
         with self._call.journal.transaction("model.failed") as connection:
-            step_id = self._insert(connection, key, started_at, request)
-            self._call.journal.end_step(connection, step_id, "failed", error=describe(error))
+            self._insert(connection, key, started_at, request, Ending("failed", error=describe(error)))
 
     def take(self, step_id: int, answer: dict[str, Any]) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
@@ -121,11 +120,11 @@ class ModelSteps:
                 journal.discard_step(connection, step.step_id)
         return True
 
-    def _insert(self, connection: sqlite3.Connection, key: str, started_at: float, request: Any) -> int:
+    def _insert(self, connection: sqlite3.Connection, key: str, started_at: float, request: Any, end: Ending) -> int:
         config_id, model = self._config_id(connection, request)
-        call = self._call
+        call, attempt = self._call, self._call.progress.attempt
         return call.journal.insert_step(
-            connection, call.record.call_id, key, call.progress.attempt, "model", model, "", started_at, config_id
+            connection, call.record.call_id, key, attempt, "model", model, "", started_at, config_id=config_id, end=end
         )
 
     def _config_id(self, connection: sqlite3.Connection, request: Any) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from . import _changes, _keys
 from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
+from ._journal import Ending
 from ._records import StepRecord, StepStatus
 from .errors import NotSerializableError
 
@@ -103,11 +104,13 @@ class ToolSteps:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         text = self._encoded(request, step, outcome)
         self._call.take_messages()
+        end = Ending(status, text, _error_of(outcome))
         with self._call.flushing("tool.done") as connection:
-            step_id = (
-                self._insert(connection, request, attempt, started_at or time.time()) if step is None else step.step_id
-            )
-            self._call.journal.end_step(connection, step_id, status, result=text, error=_error_of(outcome))
+            if step is None:
+                step_id = self._insert(connection, request, attempt, started_at or time.time(), end)
+            else:
+                step_id = step.step_id
+                self._call.journal.end_step(connection, step_id, end)
         recorded: Outcome = decode(text)
         if status == "done":
             self._call.sources.returned(step_id, recorded["result"])
@@ -147,13 +150,20 @@ class ToolSteps:
             return
         text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
         with self._call.journal.transaction("tool.interrupted") as connection:
-            self._call.journal.end_step(connection, step.step_id, "interrupted", result=text)
+            self._call.journal.end_step(connection, step.step_id, Ending("interrupted", text))
         self._latest[request.key] = replace(step, status="interrupted", result=decode(text))
 
-    def _insert(self, connection: sqlite3.Connection, request: ToolRequest, attempt: int, started_at: float) -> int:
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        request: ToolRequest,
+        attempt: int,
+        started_at: float,
+        end: Ending | None = None,
+    ) -> int:
         call, title = self._call, _title(request.input)
         return call.journal.insert_step(
-            connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at
+            connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
         )
 
     def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:
@@ -170,7 +180,7 @@ class ToolSteps:
         except NotSerializableError as error:
             if step is not None:
                 with self._call.journal.transaction("tool.unstorable") as connection:
-                    self._call.journal.end_step(connection, step.step_id, "unstorable", error=describe(error))
+                    self._call.journal.end_step(connection, step.step_id, Ending("unstorable", error=describe(error)))
             what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
             path = error.path.removeprefix("value['result']")
             raise NotSerializableError(what, f"result{path}", error.type_name, error.detail) from None
