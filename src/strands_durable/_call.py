@@ -69,7 +69,7 @@ class Call:
     ) -> Call:
         """Record a new call: its input, and the agent as it was found."""
         config = config_of(agent)
-        head.rebase()
+        state = head.rebase()
         with journal.transaction("call.begin") as connection:
             config_id = journal.config_id(connection, fingerprint(config), config)
             call_id, lineage = journal.insert_call(
@@ -81,6 +81,8 @@ class Call:
             rows = history.sync(agent.messages, _messages.Sources(call_id, None).describe)
             journal.write_messages(connection, lineage, rows)
             journal.set_base(connection, call_id, history.ranges)
+            if journal.share_state(connection, call_id, lineage, state):
+                head.state_is_written()
             head.flush(connection, journal, call_id)
             progress = Progress(ranges=history.ranges)
             journal.write_head(connection, call_id, [("progress", _compact(progress))])

@@ -88,12 +88,18 @@ class Head:
         if invocation_state is not None:
             self._offer("invocation", self.storable(invocation_state))
 
-    def rebase(self) -> None:
-        """Take the agent as a new call finds it: everything is to be written, under the new call."""
+    def rebase(self) -> dict[str, str]:
+        """Take the agent as a new call finds it, to be written under the new call; return its state."""
         self.watch()
         self._free, self._offered, self._pending = {}, {}, {}
         self._pending_replaced = self._replaced = False
-        self._pending_state = {key: encode(value, f"State {key!r}") for key, value in self._agent.state.get().items()}
+        found = {key: encode(value, f"State {key!r}") for key, value in self._agent.state.get().items()}
+        self._pending_state = dict(found)
+        return found
+
+    def state_is_written(self) -> None:
+        """The state that a new call found is on record already."""
+        self._pending_state = {}
 
     def flush(self, connection: sqlite3.Connection, journal: Journal, call_id: int) -> None:
         """Write what was captured."""

@@ -263,8 +263,27 @@ class Journal:
         parts = dict(self.store.read("SELECT part, data FROM heads WHERE call = ?", call_id))
         return Progress(**json.loads(parts.pop("progress"))), parts
 
+    def share_state(self, connection: sqlite3.Connection, call_id: int, lineage: int, found: dict[str, str]) -> bool:
+        """Let a new call share the state with which the one before it completed, if it found just that."""
+        rows = connection.execute(
+            "SELECT coalesce(state_of, id), status FROM calls WHERE lineage = ? AND id < ? ORDER BY id DESC LIMIT 1",
+            (lineage, call_id),
+        ).fetchall()
+        if not rows or rows[0][1] != ExecutionStatus.COMPLETED.value:
+            return False
+        if dict(connection.execute("SELECT key, value FROM state WHERE call = ?", (rows[0][0],))) != {
+            encode(name): value for name, value in found.items()
+        }:
+            return False
+        connection.execute("UPDATE calls SET state_of = ? WHERE id = ?", (rows[0][0], call_id))
+        return True
+
     def write_state(self, connection: sqlite3.Connection, call_id: int, changes: dict[str, str | None]) -> None:
-        """Apply changes of the agent's state; None deletes."""
+        """Apply changes of the agent's state; None deletes. A call that shared its state gets one of its own first."""
+        shared = connection.execute("SELECT state_of FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
+        if shared is not None:
+            connection.execute("INSERT INTO state SELECT ?, key, value FROM state WHERE call = ?", (call_id, shared))
+            connection.execute("UPDATE calls SET state_of = NULL WHERE id = ?", (call_id,))
         for name, value in changes.items():
             key = encode(name)  # a name may hold what SQLite's text cannot
             if value is None:
@@ -277,11 +296,14 @@ class Journal:
 
     def clear_state(self, connection: sqlite3.Connection, call_id: int) -> None:
         """Forget the state of a call whose state object was replaced; the new one is written right after."""
+        connection.execute("UPDATE calls SET state_of = NULL WHERE id = ?", (call_id,))
         connection.execute("DELETE FROM state WHERE call = ?", (call_id,))
 
     def state(self, call_id: int) -> dict[str, Any]:
         """Return the agent's state as of a call's head."""
-        rows = self.store.read("SELECT key, value FROM state WHERE call = ?", call_id)
+        rows = self.store.read(
+            "SELECT key, value FROM state WHERE call = (SELECT coalesce(state_of, id) FROM calls WHERE id = ?)", call_id
+        )
         return {decode(key): decode(value) for key, value in rows}
 
     def write_messages(self, connection: sqlite3.Connection, lineage: int, rows: list[tuple[int, str]]) -> None:

@@ -32,7 +32,7 @@ CREATE TABLE executions (
     fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL);
 CREATE TABLE calls (
     id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL,
-    scope TEXT NOT NULL, lineage INTEGER NOT NULL, status TEXT NOT NULL, attempt INTEGER NOT NULL,
+    scope TEXT NOT NULL, lineage INTEGER NOT NULL, state_of INTEGER, status TEXT NOT NULL, attempt INTEGER NOT NULL,
     input TEXT, input_hash TEXT NOT NULL, base TEXT NOT NULL, config INTEGER NOT NULL, result TEXT,
     started_at REAL NOT NULL, taken_up_at REAL NOT NULL, ended_at REAL, UNIQUE (execution, run, position));
 CREATE TABLE failures (call INTEGER NOT NULL, attempt INTEGER NOT NULL, error TEXT NOT NULL, at REAL NOT NULL);

@@ -158,6 +158,28 @@ def test_c05_a_call_records_the_agent_as_it_found_it_and_its_closing_head() -> N
     assert again.state.get("k") == 2
 
 
+def test_c05_state_that_a_call_found_and_left_alone_is_not_stored_again() -> None:
+    @tool(context=True)
+    def put(tool_context: ToolContext) -> str:
+        """Put."""
+        tool_context.agent.state.set("new", 1)
+        return "put"
+
+    script = ["One.", "Two.", call("put"), "Three.", "Four."]
+    agent = agent_of(script, tools=[put], state={"big": "x" * 1000})
+    for prompt in "abcd":
+        agent(prompt)
+    rows = query("SELECT call, count(*) FROM state GROUP BY call")
+    assert rows == [(1, 1), (3, 2)]
+    forget_process()
+    again = agent_of(script, tools=[put], state={"big": "x" * 1000})
+    seen = []
+    for prompt in "abcd":
+        again(prompt)
+        seen.append(sorted(again.state.get()))
+    assert seen == [["big"], ["big"], ["big", "new"], ["big", "new"]]
+
+
 def test_c05_returning_a_record_fires_no_hook_and_no_callback() -> None:
     agent_of(["One."])("a")
     forget_process()

@@ -1,0 +1,92 @@
+"""Carry measured numbers into the documents: `python -m bench.document`. No figure there is written by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+_BLOCK = re.compile(r"<!-- bench (\w+) -->\n.*?<!-- /bench -->", re.DOTALL)
+_SYSTEMS = {
+    "step": "ours, `durable.step`",
+    "agent": "ours, steps of an agent",
+    "dbos": "DBOS on SQLite",
+    "langgraph": "LangGraph SqliteSaver, sync",
+}
+
+
+def _load(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _goals() -> str:
+    rows = [
+        [
+            row["goal"].strip(),
+            f"{row['value']:.2f} {row['unit']}",
+            f"{row['limit']:g} {row['unit']}",
+            "yes" if row["reached"] else "no",
+        ]
+        for row in _load("last")["goals"]
+    ]
+    return _table(["what", "measured", "at most", "reached"], rows)
+
+
+def _steps() -> str:
+    found, rows = _load("last")["steps"], []
+    names = {"plain": "plain Strands", "quickened": "plain, our speed-ups", "durable": "with Durability"}
+    for variant, name in names.items():
+        cells = [f"{found[variant][str(n)]['cpu_ms'] / (2 * n + 1):.2f}" for n in (10, 100, 1000)]
+        rows.append([name, *cells, f"{found[variant]['1000']['wall_ms'] / 1000:.0f} s"])
+    return _table(["CPU ms per step", "10 cycles", "100", "1000", "1000 cycles take"], rows)
+
+
+def _commits() -> str:
+    found = _load("last")
+    commits, cost = found["commits"], found["cost"]
+    rows = [
+        ["one bare SQLite commit with fsync, in a tight loop", f"{commits['tight']['cpu_ms']:.2f}"],
+        ["the same, with the pauses of a real run between them", f"{commits['spaced']['cpu_ms']:.2f}"],
+        ["a step over plain Strands, in calls of 10 cycles", f"{cost['cpu_ms']['step']:.2f}"],
+        ["a call over plain Strands: lease, begin, end", f"{cost['cpu_ms']['call']:.2f}"],
+    ]
+    return _table(["CPU", "ms"], rows)
+
+
+def _peers() -> str:
+    found, rows = _load("peers")["systems"], []
+    for system, name in _SYSTEMS.items():
+        sizes = found[system]
+        costs = [f"{sizes[n]['cpu_ms_per_step']:.2f}" for n in ("10", "100", "1000")]
+        rows.append([name, *costs, f"{sizes['1000']['kb_per_step_of_2_kb']:.1f}", f"{sizes['1000']['resume_ms']:.0f}"])
+    head = [
+        "system",
+        "CPU ms per step, 10",
+        "100",
+        "1000",
+        "KB stored per 2 KB, 1000",
+        "ms to the first new step, 1000",
+    ]
+    return _table(head, rows)
+
+
+_MAKERS = {"goals": _goals, "steps": _steps, "commits": _commits, "peers": _peers}
+
+
+def filled(text: str) -> str:
+    """Return a page with its tables brought up to date."""
+    return _BLOCK.sub(lambda found: f"<!-- bench {found[1]} -->\n{_MAKERS[found[1]]()}\n<!-- /bench -->", text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
