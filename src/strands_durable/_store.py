@@ -167,6 +167,7 @@ class Store:
         )
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA cache_size = -512")  # KB: the journal is written at its end and read once
         return connection
 
     def _prepare(self) -> None:
