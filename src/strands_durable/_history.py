@@ -27,6 +27,14 @@ def mark(value: Any) -> int:
         return hash(encode(value, "A message"))
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Say whether two values are the same down to their types; False where nobody can tell."""
+    try:
+        return marshal.dumps(one, 2) == marshal.dumps(other, 2)
+    except ValueError:
+        return False
+
+
 def _marks(messages: list[Message]) -> list[int]:
     """Mark all messages, in one go where all are plain: it is done three times per turn."""
     dumps = marshal.dumps

@@ -98,10 +98,8 @@ async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, giv
             _admission.refuse_other_input(journal, journal.call_at(session.position), prompt)
             raise
         heart.keep(lease)
-        root: _Root | None = None
         try:
-            root = _Root(options, agent, original, Journal(lease), session)
-            events = root.open(prompt, given)
+            events = _Root(options, agent, original, Journal(lease), session).open(prompt, given)
             try:
                 async for event in events:
                     yield event
@@ -168,6 +166,9 @@ class _Root:
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
         answers = _admission.answers_in(prompt)
+        if answers is not None and self._asked(answers) is None:
+            events: Events = self._original(prompt, **given)  # nobody asked: Strands says so
+            return events
         admission = self._decide(prompt, answers)
         if isinstance(admission, _admission.Return):
             return _only(AgentResultEvent(self._returned(admission.record, given)).as_dict())

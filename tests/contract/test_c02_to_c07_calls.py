@@ -131,6 +131,12 @@ def test_c04_unknown_ids_are_refused() -> None:
     assert in_new_process([call("approve", what="x"), "Done."], ["Ask"]).checked()[0]["stop_reason"] == "interrupt"
 
 
+def test_c04_answers_that_nobody_asked_for_are_refused_and_not_recorded() -> None:
+    unasked = [{"interruptResponse": {"interruptId": "v1:nobody:asked", "response": "yes"}}]
+    assert in_new_process(["Hi."], [unasked]).checked()[0]["error"] == "ValueError"
+    assert query("SELECT count(*) FROM calls") == [(0,)]
+
+
 def test_c04_partial_answers_run_what_they_can_and_suspend_again() -> None:
     outcomes = in_new_process(ASKS_TWICE, ["Ask", ("first",)]).checked()
     assert [len(outcome["interrupts"]) for outcome in outcomes] == [2, 1]
