@@ -79,7 +79,15 @@ def _peers() -> str:
     return _table(head, rows)
 
 
-_MAKERS = {"goals": _goals, "steps": _steps, "commits": _commits, "peers": _peers}
+def _soak() -> str:
+    found = _load("soak")
+    return (
+        f"{found['kills']} kills in {found['seconds']} s, {found['executions']} executions completed, "
+        f"{found['effects']} effects audited: nothing lost, no finished step repeated."
+    )
+
+
+_MAKERS = {"soak": _soak, "goals": _goals, "steps": _steps, "commits": _commits, "peers": _peers}
 
 
 def filled(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from tests.crash.test_random_kills import rampage
 
 _ROUND = 300
+_RESULT = Path(__file__).parents[2] / "bench" / "results" / "soak.json"
 
 
 def main(kills: int) -> None:
@@ -23,7 +25,10 @@ def main(kills: int) -> None:
             done, seen = rampage(Path(folder), min(_ROUND, kills - killed))
         killed, finished, effects = killed + min(_ROUND, kills - killed), finished + done, effects + seen
         print(f"seed {seed}: {killed} kills, {finished} executions completed, {effects} effects audited", flush=True)
-    print(f"{killed} kills in {time.monotonic() - began:.0f} s: nothing lost, no finished step repeated")
+    seconds = round(time.monotonic() - began)
+    print(f"{killed} kills in {seconds} s: nothing lost, no finished step repeated")
+    found = {"kills": killed, "executions": finished, "effects": effects, "seconds": seconds}
+    _RESULT.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

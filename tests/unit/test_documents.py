@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import document
 from strands_durable._cli import main
 from tests.guarantees import PAGE, ROOT, filled, missing
 
@@ -22,6 +23,13 @@ def test_the_guarantees_list_every_contract_test() -> None:
     text = PAGE.read_text()
     assert missing(text) == set()
     assert filled(text) == text, "run `python -m tests.guarantees`"
+
+
+def test_the_figures_in_the_documents_are_the_measured_ones() -> None:
+    for page in document.PAGES:
+        text = page.read_text()
+        assert "<!-- bench " in text
+        assert document.filled(text) == text, "run `python -m bench.document`"
 
 
 def test_the_script_of_the_readme_dies_and_goes_on() -> None:
