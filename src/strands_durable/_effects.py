@@ -10,8 +10,8 @@ from . import _keys
 from ._codec import decode, encode
 from ._context import Frame
 from ._failure import describe
-from ._journal import Ending
 from ._records import StepRecord
+from ._rows import Ending
 
 
 class Effect:

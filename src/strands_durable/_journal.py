@@ -9,36 +9,12 @@ import sqlite3
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from ._codec import decode, encode
 from ._lease import Lease
-from ._records import CallRecord, ExecutionStatus, Progress, StepKind, StepRecord, StepStatus
-
-_CALL = (
-    "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
-    " ended_at FROM calls"
-)
-_STEP = (
-    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM steps"
-)
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a step ended, in recorded forms."""
-
-    status: StepStatus
-    result: str | None = None
-    error: Any = None
-    usage: dict[str, int] | None = None
-
-    def columns(self) -> tuple[Any, ...]:
-        """Return status, time, usage, result and error."""
-        usage = None if self.usage is None else json.dumps(self.usage, separators=(",", ":"))
-        error = None if self.error is None else encode(self.error)
-        return self.status, time.time(), usage, self.result, error
+from ._records import CallRecord, ExecutionStatus, Progress, StepKind, StepRecord
+from ._rows import CALL, STEP, Ending, call_of, step_of
 
 
 class Journal:
@@ -57,16 +33,14 @@ class Journal:
     def call_at(self, position: int) -> CallRecord | None:
         """Return the call recorded at ``position`` of the current run."""
         rows = self.store.read(
-            f"{_CALL} WHERE execution = ? AND run = ? AND position = ?", self.lease.row_id, self.run, position
+            f"{CALL} WHERE execution = ? AND run = ? AND position = ?", self.lease.row_id, self.run, position
         )
-        return _call(rows[0]) if rows else None
+        return call_of(rows[0]) if rows else None
 
     def calls(self) -> list[CallRecord]:
         """Return all calls of the current run."""
-        rows = self.store.read(
-            f"{_CALL} WHERE execution = ? AND run = ? ORDER BY position", self.lease.row_id, self.run
-        )
-        return [_call(row) for row in rows]
+        rows = self.store.read(f"{CALL} WHERE execution = ? AND run = ? ORDER BY position", self.lease.row_id, self.run)
+        return [call_of(row) for row in rows]
 
     def insert_call(
         self, connection: sqlite3.Connection, *, position: int, scope: str, given: Any, config_id: int
@@ -201,17 +175,17 @@ class Journal:
 
     def step(self, step_id: int) -> StepRecord:
         """Return one step."""
-        return _step(self.store.read(f"{_STEP} WHERE id = ?", step_id)[0])
+        return step_of(self.store.read(f"{STEP} WHERE id = ?", step_id)[0])
 
     def latest(self, call_id: int, prefix: str) -> dict[str, StepRecord]:
         """Return the last attempt of each step whose key starts with ``prefix``."""
         rows = self.store.read(
-            f"{_STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt",
+            f"{STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt",
             call_id,
             prefix,
             prefix + "\U0010ffff",
         )
-        return {step.key: step for step in map(_step, rows)}
+        return {step.key: step for step in map(step_of, rows)}
 
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of a call, in order."""
@@ -361,41 +335,3 @@ def _without_marks(given: Any) -> Any:
 
 def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in ("tracking_id", "metadata")}
-
-
-def _call(row: Any) -> CallRecord:
-    return CallRecord(
-        call_id=row[0],
-        lineage=row[1],
-        run=row[2],
-        position=row[3],
-        scope=row[4],
-        status=ExecutionStatus(row[5]),
-        attempt=row[6],
-        input=None if row[7] is None else decode(row[7]),
-        input_hash=row[8],
-        redacted=row[7] is None,
-        base=json.loads(row[9]),
-        config_id=row[10],
-        result=None if row[11] is None else decode(row[11]),
-        started_at=row[12],
-        ended_at=row[13],
-    )
-
-
-def _step(row: Any) -> StepRecord:
-    return StepRecord(
-        step_id=row[0],
-        key=row[1],
-        attempt=row[2],
-        kind=row[3],
-        name=row[4],
-        status=row[5],
-        title=row[6],
-        result=None if row[7] is None else decode(row[7]),
-        error=None if row[8] is None else decode(row[8]),
-        usage=None if row[9] is None else json.loads(row[9]),
-        config_id=row[10],
-        started_at=row[11],
-        ended_at=row[12],
-    )

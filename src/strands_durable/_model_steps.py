@@ -11,8 +11,8 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._drift import config_of, fingerprint
 from ._failure import describe
-from ._journal import Ending
 from ._records import StepRecord
+from ._rows import Ending
 from ._strands import copied
 from ._usage import recorded_usage
 

@@ -15,8 +15,8 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
-from ._journal import Ending
 from ._records import StepRecord, StepStatus
+from ._rows import Ending
 from .errors import NotSerializableError
 
 if TYPE_CHECKING:

@@ -57,8 +57,10 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
 
 
 def test_snippets_of_the_readme_are_python() -> None:
-    for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        compile(code, "README.md", "exec")
+    snippets = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(snippets) >= 2
+    for code in snippets:
+        assert compile(code, "README.md", "exec").co_names
 
 
 def test_every_command_is_in_the_readme() -> None:
