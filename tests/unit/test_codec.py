@@ -32,8 +32,10 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     text = encode(value)
     text.encode()
     back = decode(text)
-    assert repr(back) == repr(value)
+    assert back == value or repr(back) == repr(value)
     assert type(back) is type(value)
+    if not isinstance(value, (set, frozenset)):  # whose order is nobody's promise
+        assert repr(back) == repr(value)
     json.loads(text)
 
 
