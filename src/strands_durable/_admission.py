@@ -80,13 +80,25 @@ def admit(
         raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
     if record.status in (S.SUSPENDED, S.COMPLETED):
         return Return(record)
-    if record.status is S.FAILED:
+    if record.status is S.FAILED and (not is_last or on_failed == "raise"):
+        if not is_last or record.result is not None:
+            return failed(journal, record)
         error = journal.last_failure(record.call_id)
-        if not is_last:
-            return Raise(record, revive(error))
         if on_failed == "raise":
             raise ExecutionFailedError(journal.execution_id, summary(error)) from revive(error)
     return GoOn(record)
+
+
+def failed(journal: Journal, record: CallRecord) -> Admission:
+    """Give a failed call's end again: an orchestrator had returned it, anything else had raised it."""
+    if record.result is not None:
+        return Return(record)
+    return Raise(record, revive(journal.last_failure(record.call_id)))
+
+
+def asked_by(record: CallRecord) -> set[str]:
+    """Return the ids of the interrupts that a call waits for."""
+    return {found["id"] for found in (record.result or {}).get("interrupts") or ()}
 
 
 def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any) -> None:
@@ -99,7 +111,7 @@ def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any])
     """Decide about answers to the call at ``record``."""
     known = journal.answers(record.call_id)
     changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
-    asked = {found["id"] for found in (record.result or {}).get("interrupts") or ()} | set(known)
+    asked = asked_by(record) | set(known)
     if changed or not set(answers) <= asked:
         raise mismatch(journal, record, answers)
     if record.status is S.SUSPENDED and not set(answers) <= set(known):

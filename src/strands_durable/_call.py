@@ -5,7 +5,9 @@
     model.done   the answer, as soon as it is there                              model
     tool.start   the answer as a message, the head, and a tool's intent          tools
     tool.done    a tool's result with its state changes and cancel flags         tools
-    call.end     the last messages, the head, the result; the lease is given up  done, waiting, failed
+    call.end     the last messages, the head, the result                         done, waiting, failed
+
+With the end of a root call the lease is given up.
 
 The order is the promise: an intent before its step, a result after it, and nothing that belongs together apart.
 """
@@ -20,41 +22,35 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from strands import Agent
-
 from . import _keys, _messages
+from ._codec import decode
 from ._context import Frame, StepPhase, frame
 from ._drift import config_of, fingerprint
 from ._failure import describe
-from ._head import Head
-from ._history import History
-from ._journal import Journal
+from ._latch import Latch
 from ._model_steps import ModelSteps
 from ._phases import STATUS, Phase, move
-from ._records import CallRecord, ExecutionStatus, Progress
+from ._records import CallRecord, ExecutionStatus, Progress, Seat
+from ._session import Site
 from ._tool_steps import ToolSteps
 from ._usage import Past
 
 
-class Abort(BaseException):
-    """Unwinds Strands' loop for an error of ours: it turns exceptions into tool results, and we must not become one."""
+class Call(Latch):
+    """One call of an agent under way in this process."""
 
-
-class Call:
-    """One call under way in this process."""
-
-    def __init__(
-        self, agent: Agent, journal: Journal, history: History, head: Head, record: CallRecord, progress: Progress
-    ) -> None:
-        self.agent, self.journal, self.record = agent, journal, record
-        self.history, self.head = history, head
+    def __init__(self, site: Site, record: CallRecord, progress: Progress) -> None:
+        super().__init__(site.outer)
+        self.agent, self.journal, self.record = site.agent, site.journal, record
+        self.history, self.head = site.member.history, site.member.head
+        self.session, self.options = site.session, site.options
         self.progress = progress
+        self.is_open = False
+        """True while it runs here."""
         self.models, self.tools = ModelSteps(self), ToolSteps(self)
         self.sources = _messages.Sources(record.call_id, record.input)
         self.past: Past | None = None
         self.invocation_state: dict[str, Any] | None = None
-        self.failure: Exception | None = None
-        self.crash: BaseException | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
         self._begun_passes = 0
@@ -64,17 +60,18 @@ class Call:
     # Beginning
 
     @classmethod
-    def begin(
-        cls, agent: Agent, journal: Journal, history: History, head: Head, *, position: int, scope: str, given: Any
-    ) -> Call:
+    def begin(cls, site: Site, seat: Seat, given: Any) -> Call:
         """Record a new call: its input, and the agent as it was found."""
+        agent, journal, member = site.agent, site.journal, site.member
+        head, history = member.head, member.history
         config = config_of(agent)
         state = head.rebase()
         with journal.transaction("call.begin") as connection:
             config_id = journal.config_id(connection, fingerprint(config), config)
             call_id, lineage = journal.insert_call(
-                connection, position=position, scope=scope, given=given, config_id=config_id
+                connection, seat, "agent", given=given, config_id=config_id, lineage=member.lineage
             )
+            member.lineage = lineage
             if not history.is_known:
                 before = journal.last_ranges(call_id, lineage)
                 history.load(_messages.read(journal, lineage, before), before, journal.next_seq(lineage))
@@ -86,17 +83,20 @@ class Call:
             head.flush(connection, journal, call_id)
             progress = Progress(ranges=history.ranges)
             journal.write_head(connection, call_id, [("progress", _compact(progress))])
-        record = journal.call_at(position)
+        record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
-        return cls(agent, journal, history, head, record, progress)
+        return cls(site, record, progress)
 
     @classmethod
-    def go_on(cls, agent: Agent, journal: Journal, history: History, head: Head, record: CallRecord) -> Call:
+    def go_on(cls, site: Site, record: CallRecord) -> Call:
         """Put a recorded call's head in place of what the agent carries."""
-        progress, parts = journal.head(record.call_id)
-        call = cls(agent, journal, history, head, record, progress)
+        progress, parts = site.journal.head(record.call_id)
+        site.member.lineage = record.lineage
+        call = cls(site, record, progress)
         call._restore_messages(progress.ranges)
-        head.restore(journal, record.call_id, parts)
+        call.head.restore(site.journal, record.call_id, parts)
+        if "turn" in parts and record.status is ExecutionStatus.RUNNING:
+            site.outer.contact.take_turn(decode(parts["turn"]))  # type: ignore[union-attr]
         call.models.may_be_recorded = True
         call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
         return call
@@ -121,7 +121,7 @@ class Call:
             self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0)  # type: ignore[arg-type]
             with self.flushing("call.answer") as connection:
                 self.journal.insert_answers(connection, self.record.call_id, answers)
-                self.journal.reopen_call(connection, self.record.call_id, attempt)
+                self.journal.reopen_call(connection, self.record)
             self.is_taken_up = False
 
     def pass_begins(self) -> bool:
@@ -138,7 +138,7 @@ class Call:
             if self.invocation_state is not None:
                 self.head.restore_invocation_state(self.invocation_state)
         with self.journal.transaction("call.reopen") as connection:
-            self.journal.reopen_call(connection, self.record.call_id, self.record.attempt)
+            self.journal.reopen_call(connection, self.record)
         return is_said
 
     # What Strands tells us through its hooks
@@ -148,11 +148,15 @@ class Call:
         """The execution that this call belongs to."""
         return self.journal.execution_id
 
-    def enter_call(self, phase: StepPhase) -> None:
-        """Stand in the hooks around a pass."""
+    def frame_of_call(self, phase: StepPhase) -> Frame:
+        """Return what stands for the call as a whole, beside its steps."""
         look = (self.record.attempt, self.record.attempt > 1)
         key = _keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
-        frame.set(Frame(self, "call", self.agent.name, phase, key, lambda: look))
+        return Frame(self, "call", self.agent.name, phase, key, lambda: look)
+
+    def enter_call(self, phase: StepPhase) -> None:
+        """Stand in the hooks around a pass."""
+        frame.set(self.frame_of_call(phase))
 
     def enter_model(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after the model call under way."""
@@ -187,8 +191,7 @@ class Call:
         """Take the head when a model answer has become part of the conversation."""
         if not self.models.is_answer(message):
             return
-        self._sync()
-        self.head.capture(self.invocation_state)
+        self._capture()
         wants_tools = any("toolUse" in block for block in message["content"])
         ordinal = self.progress.ordinal + 1
         self._stay(
@@ -219,24 +222,12 @@ class Call:
 
     # Ending
 
-    def fail(self, error: Exception) -> None:
-        """Latch an error of ours, and unwind. The first one counts."""
-        if self.failure is None:
-            self.failure = error
-        raise Abort
-
-    def check(self) -> None:
-        """Unwind if an error of ours was latched where Strands could swallow it."""
-        if self.failure is not None or self.crash is not None:
-            raise Abort
-
     def end(self, phase: Phase, result: dict[str, Any]) -> None:
-        """Commit the end of the call, or that it waits for a person, and give up the lease."""
+        """Commit the end of the call, or that it waits for a person."""
         self._capture()
         self._move(phase, cycles=self._cycles(0))
         with self.flushing("call.end") as connection:
-            self.journal.end_call(connection, self.record.call_id, STATUS[phase], result)
-            self.journal.lease.drop(connection)
+            self.journal.end_call(connection, self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception) -> None:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
@@ -246,8 +237,7 @@ class Call:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
             self.journal.write_head(connection, self.record.call_id, [("closing", json.dumps(self.history.ranges))])
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(connection, self.record.call_id, ExecutionStatus.FAILED)
-            self.journal.lease.drop(connection)
+            self.journal.end_call(connection, self.record, ExecutionStatus.FAILED)
 
     # Committing
 
@@ -286,7 +276,12 @@ class Call:
 
     def _capture(self) -> None:
         self._sync()
-        self.head.capture(self.invocation_state)
+        self.head.capture(self.invocation_state, self._turn())
+
+    def _turn(self) -> dict[str, Any] | None:
+        """Return what a swarm carries that this turn of it may have changed."""
+        contact = getattr(self.outer, "contact", None)
+        return None if contact is None else contact.turn()
 
     def _move(self, phase: Phase, **changes: Any) -> None:
         if phase != self.progress.phase:

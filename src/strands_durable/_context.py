@@ -7,18 +7,19 @@ only while the agent's own code runs, never across a yield to the consumer of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._keys import idempotency_key, path
 
 if TYPE_CHECKING:
     from ._call import Call
+    from ._nodes import OrchestratorCall
 
-StepKind = Literal["model", "tool", "tools", "call"]
+StepKind = Literal["model", "tool", "tools", "node", "call"]
 """``tools`` are the hooks before and after all tools of one answer, ``call`` those around a whole call."""
 StepPhase = Literal["before", "running", "after"]
 
@@ -50,7 +51,7 @@ class CurrentStep:
 class Frame:
     """What encloses the running code. Few look at it, so that what they see is made when they do."""
 
-    call: Call
+    call: Call | OrchestratorCall
     kind: StepKind
     name: str
     phase: StepPhase
@@ -58,6 +59,8 @@ class Frame:
     """The key within the call."""
     look: Callable[[], tuple[int, bool]]
     """Returns the attempt, and whether the step comes from the journal."""
+    hosted: Any = None
+    """The agent or orchestrator that this step is there for: a node's, or that of an agent as a tool."""
     changes: dict[str, str | None] = field(default_factory=dict)
     """State keys that the step has written: recorded values, None for deleted."""
 
@@ -84,7 +87,26 @@ class Frame:
 
 
 frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=None)
-enclosing: ContextVar[Call | None] = ContextVar("strands_durable_call", default=None)
+enclosing: ContextVar[Call | OrchestratorCall | None] = ContextVar("strands_durable_call", default=None)
+
+
+async def running_in(call: Call | OrchestratorCall, events: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """Pass on the events of a call. Between them the consumer's code runs, outside of the call and of its steps."""
+    standing: Frame | None = None
+    try:
+        while True:
+            outer, step = enclosing.set(call), frame.set(standing)
+            try:
+                event = await events.__anext__()
+            except StopAsyncIteration:
+                return
+            finally:
+                standing = frame.get()
+                frame.reset(step)
+                enclosing.reset(outer)
+            yield event
+    finally:
+        await events.aclose()
 
 
 def current_step() -> CurrentStep | None:

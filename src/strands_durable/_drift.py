@@ -56,6 +56,19 @@ def changes(recorded: Config, now: Config) -> list[str]:
     return found
 
 
+def topology_changes(recorded: Config, now: Config) -> list[str]:
+    """Return one readable line for each difference between two topologies."""
+    found = []
+    for part in sorted(set(recorded) | set(now)):
+        before, after = recorded.get(part, []), now.get(part, [])
+        found += [f"{part}: {name!r} was there, now it is gone" for name in before if name not in after]
+        found += [f"{part}: {name!r} is new" for name in after if name not in before]
+        if isinstance(before, dict) and isinstance(after, dict):
+            changed = [name for name in before if name in after and before[name] != after[name]]
+            found += [f"{part}: {name!r} was a {before[name]}, now it is a {after[name]}" for name in changed]
+    return found
+
+
 def base_change(recorded: list[Any], found: list[Any]) -> str | None:
     """Return the first difference between the messages a call began with and those the agent has now."""
     for index, (before, now) in enumerate(zip(recorded, found, strict=False)):

@@ -1,50 +1,22 @@
-"""`Durability`: the plugin that makes an agent survive.
-
-It stands at three places of an agent: around `stream_async` (every way in: `agent(...)`, `invoke_async`, `stream_async`),
-around each model call and around each tool call. The loop in between stays Strands' own.
-"""
+"""`Durability`: the plugin that makes an agent, a Graph or a Swarm survive."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
-from functools import partial
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from typing import Literal
 
 from strands import Agent
-from strands.hooks import (
-    AfterInvocationEvent,
-    AfterModelCallEvent,
-    AfterToolCallEvent,
-    AfterToolsEvent,
-    BeforeInvocationEvent,
-    BeforeModelCallEvent,
-    BeforeToolCallEvent,
-    BeforeToolsEvent,
-    HookOrder,
-    MessageAddedEvent,
-)
-from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
+from strands.multiagent.base import MultiAgentBase
 from strands.plugins import MultiAgentPlugin, Plugin
 
-from . import _stages
-from ._call import Call
+from ._attach import attach
 from ._keys import checked_id
-from ._policy import ModelInDoubt, ToolPolicy, policy_of
-from ._root import Options, active, root_call, segments
+from ._options import Options
+from ._orchestrators import contact_of
+from ._policy import ModelInDoubt, ToolPolicy
 from ._store import path_of
-from ._strands import (
-    AgentStreamContext,
-    AgentStreamStage,
-    is_model_driven,
-    quicken_copies,
-    refuse_unsupported,
-    silence_unheard_traces,
-    stays_in_loop,
-)
 from .errors import UnsupportedFeatureError
-
-Events = AsyncGenerator[Any, None]
 
 
 class Durability(Plugin, MultiAgentPlugin):
@@ -90,8 +62,6 @@ class Durability(Plugin, MultiAgentPlugin):
         _check("model_in_doubt", model_in_doubt, "retry", "ask", "fail")
         if lease_seconds <= 0 or busy_seconds <= 0 or segment_turns < 1:
             raise ValueError("lease_seconds, busy_seconds and segment_turns must be positive")
-        self._model_in_doubt: ModelInDoubt = model_in_doubt
-        self._tool_policies = dict(tool_policies or {})
         self._options = Options(
             path=path_of(store),
             execution_id=None if execution_id is None else checked_id(execution_id),
@@ -101,70 +71,23 @@ class Durability(Plugin, MultiAgentPlugin):
             lease_seconds=lease_seconds,
             segment_turns=segment_turns,
             busy_seconds=busy_seconds,
+            model_in_doubt=model_in_doubt,
+            tool_policies=dict(tool_policies or {}),
         )
 
     def init_agent(self, agent: Agent) -> None:
         """Stand around the agent's calls, model calls and tool calls."""
-        reason = refuse_unsupported(agent)
-        if reason is not None:
-            raise UnsupportedFeatureError("Durability on this agent", reason, "Build the agent without it.")
-        silence_unheard_traces()
-        quicken_copies()
-        agent.stream_async = partial(_stream, self._options, agent, agent.stream_async)  # type: ignore[method-assign]
-        agent.add_middleware(InvokeModelStage, self._invoke_model)
-        agent.add_middleware(ExecuteToolStage, self._execute_tool)
-        agent.add_middleware(AgentStreamStage, _run_pass)
-        for event_type, callback, order in _HOOKS:
-            agent.hooks.add_callback(event_type, callback, order=order)
+        attach(agent, self._options)
 
-    # Each of these returns an async generator: one layer less for every event of a stream than being one.
-
-    def _invoke_model(self, context: InvokeModelContext, next_fn: Any) -> Events:
-        call = active.get(context.agent)  # type: ignore[call-overload]
-        if call is None:
-            return cast(Events, next_fn(context))
-        return _stages.invoke_model(call, self._model_in_doubt, context, next_fn)
-
-    def _execute_tool(self, context: ExecuteToolContext, next_fn: Any) -> Events:
-        call = active.get(context.agent)  # type: ignore[call-overload]
-        if call is None or not is_model_driven(context.invocation_state) or stays_in_loop(context.tool):
-            return cast(Events, next_fn(context))
-        policy = policy_of(context.tool, context.tool_use["name"], self._tool_policies)
-        return _stages.execute_tool(call, policy, context, next_fn)
-
-
-def _stream(options: Options, agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
-    return root_call(options, agent, original, prompt, given)
-
-
-def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
-    found = segments.get(context.agent)  # type: ignore[call-overload]
-    return cast(Events, next_fn(context)) if found is None else found.run(context, next_fn)
-
-
-def _on(moment: Any) -> Any:
-    """Make a hook of what a call does at a moment; nothing happens outside of a durable call."""
-
-    def callback(event: Any) -> None:
-        call: Call | None = active.get(event.agent)
-        if call is not None:
-            moment(call, event)
-
-    return callback
-
-
-_FIRST, _LAST = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
-_HOOKS: list[tuple[Any, Any, int]] = [
-    (BeforeInvocationEvent, _on(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
-    (BeforeModelCallEvent, _on(lambda call, event: call.enter_model("before")), _FIRST),
-    (AfterModelCallEvent, _on(lambda call, event: call.enter_model("after")), _FIRST),
-    (MessageAddedEvent, _on(lambda call, event: call.message_added(event.message)), _LAST),
-    (BeforeToolsEvent, _on(lambda call, event: call.tools_begin(event.message)), _FIRST),
-    (BeforeToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
-    (AfterToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
-    (AfterToolsEvent, _on(lambda call, event: call.tools_end()), _FIRST),
-    (AfterInvocationEvent, _on(lambda call, event: call.enter_call("after")), _FIRST),
-]
+    def init_multi_agent(self, orchestrator: MultiAgentBase) -> None:
+        """Stand around the orchestrator's calls and nodes."""
+        if contact_of(orchestrator) is None:
+            raise UnsupportedFeatureError(
+                f"Durability on {type(orchestrator).__name__}",
+                "its state is known only for Graph and Swarm",
+                "Give Durability to the agents inside it, or make it a node of a Graph: there it is one step.",
+            )
+        attach(orchestrator, self._options)
 
 
 def _check(name: str, value: str, *allowed: str) -> None:

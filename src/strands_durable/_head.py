@@ -66,6 +66,8 @@ class Head:
         value = None if deleted else encode(self._state.get(key), f"State {key!r}")
         self._free[key] = value
         found = frame.get()
+        while found is not None and found.call.head is not self:
+            found = found.call.made_in  # a call inside one of our tools writes to our state
         if found is not None and found.phase == "running":
             found.changes[key] = value
 
@@ -77,7 +79,7 @@ class Head:
             else:
                 self._agent.state.set(key, decode(value))
 
-    def capture(self, invocation_state: dict[str, Any] | None) -> None:
+    def capture(self, invocation_state: dict[str, Any] | None, turn: dict[str, Any] | None = None) -> None:
         """Take the head of this moment; it is written with the next commit."""
         self.watch()
         self._pending_state.update(self._free)
@@ -87,6 +89,8 @@ class Head:
         self._offer("agent", carried_by(self._agent))
         if invocation_state is not None:
             self._offer("invocation", self.storable(invocation_state))
+        if turn is not None:
+            self._offer("turn", turn)
 
     def rebase(self) -> dict[str, str]:
         """Take the agent as a new call finds it, to be written under the new call; return its state."""
@@ -142,6 +146,16 @@ class Head:
             if encodable(invocation_state[key]):
                 del invocation_state[key]
         _changes.apply(_changes.difference(self.storable(invocation_state), recorded), invocation_state)
+
+    @staticmethod
+    def own_part(invocation_state: dict[str, Any]) -> dict[str, Any]:
+        """Return what of an invocation state is the user's and can be recorded."""
+        return {key: found for key, found in invocation_state.items() if key not in _STRANDS_KEYS and encodable(found)}
+
+    @staticmethod
+    def put_back(recorded: dict[str, Any], invocation_state: dict[str, Any]) -> None:
+        """Put recorded values over those that the caller passed again."""
+        _changes.apply(_changes.difference(Head.own_part(invocation_state), recorded), invocation_state)
 
     def _offer(self, part: str, value: dict[str, Any]) -> None:
         """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""

@@ -13,8 +13,15 @@ from typing import Any
 
 from ._codec import decode, encode
 from ._lease import Lease
-from ._records import CallRecord, ExecutionStatus, Progress, StepKind, StepRecord
+from ._records import CallKind, CallRecord, ExecutionStatus, Progress, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
+
+_CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
+
+
+def _span(prefix: str) -> tuple[str, str]:
+    """Return the bounds between which a key that starts with ``prefix`` sorts."""
+    return prefix, prefix + "\U0010ffff"
 
 
 class Journal:
@@ -31,57 +38,107 @@ class Journal:
     # Calls
 
     def call_at(self, position: int) -> CallRecord | None:
-        """Return the call recorded at ``position`` of the current run."""
-        rows = self.store.read(
-            f"{CALL} WHERE execution = ? AND run = ? AND position = ?", self.lease.row_id, self.run, position
-        )
+        """Return the root call recorded at ``position`` of the current run."""
+        return self.call_in(0, "", position)
+
+    def call_in(self, parent: int, place: str, position: int = 0) -> CallRecord | None:
+        """Return the call recorded at a place of another call, or of none."""
+        rows = self.store.read(f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position)
         return call_of(rows[0]) if rows else None
 
     def calls(self) -> list[CallRecord]:
-        """Return all calls of the current run."""
-        rows = self.store.read(f"{CALL} WHERE execution = ? AND run = ? ORDER BY position", self.lease.row_id, self.run)
+        """Return all root calls of the current run."""
+        return [call_of(row) for row in self.store.read(f"{_CALLS_OF} ORDER BY position", *self._of(0))]
+
+    def calls_in(self, parent: int, prefix: str) -> list[CallRecord]:
+        """Return the calls at places of another call that start with ``prefix``, in order."""
+        rows = self.store.read(
+            f"{_CALLS_OF} AND place >= ? AND place < ? ORDER BY id", *self._of(parent), *_span(prefix)
+        )
         return [call_of(row) for row in rows]
 
+    def calls_of_member(self, lineage: int, member: str) -> list[CallRecord]:
+        """Return the calls that ``member`` made inside calls that share a log, in order."""
+        rows = self.store.read(
+            f"{CALL} WHERE parent IN (SELECT id FROM calls WHERE lineage = ?) AND member = ? ORDER BY id",
+            lineage,
+            member,
+        )
+        return [call_of(row) for row in rows]
+
+    def is_followed(self, record: CallRecord) -> bool:
+        """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
+        prefix = record.place.partition("@")[0] + "@"
+        return any(call.call_id > record.call_id for call in self.calls_in(record.parent, prefix))
+
+    def _of(self, parent: int) -> tuple[int, int, int]:
+        return self.lease.row_id, self.run, parent
+
     def insert_call(
-        self, connection: sqlite3.Connection, *, position: int, scope: str, given: Any, config_id: int
+        self,
+        connection: sqlite3.Connection,
+        seat: Seat,
+        kind: CallKind,
+        *,
+        given: Any,
+        config_id: int,
+        lineage: int | None = None,
     ) -> tuple[int, int]:
-        """Record that a call begins; return its id and the id of the log its messages go to."""
+        """Record that a call begins; return its id and the id of the log its messages go to.
+
+        A root agent has one log in an execution; an agent inside another call begins one unless ``lineage`` names its log.
+        """
         now = time.time()
-        text = encode(given, "The prompt")
+        values = (
+            seat.place,
+            seat.position,
+            kind,
+            seat.member,
+            seat.scope,
+            encode(given, "The prompt"),
+            self.hash(given),
+        )
         call_id: Any = connection.execute(
-            "INSERT INTO calls (execution, run, position, scope, lineage, status, attempt, input, input_hash, base, config,"
-            " started_at, taken_up_at) VALUES (?, ?, ?, ?, 0, ?, 1, ?, ?, '[]', ?, ?, ?)",
-            (self.lease.row_id, self.run, position, scope, "RUNNING", text, self.hash(given), config_id, now, now),
+            "INSERT INTO calls (execution, run, parent, place, position, kind, member, scope, input, input_hash, lineage,"
+            " status, attempt, base, config, started_at, taken_up_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 'RUNNING', 1, '[]', ?, ?, ?)",
+            (*self._of(seat.parent), *values, config_id, now, now),
         ).lastrowid
-        first = connection.execute(
-            "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND scope = ?",
-            (self.lease.row_id, self.run, scope),
-        ).fetchone()[0]
-        connection.execute("UPDATE calls SET lineage = ? WHERE id = ?", (first, call_id))
-        self.set_status(connection, ExecutionStatus.RUNNING)
-        return call_id, first
+        if lineage is None and seat.parent == 0:
+            lineage = connection.execute(
+                "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND parent = ? AND scope = ?",
+                (*self._of(0), seat.scope),
+            ).fetchone()[0]
+        log = lineage or call_id
+        connection.execute("UPDATE calls SET lineage = ? WHERE id = ?", (log, call_id))
+        if seat.parent == 0:
+            self.set_status(connection, ExecutionStatus.RUNNING)
+        return call_id, log
 
     def set_base(self, connection: sqlite3.Connection, call_id: int, ranges: list[list[int]]) -> None:
         """Record the messages that a call found."""
         connection.execute("UPDATE calls SET base = ? WHERE id = ?", (json.dumps(ranges), call_id))
 
-    def reopen_call(self, connection: sqlite3.Connection, call_id: int, attempt: int) -> None:
+    def reopen_call(self, connection: sqlite3.Connection, call: CallRecord) -> None:
         """Record that a call goes on after a failure, an answer or the death of its owner."""
         connection.execute(
             "UPDATE calls SET status = 'RUNNING', attempt = ?, taken_up_at = ?, ended_at = NULL WHERE id = ?",
-            (attempt, time.time(), call_id),
+            (call.attempt, time.time(), call.call_id),
         )
-        self.set_status(connection, ExecutionStatus.RUNNING)
+        if call.parent == 0:
+            self.set_status(connection, ExecutionStatus.RUNNING)
 
     def end_call(
-        self, connection: sqlite3.Connection, call_id: int, status: ExecutionStatus, result: Any = None
+        self, connection: sqlite3.Connection, call: CallRecord, status: ExecutionStatus, result: Any = None
     ) -> None:
-        """Record how a call ended, or that it waits."""
+        """Record how a call ended, or that it waits; with a root call the lease is given up."""
         connection.execute(
             "UPDATE calls SET status = ?, result = ?, ended_at = ? WHERE id = ?",
-            (status.value, None if result is None else encode(result, "The result"), time.time(), call_id),
+            (status.value, None if result is None else encode(result, "The result"), time.time(), call.call_id),
         )
-        self.set_status(connection, status)
+        if call.parent == 0:
+            self.set_status(connection, status)
+            self.lease.drop(connection)
 
     def insert_failure(self, connection: sqlite3.Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
         """Record what a call failed with. Rows of this table are never changed."""
@@ -180,12 +237,15 @@ class Journal:
     def latest(self, call_id: int, prefix: str) -> dict[str, StepRecord]:
         """Return the last attempt of each step whose key starts with ``prefix``."""
         rows = self.store.read(
-            f"{STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt",
-            call_id,
-            prefix,
-            prefix + "\U0010ffff",
+            f"{STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt", call_id, *_span(prefix)
         )
         return {step.key: step for step in map(step_of, rows)}
+
+    def nodes(self, call_id: int) -> list[StepRecord]:
+        """Return every visit of a node in a call, attempt by attempt, in the order in which they began."""
+        return [
+            step_of(row) for row in self.store.read(f"{STEP} WHERE call = ? AND kind = 'node' ORDER BY id", call_id)
+        ]
 
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of a call, in order."""
@@ -217,6 +277,15 @@ class Journal:
         key, config_id = rows[0]
         data = self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0]
         return f"step 'model {int(key.split('/')[0])}'", json.loads(data)
+
+    def call(self, call_id: int) -> CallRecord:
+        """Return one call."""
+        return call_of(self.store.read(f"{CALL} WHERE id = ?", call_id)[0])
+
+    def config(self, config_id: int) -> dict[str, Any]:
+        """Return what an agent or orchestrator was made of."""
+        found: dict[str, Any] = json.loads(self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0])
+        return found
 
     def config_id(self, connection: sqlite3.Connection, digest: str, data: dict[str, Any]) -> int:
         """Record what an agent is made of, once; return its id."""

@@ -53,6 +53,16 @@ def tools_key(ordinal: int) -> str:
     return f"{ordinal:06d}/tools"
 
 
+def node_key(node_id: str, visit: int) -> str:
+    """Name a visit of a node."""
+    return f"node/{node_id}#{visit}"
+
+
+def visit_of(key: str) -> int:
+    """Return the number of the visit that a node's key names."""
+    return int(key.rpartition("#")[2])
+
+
 def call_key(leg: int, number: int) -> str:
     """Name one pass over the loop, for the hooks around it; an answered interrupt begins a new leg."""
     return f"call.{leg}.{number}"

@@ -11,19 +11,21 @@ from typing import Literal
 from ._records import ExecutionStatus
 from .errors import DurableError
 
-Phase = Literal["ready", "model", "tools", "waiting", "done", "failed", "cancelled"]
+Phase = Literal["ready", "model", "tools", "nodes", "waiting", "done", "failed", "cancelled"]
 
 MOVES: dict[Phase, frozenset[Phase]] = {
     # Begun, nothing asked yet. A hook may deny the call (done), and a pre-filled toolUse tail starts with tools.
-    "ready": frozenset({"model", "tools", "waiting", "done", "failed", "cancelled"}),
+    "ready": frozenset({"model", "tools", "nodes", "waiting", "done", "failed", "cancelled"}),
     # A model call is under way or answered. Retries and the next turn stay in it.
     "model": frozenset({"model", "tools", "waiting", "done", "failed", "cancelled"}),
     # The tools of one answer are under way.
     "tools": frozenset({"model", "tools", "waiting", "done", "failed", "cancelled"}),
+    # Nodes of a Graph or Swarm are under way.
+    "nodes": frozenset({"nodes", "waiting", "done", "failed", "cancelled"}),
     # A person has to answer. An answer leads back to where the question came from.
-    "waiting": frozenset({"ready", "model", "tools", "waiting", "done", "failed", "cancelled"}),
+    "waiting": frozenset({"ready", "model", "tools", "nodes", "waiting", "done", "failed", "cancelled"}),
     # Trying again leads back to the phase of the head; the failure stays on record.
-    "failed": frozenset({"ready", "model", "tools", "waiting", "done", "failed", "cancelled"}),
+    "failed": frozenset({"ready", "model", "tools", "nodes", "waiting", "done", "failed", "cancelled"}),
     "done": frozenset(),
     "cancelled": frozenset(),
 }
@@ -32,6 +34,7 @@ STATUS: dict[Phase, ExecutionStatus] = {
     "ready": ExecutionStatus.RUNNING,
     "model": ExecutionStatus.RUNNING,
     "tools": ExecutionStatus.RUNNING,
+    "nodes": ExecutionStatus.RUNNING,
     "waiting": ExecutionStatus.SUSPENDED,
     "done": ExecutionStatus.COMPLETED,
     "failed": ExecutionStatus.FAILED,

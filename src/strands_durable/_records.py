@@ -18,7 +18,8 @@ class ExecutionStatus(str, Enum):
     CANCELLED = "CANCELLED"
 
 
-StepKind = Literal["model", "tool", "effect"]
+CallKind = Literal["agent", "graph", "swarm"]
+StepKind = Literal["model", "tool", "effect", "node"]
 StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
 """started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
 another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
@@ -46,9 +47,16 @@ class StepRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class CallRecord:
-    """One root call of an execution: its input, where it stands, and its end if it has one."""
+    """One call of an agent or orchestrator: its input, where it stands, and its end if it has one."""
 
     call_id: int
+    parent: int
+    """The call that made this one in one of its steps; 0 for a root call."""
+    place: str
+    """Where in its parent it was made; empty for a root call."""
+    kind: CallKind
+    member: str
+    """What its agent is called within the parent: the name of a tool, the id of a node."""
     lineage: int
     run: int
     position: int
@@ -63,6 +71,18 @@ class CallRecord:
     result: Any = None
     started_at: float = 0.0
     ended_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where a call stands: in which call, where in it, and the how many-th there."""
+
+    parent: int
+    place: str
+    position: int
+    member: str
+    scope: str
+    """The path of what encloses it: the agent at the root, and the steps from there on."""
 
 
 @dataclass(frozen=True, kw_only=True)

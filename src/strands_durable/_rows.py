@@ -12,7 +12,7 @@ from ._records import CallRecord, ExecutionStatus, StepRecord, StepStatus
 
 CALL = (
     "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
-    " ended_at FROM calls"
+    " ended_at, parent, place, kind, member FROM calls"
 )
 STEP = (
     "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM steps"
@@ -53,6 +53,10 @@ def call_of(row: Any) -> CallRecord:
         result=None if row[11] is None else decode(row[11]),
         started_at=row[12],
         ended_at=row[13],
+        parent=row[14],
+        place=row[15],
+        kind=row[16],
+        member=row[17],
     )
 
 

@@ -10,12 +10,16 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from strands import Agent
 
 from ._head import Head
 from ._history import History
+from ._journal import Journal
+from ._latch import Latch
 from ._lease import Heart, Owner
+from ._options import Options
 from ._store import Store
 from .errors import ExecutionBusyError, UnsupportedFeatureError
 
@@ -24,15 +28,32 @@ _REMEMBERED_SESSIONS = 256
 
 @dataclass
 class Member:
-    """An agent that takes part, with what is written of it."""
+    """What is written of an agent that takes part."""
 
-    agent: weakref.ref[Agent]
     head: Head
     history: History = field(default_factory=History)
+    lineage: int | None = None
+    """The log that its messages go to, once it has one."""
 
     def forget(self) -> None:
         """After a call that did not end: what was written of the conversation is to be read back, not assumed."""
         self.history = History()
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a call of an agent is made: the execution, the agent's part in it, and the call around it."""
+
+    agent: Agent
+    journal: Journal
+    session: Session
+    options: Options
+    outer: Latch | None
+
+    @property
+    def member(self) -> Member:
+        """What is known of the agent."""
+        return self.session.member(self.agent)
 
 
 @dataclass
@@ -44,10 +65,13 @@ class Session:
     """The root calls that this process has made."""
     call_id: int | None = None
     """The last of them."""
-    busy: weakref.ref[Agent] | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    busy: weakref.ref[Any] | None = None
+    members: weakref.WeakKeyDictionary[Agent, Member] = field(default_factory=weakref.WeakKeyDictionary)
+    counted: set[int] = field(default_factory=set)
+    """The calls whose cost is part of the metrics of an agent in this process."""
+    _roots: dict[str, weakref.ref[Agent]] = field(default_factory=dict)
 
-    def enter(self, agent: Agent) -> None:
+    def enter(self, agent: Any) -> None:
         """Begin a root call; there is one at a time."""
         if self.busy is not None and self.busy() is not None:
             raise ExecutionBusyError(
@@ -60,21 +84,26 @@ class Session:
         self.busy = None
 
     def member(self, agent: Agent) -> Member:
-        """Return what is known of ``agent``; another live agent with its agent_id is refused."""
-        found = self.members.get(agent.agent_id)
-        if found is not None and found.agent() is not agent:
-            if found.agent() is not None:
-                gc.collect()  # an agent is part of reference cycles: it may be dead and not know it
-            if found.agent() is not None:
-                raise UnsupportedFeatureError(
-                    f"A second agent {agent.agent_id!r} in execution {self.execution_id!r}",
-                    "their steps could not be told apart",
-                    "Give each Agent its own agent_id, or call the same object again.",
-                )
-            found = None
+        """Return what is known of ``agent``."""
+        found = self.members.get(agent)
         if found is None:
-            found = self.members[agent.agent_id] = Member(weakref.ref(agent), Head(agent))
+            found = self.members[agent] = Member(Head(agent))
         return found
+
+    def root(self, agent: Agent) -> None:
+        """Let ``agent`` make root calls; another live agent with its agent_id is refused."""
+        found = self._roots.setdefault(agent.agent_id, weakref.ref(agent))
+        if found() is agent:
+            return
+        if found() is not None:
+            gc.collect()  # an agent is part of reference cycles: it may be dead and not know it
+        if found() is not None:
+            raise UnsupportedFeatureError(
+                f"A second agent {agent.agent_id!r} in execution {self.execution_id!r}",
+                "their steps could not be told apart",
+                "Give each Agent its own agent_id, or call the same object again.",
+            )
+        self._roots[agent.agent_id] = weakref.ref(agent)
 
 
 class Process:

@@ -12,19 +12,20 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
-from ._call import Abort, Call
+from ._call import Call
 from ._changes import difference
 from ._context import Frame, frame
 from ._failure import describe, revive
-from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
+from ._latch import ours
+from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy, policy_of
 from ._records import StepRecord
-from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags, copied
+from ._strands import Interrupt, InterruptException, ToolInterruptEvent, agent_behind, answer_to, cancel_flags, copied
 from ._tool_steps import ToolRequest
 from .errors import InDoubtError
 
@@ -33,15 +34,16 @@ ANSWERS = '"retry", "fail" or {"result": ...}'
 QUESTION = "strands-durable: in doubt"
 
 
-async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelContext, next_fn: Any) -> Events:
+async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
     """Answer a model call from the journal, or make it and record the answer."""
-    with _ours(call):
+    policy = call.options.model_in_doubt
+    with ours(call):
         key, recorded = call.models.request()
     if recorded is not None and recorded.status == "done":
         call.models.take(recorded.step_id, recorded.result)
         yield _stop_event(recorded.result)
         return
-    with _ours(call):
+    with ours(call):
         if call.models.is_in_doubt(recorded) and policy != "retry":
             _judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
@@ -56,23 +58,24 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
             redacted = redacted or _redacts(event)
             yield event
     except Exception as error:
-        with _ours(call, starts=False):
+        with ours(call, starts=False):
             call.models.fail(key, started_at, context, error)
         raise
     if stop is None or stop.stop_reason == "cancelled":
         if stop is not None:
             yield stop
         return
-    with _ours(call, starts=False):
+    with ours(call, starts=False):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
         result = call.models.finish(key, started_at, context, fields, redacted)
     yield _stop_event(result)
 
 
-async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolContext, next_fn: Any) -> Events:
+async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Answer a tool call from the journal, or make it and record its outcome."""
-    with _ours(call):
+    policy = _policy(call, context)
+    with ours(call):
         request = call.tools.request(context.tool_use)
         recorded = call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)
@@ -86,6 +89,11 @@ async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolConte
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
+
+
+def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
+    found = policy_of(context.tool, context.tool_use["name"], call.options.tool_policies)
+    return found if agent_behind(context.tool) is None else replace(found, inline=True)
 
 
 async def _settle(
@@ -197,11 +205,12 @@ class _ToolRun:
     async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         """Commit the intent, run the tool, commit what came out; yield what it streams."""
         call, request = self._call, self._request
-        with _ours(call):
+        with ours(call):
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
-        standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False))
+        hosted = agent_behind(context.tool)
+        standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
         try:
             async for event in _within(standing, next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
@@ -214,14 +223,14 @@ class _ToolRun:
             self._interrupt([interruption.interrupt.to_dict()])
             raise
         except _TimedOut:
-            with _ours(call):
+            with ours(call):
                 self.outcome = await self._timed_out(context)
             return
         except Exception as error:  # from a middleware inside ours: what the executor would make of it
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
             self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
         if not self.interrupted and self._result is not None:
-            with _ours(call, starts=False):
+            with ours(call, starts=False):
                 self.outcome = self._finish(standing, context, *before)
 
     def _finish(self, standing: Frame, context: ExecuteToolContext, state_before: Any, cancelled_before: Any) -> Any:
@@ -256,7 +265,7 @@ class _ToolRun:
 
     def _interrupt(self, interrupts: list[dict[str, Any]]) -> None:
         self.interrupted = True
-        with _ours(self._call, starts=False):
+        with ours(self._call, starts=False):
             self._call.tools.interrupt(self._request, self._step, interrupts)
 
 
@@ -294,26 +303,6 @@ def _redacts(event: Any) -> bool:
     chunk = event.get("event") if isinstance(event, dict) else None
     found = chunk.get("redactContent") if isinstance(chunk, dict) else None
     return bool(found and found.get("redactUserContentMessage"))
-
-
-@contextmanager
-def _ours(call: Call, *, starts: bool = True) -> Iterator[None]:
-    """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass.
-
-    Once an error is latched nothing more starts, but what has run is still recorded, if that is possible.
-    """
-    if starts:
-        call.check()
-    try:
-        yield
-    except InterruptException:
-        raise
-    except Exception as error:
-        call.fail(error)
-    except BaseException as crash:
-        if not isinstance(crash, (Abort, asyncio.CancelledError, GeneratorExit)):
-            call.crash = call.crash or crash
-        raise
 
 
 class _TimedOut(Exception):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from ._points import reach
 from .errors import BackendUnavailableError, FormatVersionError, UnsupportedFeatureError
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x5344_4A31
 _MAGIC = b"SQLite format 3\x00"
 
@@ -31,10 +31,14 @@ CREATE TABLE executions (
     run INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
     fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL);
 CREATE TABLE calls (
-    id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL,
-    scope TEXT NOT NULL, lineage INTEGER NOT NULL, state_of INTEGER, status TEXT NOT NULL, attempt INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, parent INTEGER NOT NULL, place TEXT NOT NULL,
+    position INTEGER NOT NULL, kind TEXT NOT NULL, member TEXT NOT NULL, scope TEXT NOT NULL, lineage INTEGER NOT NULL,
+    state_of INTEGER, status TEXT NOT NULL, attempt INTEGER NOT NULL,
     input TEXT, input_hash TEXT NOT NULL, base TEXT NOT NULL, config INTEGER NOT NULL, result TEXT,
-    started_at REAL NOT NULL, taken_up_at REAL NOT NULL, ended_at REAL, UNIQUE (execution, run, position));
+    started_at REAL NOT NULL, taken_up_at REAL NOT NULL, ended_at REAL,
+    UNIQUE (execution, run, parent, place, position));
+CREATE INDEX calls_by_parent ON calls (parent, member);
+CREATE INDEX calls_by_lineage ON calls (lineage);
 CREATE TABLE failures (call INTEGER NOT NULL, attempt INTEGER NOT NULL, error TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE answers (
     call INTEGER NOT NULL, interrupt_id TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,

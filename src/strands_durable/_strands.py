@@ -10,8 +10,10 @@ import copy
 from typing import Any
 
 from strands import Agent
+from strands.agent._agent_as_tool import _AgentAsTool
 from strands.event_loop import event_loop, streaming
 from strands.interrupt import Interrupt, InterruptException
+from strands.interrupt import _InterruptState as InterruptState
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
 from strands.telemetry.tracer import get_tracer
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
@@ -26,8 +28,11 @@ __all__ = [
     "ForceStopEvent",
     "Interrupt",
     "InterruptException",
+    "InterruptState",
     "ToolInterruptEvent",
     "WatchedState",
+    "agent_behind",
+    "agents_beside",
     "answer_to",
     "cancel_flags",
     "carried_by",
@@ -35,6 +40,7 @@ __all__ = [
     "has_session",
     "is_interrupted",
     "is_model_driven",
+    "keeps_context",
     "knows_interrupt",
     "output_model",
     "quicken_copies",
@@ -85,6 +91,22 @@ def is_model_driven(invocation_state: dict[str, Any]) -> bool:
 def stays_in_loop(tool: Any) -> bool:
     """Say whether a tool's effect is the loop itself, so that it must run again: structured output."""
     return getattr(tool, "tool_type", None) == "structured_output"
+
+
+def agent_behind(tool: Any) -> Agent | None:
+    """Return the agent that a tool calls, if that is all it does: then its inner steps are the steps."""
+    return tool.agent if isinstance(tool, _AgentAsTool) else None
+
+
+def agents_beside(agent: Agent) -> list[Agent]:
+    """Return the agents that an agent's parts call on its behalf."""
+    found = getattr(agent.conversation_manager, "summarization_agent", None)
+    return [found] if isinstance(found, Agent) else []
+
+
+def keeps_context(tool: Any) -> bool:
+    """Say whether the agent behind a tool remembers what it was asked before."""
+    return bool(tool._preserve_context)
 
 
 def refuse_unsupported(agent: Agent) -> str | None:

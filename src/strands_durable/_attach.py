@@ -1,0 +1,249 @@
+"""Where we stand: around an agent's calls, model calls and tool calls, and around an orchestrator's calls and nodes.
+
+What belongs to an agent or orchestrator is attached with it: the agents behind its tools, the executors of its nodes. Some of
+them are not there yet when plugins are initialized, so that a root call looks again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, cast
+
+from strands import Agent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterMultiAgentInvocationEvent,
+    AfterNodeCallEvent,
+    AfterToolCallEvent,
+    AfterToolsEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    BeforeMultiAgentInvocationEvent,
+    BeforeNodeCallEvent,
+    BeforeToolCallEvent,
+    BeforeToolsEvent,
+    HookOrder,
+    MessageAddedEvent,
+)
+from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
+from strands.multiagent.base import MultiAgentBase
+
+from . import _root, _stages
+from ._invocation import Invocation, active, segments
+from ._journal import Journal
+from ._options import Options
+from ._orchestration import Orchestration, conducted
+from ._orchestrators import Contact, contact_of
+from ._seat import Desk
+from ._session import Session, Site
+from ._strands import (
+    AgentStreamContext,
+    AgentStreamStage,
+    agent_behind,
+    agents_beside,
+    is_interrupted,
+    is_model_driven,
+    knows_interrupt,
+    quicken_copies,
+    refuse_unsupported,
+    silence_unheard_traces,
+    stays_in_loop,
+)
+from .errors import UnsupportedFeatureError
+
+Events = AsyncGenerator[Any, None]
+
+_attached: weakref.WeakKeyDictionary[Any, Options | None] = weakref.WeakKeyDictionary()
+"""What we stand around, and the options of its own `Durability`, if it has one."""
+
+
+def attach(subject: Any, options: Options | None) -> None:
+    """Stand around an agent or orchestrator, and around all that belongs to it, once."""
+    if subject not in _attached:
+        _attached[subject] = options
+        if isinstance(subject, Agent):
+            _attach_agent(subject)
+        else:
+            contact = contact_of(subject)
+            if contact is not None:
+                _attach_orchestrator(contact)
+    elif options is not None:
+        _attached[subject] = options
+    attach_parts(subject)
+
+
+def attach_parts(subject: Any) -> None:
+    """Stand around what is new of the parts of an agent or orchestrator."""
+    contact = contact_of(subject)
+    if contact is not None:
+        contact.settle()
+        parts = list(contact.executors().values())
+    else:
+        parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
+        parts += agents_beside(subject)
+    for part in parts:
+        if isinstance(part, Agent) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
+            attach(part, None)
+
+
+# Agents
+
+
+class _AgentSubject:
+    """An agent, as far as calls of it are concerned."""
+
+    def __init__(self, agent: Agent, original: Any) -> None:
+        self.me, self.name, self._original = agent, agent.agent_id, original
+
+    def is_interrupted(self) -> bool:
+        return is_interrupted(self.me)
+
+    def knows_interrupt(self, interrupt_id: str) -> bool:
+        return knows_interrupt(self.me, interrupt_id)
+
+    def is_busy(self) -> bool:
+        return self.me in active
+
+    def enter(self, session: Session) -> None:
+        session.root(self.me)
+
+    def original(self, prompt: Any, given: dict[str, Any]) -> Events:
+        return cast(Events, self._original(prompt, **given))
+
+    def open(
+        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+    ) -> Events:
+        attach_parts(self.me)
+        site = Site(self.me, journal, session, options, desk.outer)
+        return Invocation(site, desk, self._original).open(prompt, given)
+
+
+def _attach_agent(agent: Agent) -> None:
+    reason = refuse_unsupported(agent)
+    if reason is not None:
+        _attached.pop(agent)
+        raise UnsupportedFeatureError(f"Durability on agent {agent.name!r}", reason, "Build the agent without it.")
+    silence_unheard_traces()
+    quicken_copies()
+    agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
+    agent.add_middleware(InvokeModelStage, _invoke_model)
+    agent.add_middleware(ExecuteToolStage, _execute_tool)
+    agent.add_middleware(AgentStreamStage, _run_pass)
+    for event_type, callback, order in _AGENT_HOOKS:
+        agent.hooks.add_callback(event_type, callback, order=order)
+
+
+# Each of these returns an async generator: one layer less for every event of a stream than being one.
+
+
+def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
+    return _root.call(_attached.get(agent), _AgentSubject(agent, original), prompt, given)
+
+
+def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
+    call = active.get(context.agent)  # type: ignore[call-overload]
+    return cast(Events, next_fn(context)) if call is None else _stages.invoke_model(call, context, next_fn)
+
+
+def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
+    call = active.get(context.agent)  # type: ignore[call-overload]
+    if call is None or not is_model_driven(context.invocation_state) or stays_in_loop(context.tool):
+        return cast(Events, next_fn(context))
+    return _stages.execute_tool(call, context, next_fn)
+
+
+def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
+    found = segments.get(context.agent)  # type: ignore[call-overload]
+    return cast(Events, next_fn(context)) if found is None else found.run(context, next_fn)
+
+
+# Orchestrators
+
+
+class _OrchestratorSubject:
+    """An orchestrator, as far as calls of it are concerned."""
+
+    def __init__(self, contact: Contact, original: Any) -> None:
+        self.me, self.name, self._contact, self._original = contact.me, contact.name, contact, original
+
+    def is_interrupted(self) -> bool:
+        return self._contact.is_interrupted()
+
+    def knows_interrupt(self, interrupt_id: str) -> bool:
+        return self._contact.knows_interrupt(interrupt_id)
+
+    def is_busy(self) -> bool:
+        return self.me in conducted
+
+    def enter(self, session: Session) -> None:
+        """An orchestrator takes part as it is: its calls hold all there is of it."""
+
+    def original(self, prompt: Any, given: dict[str, Any]) -> Events:
+        return cast(Events, self._original(prompt, **given))
+
+    def open(
+        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+    ) -> Events:
+        attach_parts(self.me)
+        return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
+
+
+def _attach_orchestrator(contact: Contact) -> None:
+    me: Any = contact.me
+    me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
+    contact.intercept(partial(conducted.get, me))
+    for event_type, callback, order in _NODE_HOOKS:
+        me.hooks.add_callback(event_type, callback, order=order)
+
+
+def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
+    contact = contact_of(me)
+    assert contact is not None
+    given = {"invocation_state": {} if invocation_state is None else invocation_state, **more}
+    return _root.call(_attached.get(me), _OrchestratorSubject(contact, original), task, given)
+
+
+# Hooks
+
+
+def _on(moment: Callable[[Any, Any], Any], calls: Any, of: str) -> Any:
+    """Make a hook of what a call does at a moment; nothing happens outside of a durable call."""
+
+    def callback(event: Any) -> None:
+        call = calls.get(getattr(event, of))
+        if call is not None:
+            moment(call, event)
+
+    return callback
+
+
+def _agent(moment: Callable[[Any, Any], Any]) -> Any:
+    return _on(moment, active, "agent")
+
+
+def _node(moment: Callable[[Any, Any], Any]) -> Any:
+    return _on(moment, conducted, "source")
+
+
+_FIRST, _LAST = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
+_AGENT_HOOKS: list[tuple[Any, Any, int]] = [
+    (BeforeInvocationEvent, _agent(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
+    (BeforeModelCallEvent, _agent(lambda call, event: call.enter_model("before")), _FIRST),
+    (AfterModelCallEvent, _agent(lambda call, event: call.enter_model("after")), _FIRST),
+    (MessageAddedEvent, _agent(lambda call, event: call.message_added(event.message)), _LAST),
+    (BeforeToolsEvent, _agent(lambda call, event: call.tools_begin(event.message)), _FIRST),
+    (BeforeToolCallEvent, _agent(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
+    (AfterToolCallEvent, _agent(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
+    (AfterToolsEvent, _agent(lambda call, event: call.tools_end()), _FIRST),
+    (AfterInvocationEvent, _agent(lambda call, event: call.enter_call("after")), _FIRST),
+]
+_NODE_HOOKS: list[tuple[Any, Any, int]] = [
+    (BeforeMultiAgentInvocationEvent, _node(lambda call, event: call.enter_call("before")), _FIRST),
+    (BeforeNodeCallEvent, _node(lambda call, event: call.node_begins(event.node_id, event.invocation_state)), _FIRST),
+    (AfterNodeCallEvent, _node(lambda call, event: call.node_returns(event.node_id)), _FIRST),
+    (AfterNodeCallEvent, _node(lambda call, event: call.node_ends(event.node_id)), _LAST),
+    (AfterMultiAgentInvocationEvent, _node(lambda call, event: call.enter_call("after")), _FIRST),
+]

@@ -1,0 +1,277 @@
+"""One call of an agent from its first line to its last, at the root or inside another: decide, restore, run, record the end."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from strands import Agent
+from strands.agent import AgentResult
+
+from . import _admission, _drift, _messages
+from ._call import Call
+from ._codec import encodable
+from ._context import running_in
+from ._journal import Journal
+from ._latch import Abort
+from ._phases import Phase
+from ._records import CallRecord, ExecutionStatus
+from ._seat import Desk
+from ._segment import Segments
+from ._session import Site
+from ._strands import (
+    AgentResultEvent,
+    Interrupt,
+    agent_behind,
+    has_session,
+    is_interrupted,
+    keeps_context,
+    knows_interrupt,
+    output_model,
+)
+from ._usage import Past
+from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+
+logger = logging.getLogger(__name__)
+
+Events = AsyncGenerator[Any, None]
+
+active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
+"""The durable call that each agent is in."""
+segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
+"""And its segments."""
+_SUSPENDED = "_strands_durable_suspended"
+
+
+class Invocation:
+    """A call of an agent by an owner of its execution."""
+
+    def __init__(self, site: Site, desk: Desk, original: Any) -> None:
+        self._site, self._desk, self._original = site, desk, original
+        self._agent, self._journal = site.agent, site.journal
+
+    def open(self, prompt: Any, given: dict[str, Any]) -> Events:
+        """Decide what the call means, and return its events."""
+        admission = self._desk.decide(prompt)
+        if admission is None:
+            events: Events = self._original(prompt, **given)
+            return events
+        if isinstance(admission, _admission.Return):
+            return _only(AgentResultEvent(self.returned(admission.record, given)).as_dict())
+        if isinstance(admission, _admission.Raise):
+            self.restored(admission.record)
+            self._desk.ended(admission.record)
+            raise admission.error
+        call, prompt = self._opened(admission, prompt)
+        return self._run(call, prompt, given)
+
+    # Opening
+
+    def _opened(self, admission: Any, prompt: Any) -> tuple[Call, Any]:
+        """Return the call to run, and what Strands is to be given as its prompt."""
+        agent, journal, session = self._agent, self._journal, self._site.session
+        if isinstance(admission, _admission.Start):
+            return Call.begin(self._site, self._desk.seat(), prompt), prompt
+        record = admission.record
+        answers = admission.answers if isinstance(admission, _admission.Answer) else None
+        call = self._suspended(record) or self._resumed(record, _admission.answers_in(prompt) is not None)
+        call.take_up(answers)
+        if record.call_id not in session.counted:  # else this process has counted it already
+            call.past = Past(journal, record.call_id, call.progress)
+        logger.info(
+            "execution_id=<%s>, call=<%s#%d>, phase=<%s>, attempt=<%d> | going on",
+            journal.execution_id, record.scope, record.position, call.progress.resume, call.record.attempt,
+        )  # fmt: skip
+        if is_interrupted(agent):
+            return call, _responses(agent, journal.answers(record.call_id))
+        return call, record.input if call.progress.resume == "ready" else None
+
+    def _suspended(self, record: CallRecord) -> Call | None:
+        """Return the call if it was suspended on this very object, and nobody has owned the execution since."""
+        call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
+        if call is None or call.record.call_id != record.call_id or record.parent != 0:
+            return None
+        if call.journal.lease.fence + 1 != self._journal.lease.fence:
+            return None
+        call.journal = self._journal
+        return call
+
+    def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
+        """Put a recorded call's head in place, if the agent began with the same messages."""
+        is_first = record.lineage == record.call_id and self._site.member.lineage is None
+        is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
+        if is_first and not is_asked and not has_session(self._agent):
+            base = _messages.read(self._journal, record.lineage, record.base)
+            change = _drift.base_change(base, self._agent.messages)
+            if change is not None:
+                self._drifted(f"call {record.position}", [change])
+        call = Call.go_on(self._site, record)
+        self._restore_helpers(record)
+        return call
+
+    def _begin_pass(self, call: Call) -> bool:
+        """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
+        if call.is_taken_up:
+            last = self._journal.last_config(call.record)
+            changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
+            if last is not None and changes:
+                self._drifted(last[0], changes)
+                if self._site.options.on_drift == "rerun":
+                    call.models.give_up()
+        return call.pass_begins()
+
+    def _drifted(self, step: str, changes: list[str]) -> None:
+        report_drift(self._site.options.on_drift, self._journal, step, changes)
+
+    # Running
+
+    async def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
+        agent, session = self._agent, self._site.session
+        active[agent], call.is_open = call, True
+        begin_pass = partial(self._begin_pass, call)
+        segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
+        session.counted.add(call.record.call_id)
+        if call.record.parent == 0:
+            session.call_id = call.record.call_id
+        events = running_in(call, self._original(prompt, **{**given, "limits": segments[agent].limits}))
+        try:
+            async for event in events:
+                if isinstance(event.get("result"), AgentResult):
+                    self._end(call, event["result"])
+                yield event
+        except Abort:
+            error = call.error
+            assert error is not None
+            self._failed(call, error)
+            if call.outer is not None:
+                raise
+            raise error from error.__cause__
+        except DurableError as error:
+            self._failed(call, error)
+            if call.outer is not None:
+                call.fail(error)  # it must not become a tool result or a failed node on its way out
+            raise
+        except BaseException as error:
+            self._failed(call, error)
+            raise
+        finally:
+            call.is_open = False
+            active.pop(agent, None)
+            segments.pop(agent, None)
+            await events.aclose()
+
+    def _end(self, call: Call, result: AgentResult) -> None:
+        phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
+        call.end(phase, _recorded_result(self._agent, result))
+        self._desk.ended(call.record)
+        if phase == "waiting":
+            vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
+        if call.progress.phase in ("done", "waiting"):
+            return
+        member = self._site.member
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError)):
+            member.forget()
+            return
+        self._desk.ended(call.record)
+        if not isinstance(error, Exception):
+            member.forget()
+            return
+        try:
+            call.end_failed(error)
+        except DurableError as unrecorded:
+            member.forget()
+            logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
+
+    # Returning what is recorded
+
+    def returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
+        """Put the agent where a recorded call left it, and return what the call had returned."""
+        self.restored(record)
+        self._desk.ended(record)
+        result = record.result
+        message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
+        structured = result["structured_output"]
+        model = given.get("structured_output_model") or output_model(self._agent)
+        return AgentResult(
+            stop_reason=result["stop_reason"],
+            message=message,
+            metrics=self._agent.event_loop_metrics,
+            state=result["state"],
+            interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
+            structured_output=None if structured is None or model is None else model.model_validate(structured),
+        )
+
+    def restored(self, record: CallRecord) -> None:
+        """Put the agent where a recorded call left it."""
+        call = Call.go_on(self._site, record)
+        if record.status is ExecutionStatus.FAILED:
+            call.restore_closing()
+        self._restore_helpers(record)
+        self.counted(record)
+        if record.parent == 0:
+            self._site.session.call_id = record.call_id
+
+    def counted(self, record: CallRecord) -> None:
+        """Add what a recorded call cost to the agent's metrics, once in a process."""
+        counted = self._site.session.counted
+        if record.call_id not in counted:
+            counted.add(record.call_id)
+            progress, _ = self._journal.head(record.call_id)
+            Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
+
+    def _restore_helpers(self, record: CallRecord) -> None:
+        """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""
+        for tool in list(self._agent.tool_registry.registry.values()):
+            agent = agent_behind(tool)
+            if agent is None:
+                continue
+            calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
+            over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
+            helper = Invocation(replace(self._site, agent=agent), self._desk, None)
+            for call in over:
+                helper.counted(call)
+            if over and keeps_context(tool) and helper._site.member.lineage is None:
+                helper.restored(over[-1])
+
+
+def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:
+    """Stop where what goes on is not what was recorded, or warn of it."""
+    if on_drift == "raise":
+        raise DriftError(journal.execution_id, step, changes)
+    logger.warning(
+        "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, going on",
+        journal.execution_id, step, "; ".join(changes),
+    )  # fmt: skip
+
+
+async def _only(event: Any) -> Events:
+    yield event
+
+
+def _responses(agent: Agent, answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the recorded answers that the agent still waits for, in the form that Strands takes."""
+    return [
+        {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}
+        for interrupt_id, answer in answers.items()
+        if knows_interrupt(agent, interrupt_id)
+    ]
+
+
+def _recorded_result(agent: Agent, result: AgentResult) -> dict[str, Any]:
+    places = [index for index, message in enumerate(agent.messages) if message is result.message]
+    structured = result.structured_output
+    return {
+        "stop_reason": result.stop_reason,
+        "last": places[-1] if places else None,
+        "message": None if places else result.message,
+        "state": {key: value for key, value in (result.state or {}).items() if encodable(value)},
+        "interrupts": [found.to_dict() for found in result.interrupts] if result.interrupts else None,
+        "structured_output": None if structured is None else structured.model_dump(mode="json"),
+    }

@@ -1,0 +1,76 @@
+"""Errors of ours on their way out: latched where Strands could swallow them, raised from our own frame.
+
+Strands turns an exception inside a tool into a result for the model, one inside a node into a failed node, and drops what is
+no Exception in a parallel tool. An error of ours must become none of these: it is latched on the call and on every call
+around it, nothing more starts, and the root call raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ._context import Frame, frame
+from ._strands import InterruptException
+
+
+class Abort(BaseException):
+    """Unwinds Strands' loop for an error of ours: it turns exceptions into tool results, and we must not become one."""
+
+
+class Latch:
+    """Holds the first error of ours in a call, and in the calls inside it."""
+
+    def __init__(self, outer: Latch | None) -> None:
+        self.outer = outer
+        self.made_in: Frame | None = None if outer is None else frame.get()
+        """The step or hook of the outer call that made this one."""
+        self.failure: Exception | None = None
+        self.crash: BaseException | None = None
+
+    def latch(self, error: BaseException) -> None:
+        """Keep an error, here and in the calls around. The first one counts."""
+        if isinstance(error, Exception):
+            self.failure = self.failure or error
+        else:
+            self.crash = self.crash or error
+        if self.outer is not None:
+            self.outer.latch(error)
+
+    def fail(self, error: Exception) -> None:
+        """Latch an error of ours, and unwind."""
+        self.latch(error)
+        raise Abort
+
+    def check(self) -> None:
+        """Unwind if an error of ours was latched where Strands could swallow it."""
+        if self.failure is not None or self.crash is not None:
+            raise Abort
+        if self.outer is not None:
+            self.outer.check()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What was latched."""
+        return self.crash or self.failure or (None if self.outer is None else self.outer.error)
+
+
+@contextmanager
+def ours(latch: Latch, *, starts: bool = True) -> Iterator[None]:
+    """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass.
+
+    Once an error is latched nothing more starts, but what has run is still recorded, if that is possible.
+    """
+    if starts:
+        latch.check()
+    try:
+        yield
+    except InterruptException:
+        raise
+    except Exception as error:
+        latch.fail(error)
+    except BaseException as crash:
+        if not isinstance(crash, (Abort, asyncio.CancelledError, GeneratorExit)):
+            latch.latch(crash)
+        raise

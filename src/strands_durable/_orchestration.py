@@ -1,0 +1,253 @@
+"""One call of a Graph or Swarm from its first line to its last: decide, put it where it stood, run, record the end."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from strands import Agent
+from strands.multiagent.base import MultiAgentResult, NodeResult, Status
+
+from . import _admission, _drift
+from ._context import running_in
+from ._failure import revive
+from ._head import Head
+from ._invocation import Invocation, report_drift
+from ._journal import Journal
+from ._latch import Abort
+from ._nodes import OrchestratorCall
+from ._options import Options
+from ._orchestrators import Contact, Visit, contact_of
+from ._records import CallRecord, ExecutionStatus, StepRecord
+from ._seat import Desk
+from ._session import Session, Site
+from ._strands import Interrupt
+from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+
+logger = logging.getLogger(__name__)
+
+Events = AsyncGenerator[Any, None]
+
+conducted: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
+"""The durable call that each orchestrator is in."""
+
+
+class Orchestration:
+    """A call of an orchestrator by an owner of its execution."""
+
+    def __init__(
+        self, contact: Contact, original: Any, options: Options, journal: Journal, session: Session, desk: Desk
+    ) -> None:
+        self._contact, self._original, self._desk = contact, original, desk
+        self._options, self._journal, self._session = options, journal, session
+
+    def open(self, prompt: Any, given: dict[str, Any]) -> Events:
+        """Decide what the call means, and return its events."""
+        admission = self._desk.decide(prompt)
+        if admission is None:
+            events: Events = self._original(prompt, **given)
+            return events
+        if isinstance(admission, _admission.Return):
+            self._desk.ended(admission.record)
+            return _only({"result": self.returned(admission.record)})
+        if isinstance(admission, _admission.Raise):
+            self.returned(admission.record)
+            self._desk.ended(admission.record)
+            raise admission.error
+        call, task = self._opened(admission, prompt, given)
+        return self._run(call, task, given)
+
+    # Opening
+
+    def _opened(self, admission: Any, prompt: Any, given: dict[str, Any]) -> tuple[OrchestratorCall, Any]:
+        """Return the call to run, and what Strands is to be given as its task."""
+        contact, journal, outer = self._contact, self._journal, self._desk.outer
+        if isinstance(admission, _admission.Start):
+            begin = OrchestratorCall.begin
+            return begin(contact, journal, self._session, self._options, outer, self._desk.seat(), prompt), prompt
+        record = admission.record
+        self._refuse_drift(record)
+        call = self._call(record)
+        rows, parts = call.load()
+        call.take_up(admission.answers if isinstance(admission, _admission.Answer) else None)
+        if "invocation" in parts:
+            given["invocation_state"] = given.get("invocation_state") or {}
+            Head.put_back(parts["invocation"], given["invocation_state"])
+        if "carried" not in parts:
+            return call, record.input
+        ahead = call.ahead(parts["carried"])
+        contact.restore(record.input, self._visits(rows, is_over=False), parts["carried"], ahead, "executing")
+        logger.info(
+            "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
+            journal.execution_id, record.scope, record.position, ", ".join(ahead), call.record.attempt,
+        )  # fmt: skip
+        if not contact.is_interrupted():
+            return call, record.input
+        return call, [
+            {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}
+            for interrupt_id, answer in journal.answers(record.call_id).items()
+            if contact.knows_interrupt(interrupt_id)
+        ]
+
+    def _call(self, record: CallRecord) -> OrchestratorCall:
+        return OrchestratorCall(self._contact, self._journal, self._session, self._options, self._desk.outer, record)
+
+    def _refuse_drift(self, record: CallRecord) -> None:
+        changes = _drift.topology_changes(self._journal.config(record.config_id), self._contact.topology())
+        if changes:
+            report_drift(self._options.on_drift, self._journal, f"call {record.position}", changes)
+
+    # Running
+
+    async def _run(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
+        conducted[self._contact.me], call.is_open = call, True
+        if call.record.parent == 0:
+            self._session.call_id = call.record.call_id
+        events = running_in(call, self._original(task, **given))
+        try:
+            async for event in events:
+                if isinstance(event.get("result"), MultiAgentResult):
+                    call.check()
+                    self._end(call, event["result"])
+                yield event
+        except Abort:
+            error = call.error
+            assert error is not None
+            self._failed(call, error)
+            if call.outer is not None:
+                raise
+            raise error from error.__cause__
+        except DurableError as error:
+            self._failed(call, error)
+            if call.outer is not None:
+                call.fail(error)
+            raise
+        except BaseException as error:
+            self._failed(call, error)
+            raise
+        finally:
+            call.is_open = False
+            conducted.pop(self._contact.me, None)
+            await events.aclose()
+
+    def _end(self, call: OrchestratorCall, result: MultiAgentResult) -> None:
+        interrupts = [found.to_dict() for found in result.interrupts] if result.interrupts else None
+        recorded = {"status": result.status.value, "interrupts": interrupts}
+        if result.status is Status.FAILED:
+            call.end_failed(_cause(self._contact, result), recorded)
+        else:
+            call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
+        self._desk.ended(call.record)
+
+    def _failed(self, call: OrchestratorCall, error: BaseException) -> None:
+        """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
+        if call.progress.phase in ("done", "waiting", "failed"):
+            return
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError)):
+            return
+        self._desk.ended(call.record)
+        if not isinstance(error, Exception):
+            return
+        try:
+            call.end_failed(error)
+        except DurableError as unrecorded:
+            logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
+
+    # Returning what is recorded
+
+    def returned(self, record: CallRecord) -> Any:
+        """Put the orchestrator where a recorded call left it, and return what the call had returned."""
+        call = self._call(record)
+        rows, parts = call.load()
+        recorded = record.result or {"status": "failed", "interrupts": None}
+        if "carried" in parts:
+            visits = self._visits(rows, is_over=True)
+            self._contact.restore(record.input, visits, parts["carried"], None, recorded["status"])
+        if record.parent == 0:
+            self._session.call_id = record.call_id
+        return self._contact.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
+
+    def _visits(self, rows: list[StepRecord], *, is_over: bool) -> list[Visit]:
+        """Return the finished visits in the order in which they ended; what failed last is tried again unless all is over."""
+        latest = {row.name: row for row in rows}
+        by_key = {row.key: row for row in rows}
+        wanted = [
+            row
+            for row in by_key.values()
+            if row.status == "done"
+            or (row.status == "failed" and (is_over or row is not latest[row.name]) and "status" in row.result)
+            or (row.status == "interrupted" and is_over and "status" in row.result)
+        ]
+        wanted.sort(key=lambda row: (row.ended_at or 0.0, row.step_id))
+        last = {row.name: row for row in wanted}
+        return [self._visit(row, is_last=row is last[row.name]) for row in wanted]
+
+    def _visit(self, row: StepRecord, *, is_last: bool) -> Visit:
+        found = row.result
+        result = NodeResult(
+            result=self._result(row, is_last),
+            execution_time=found["time"],
+            status=Status(found["status"]),
+            accumulated_usage=found["usage"],
+            accumulated_metrics=found["metrics"],
+            execution_count=found["count"],
+        )
+        if result.status is Status.INTERRUPTED:
+            result.interrupts = list(getattr(result.result, "interrupts", None) or [])
+        return Visit(row.name, result, is_ordered=row.error is None)
+
+    def _result(self, row: StepRecord, is_last: bool) -> Any:
+        """Return what a node's visit had returned or raised, and have its agent remember it."""
+        executor = self._contact.executors().get(row.name)
+        record = None if row.result["call"] is None else self._journal.call(row.result["call"])
+        value: Any = None
+        if record is not None and isinstance(executor, Agent):
+            value = self._agent_result(executor, record, is_last)
+        elif record is not None and executor is not None:
+            contact = contact_of(executor)
+            assert contact is not None
+            inner = Orchestration(contact, None, self._options, self._journal, self._session, self._desk)
+            value = inner.returned(record) if is_last else None
+        elif row.error is None:
+            value = NodeResult.from_dict({"result": row.result["result"], "status": row.result["status"]}).result
+        return value if row.error is None else revive(row.error)
+
+    def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
+        site = Site(agent, self._journal, self._session, self._options, self._desk.outer)
+        invocation = Invocation(site, _Nowhere(), None)
+        if not is_last:
+            invocation.counted(record)
+        elif record.status in (ExecutionStatus.COMPLETED, ExecutionStatus.SUSPENDED):
+            return invocation.returned(record, {})
+        else:
+            invocation.restored(record)
+        return None
+
+
+class _Nowhere:
+    """The desk of a call that is only looked at."""
+
+    outer = None
+
+    def seat(self) -> Any:
+        """Nothing begins here."""
+        raise AssertionError
+
+    def decide(self, prompt: Any) -> Any:
+        """Nothing is decided here."""
+        raise AssertionError
+
+    def ended(self, record: CallRecord) -> None:
+        """Nothing comes after it."""
+
+
+def _cause(contact: Contact, result: MultiAgentResult) -> Exception:
+    """Return why an orchestrator that returned FAILED did so."""
+    failed = [found.result for found in result.results.values() if isinstance(found.result, Exception)]
+    return failed[-1] if failed else RuntimeError(f"{contact.kind} {contact.name!r} returned {result.status.value}")
+
+
+async def _only(event: Any) -> Events:
+    yield event

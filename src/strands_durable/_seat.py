@@ -1,0 +1,160 @@
+"""Where a call stands in its execution, and what its recorded predecessor there means for it.
+
+A root call stands at the next position of its process. A call inside another stands in one of its steps or hooks: a visit of a
+node, a tool call, or wherever code of the user called an agent. Equal names do no harm; what tells calls apart is the step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from . import _admission, _keys
+from ._codec import encode
+from ._context import Frame
+from ._journal import Journal
+from ._latch import Latch
+from ._options import Options
+from ._records import CallRecord, ExecutionStatus, Seat
+from ._session import Session
+from ._stages import validate_answer
+from .errors import InDoubtError
+
+S = ExecutionStatus
+
+
+class Desk(Protocol):
+    """Knows what is recorded where a call stands."""
+
+    @property
+    def outer(self) -> Latch | None:
+        """The call around it."""
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+
+    def decide(self, prompt: Any) -> _admission.Admission | None:
+        """Say what the call means; None: it is for Strands to refuse."""
+
+    def ended(self, record: CallRecord) -> None:
+        """Take note that the call has ended or failed."""
+
+
+class RootDesk:
+    """Root calls: the n-th of a process is compared with the n-th recorded one."""
+
+    outer = None
+
+    def __init__(self, options: Options, journal: Journal, session: Session, name: str) -> None:
+        self._options, self._journal, self._session, self._name = options, journal, session, name
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+        return Seat(parent=0, place="", position=self._session.position, member=self._name, scope=self._name)
+
+    def decide(self, prompt: Any) -> _admission.Admission | None:
+        """Say what the call means; None: nobody asked for these answers, and Strands says so."""
+        answers = _admission.answers_in(prompt)
+        if answers is not None:
+            record = self._asked(answers)
+            if record is None:
+                return None
+            self._session.position = record.position
+            _refuse_malformed(self._journal, record, answers)
+            return _admission.admit_answers(self._journal, record, answers)
+        position = self._session.position
+        if position == 0 and self._options.on_completed == "restart" and self._is_over():
+            self._journal.start_run()
+        record = self._journal.call_at(position)
+        is_last = self._journal.call_at(position + 1) is None
+        return _admission.admit(self._journal, record, prompt, is_last=is_last, on_failed=self._options.on_failed)
+
+    def ended(self, record: CallRecord) -> None:
+        """Take note that the call has ended or failed: the next one stands behind it."""
+        self._session.position = record.position + 1
+
+    def _is_over(self) -> bool:
+        calls = self._journal.calls()
+        return bool(calls) and all(call.status is S.COMPLETED for call in calls)
+
+    def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
+        """Return the call that the answers belong to: the last one of this process, or the one that asked."""
+        calls = self._journal.calls()
+        if self._session.call_id is not None:
+            return next((call for call in calls if call.call_id == self._session.call_id), None)
+        for call in reversed(calls):
+            if set(answers) & (_admission.asked_by(call) | set(self._journal.answers(call.call_id))):
+                return call
+        return None
+
+
+@dataclass
+class NestedDesk:
+    """A call inside another: what is recorded at its place decides."""
+
+    journal: Journal
+    outer: Latch
+    standing: Seat
+    is_hosted: bool
+    """True for the agent of a node or of a tool: there is one call at such a place."""
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+        return self.standing
+
+    def decide(self, prompt: Any) -> _admission.Admission:
+        """Say what the call means. What calls it was recorded, too: its input is not compared."""
+        answers = _admission.answers_in(prompt)
+        record = self._asked(answers) if answers is not None and not self.is_hosted else None
+        if record is None:
+            seat = self.standing
+            record = self.journal.call_in(seat.parent, seat.place, seat.position)
+        if record is None:
+            return _admission.Start()
+        if answers is not None:
+            _refuse_malformed(self.journal, record, answers)
+            return _admission.admit_answers(self.journal, record, answers)
+        if record.status in (S.SUSPENDED, S.COMPLETED):
+            return _admission.Return(record)
+        if record.status is S.FAILED and self.journal.is_followed(record):
+            return _admission.failed(self.journal, record)
+        return _admission.GoOn(record)
+
+    def ended(self, record: CallRecord) -> None:
+        """Nothing comes after it at its place."""
+
+    def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
+        """Return the call beside this place that asked."""
+        beside = self.journal.calls_in(self.standing.parent, self.standing.place.partition("@")[0] + "@")
+        for call in reversed(beside):
+            if set(answers) & (_admission.asked_by(call) | set(self.journal.answers(call.call_id))):
+                return call
+        return None
+
+
+def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> NestedDesk:
+    """Return the desk of a call that is made where ``standing`` is."""
+    outer, journal = standing.call, standing.call.journal
+    scope = _keys.path(outer.record.scope, outer.record.position, standing.key)
+    if standing.hosted is subject:
+        seat = Seat(parent=outer.record.call_id, place=standing.key, position=0, member=standing.name, scope=scope)
+        return NestedDesk(journal, outer, seat, True)
+    place = f"{standing.key}/{standing.phase}@{name}:{_digest(prompt)}"
+    position = standing.occurrences[place]
+    standing.occurrences[place] += 1
+    member = f"@{name}"
+    seat = Seat(parent=outer.record.call_id, place=place, position=position, member=member, scope=f"{scope}/{member}")
+    return NestedDesk(journal, outer, seat, False)
+
+
+def _digest(prompt: Any) -> str:
+    return hashlib.blake2b(encode(prompt, "The prompt").encode(), digest_size=6).hexdigest()
+
+
+def _refuse_malformed(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> None:
+    names = {found["id"]: found["name"] for found in (record.result or {}).get("interrupts") or ()}
+    for interrupt_id, answer in answers.items():
+        wrong = validate_answer(names.get(interrupt_id, ""), answer)
+        if wrong is not None:
+            raise InDoubtError(journal.execution_id, names[interrupt_id], wrong)
