@@ -44,6 +44,7 @@ from ._strands import (
     AgentStreamStage,
     agent_behind,
     agents_beside,
+    is_handoff,
     is_interrupted,
     is_model_driven,
     knows_interrupt,
@@ -150,8 +151,10 @@ def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
 
 def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
     call = active.get(context.agent)  # type: ignore[call-overload]
-    if call is None or not is_model_driven(context.invocation_state) or stays_in_loop(context.tool):
+    if call is None or not is_model_driven(context.invocation_state):
         return cast(Events, next_fn(context))
+    if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
+        return _stages.repeat_tool(call, context, next_fn)
     return _stages.execute_tool(call, context, next_fn)
 
 
@@ -167,7 +170,8 @@ class _OrchestratorSubject:
     """An orchestrator, as far as calls of it are concerned."""
 
     def __init__(self, contact: Contact, original: Any) -> None:
-        self.me, self.name, self._contact, self._original = contact.me, contact.name, contact, original
+        self.me, self.name = contact.me, contact.name
+        self._contact, self._original = contact, original
 
     def is_interrupted(self) -> bool:
         return self._contact.is_interrupted()

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any
 
 from . import _keys, _messages
-from ._codec import decode
 from ._context import Frame, StepPhase, frame
 from ._drift import config_of, fingerprint
 from ._failure import describe
@@ -95,8 +94,6 @@ class Call(Latch):
         call = cls(site, record, progress)
         call._restore_messages(progress.ranges)
         call.head.restore(site.journal, record.call_id, parts)
-        if "turn" in parts and record.status is ExecutionStatus.RUNNING:
-            site.outer.contact.take_turn(decode(parts["turn"]))  # type: ignore[union-attr]
         call.models.may_be_recorded = True
         call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
         return call
@@ -277,6 +274,11 @@ class Call(Latch):
     def _capture(self) -> None:
         self._sync()
         self.head.capture(self.invocation_state, self._turn())
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether this is the turn of an agent in a swarm."""
+        return self._turn() is not None
 
     def _turn(self) -> dict[str, Any] | None:
         """Return what a swarm carries that this turn of it may have changed."""

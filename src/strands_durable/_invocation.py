@@ -14,7 +14,7 @@ from strands.agent import AgentResult
 
 from . import _admission, _drift, _messages
 from ._call import Call
-from ._codec import encodable
+from ._codec import decode, encodable
 from ._context import running_in
 from ._journal import Journal
 from ._latch import Abort
@@ -29,7 +29,6 @@ from ._strands import (
     agent_behind,
     has_session,
     is_interrupted,
-    keeps_context,
     knows_interrupt,
     output_model,
 )
@@ -60,6 +59,8 @@ class Invocation:
         if admission is None:
             events: Events = self._original(prompt, **given)
             return events
+        if not isinstance(admission, _admission.Start):
+            self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
             return _only(AgentResultEvent(self.returned(admission.record, given)).as_dict())
         if isinstance(admission, _admission.Raise):
@@ -89,6 +90,13 @@ class Invocation:
         if is_interrupted(agent):
             return call, _responses(agent, journal.answers(record.call_id))
         return call, record.input if call.progress.resume == "ready" else None
+
+    def _take_turn(self, record: CallRecord) -> None:
+        """Have a swarm carry what this turn of it had changed."""
+        contact = getattr(self._desk.outer, "contact", None)
+        _, parts = self._journal.head(record.call_id)
+        if contact is not None and "turn" in parts:
+            contact.take_turn(decode(parts["turn"]))
 
     def _suspended(self, record: CallRecord) -> Call | None:
         """Return the call if it was suspended on this very object, and nobody has owned the execution since."""
@@ -237,7 +245,7 @@ class Invocation:
             helper = Invocation(replace(self._site, agent=agent), self._desk, None)
             for call in over:
                 helper.counted(call)
-            if over and keeps_context(tool) and helper._site.member.lineage is None:
+            if over and helper._site.member.lineage is None:
                 helper.restored(over[-1])
 
 

@@ -254,14 +254,16 @@ class Journal:
         )
         return [(key, json.loads(usage)) for key, usage in rows]
 
-    def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
-        """Return calls, successes and seconds of each tool of a call."""
+    def tool_counts(self, call_id: int, batch: str) -> list[tuple[str, int, int, float]]:
+        """Return calls, successes and seconds of each tool of a call, without those that run again with ``batch``."""
         return [
             (name, int(calls), int(successes), float(seconds))
             for name, calls, successes, seconds in self.store.read(
                 "SELECT name, count(*), sum(error IS NULL), sum(ended_at - started_at)"
-                " FROM steps WHERE call = ? AND kind = 'tool' AND status = 'done' GROUP BY name ORDER BY min(id)",
+                " FROM steps WHERE call = ? AND status = 'done'"
+                " AND (kind = 'tool' OR (kind = 'loop' AND NOT key BETWEEN ? AND ?)) GROUP BY name ORDER BY min(id)",
                 call_id,
+                *_span(batch),
             )
         ]
 

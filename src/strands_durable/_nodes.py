@@ -142,7 +142,7 @@ class OrchestratorCall(Latch):
         """Some nodes are about to run together; return those that have not run yet."""
         if self._is_resumed:
             self._is_resumed = False
-            visits = {name: visit for name, visit in self._batch}
+            visits = dict(self._batch)
             return {name for name in names if not self._is_done(name, visits.get(name, -1))}
         self._batch = [[name, self._visit(name)] for name in names]
         return set(names)

@@ -41,7 +41,11 @@ class GraphContact:
 
     def __init__(self, graph: Graph) -> None:
         self.me = graph
-        self.name = graph.id
+
+    @property
+    def name(self) -> str:
+        """Its id; it has none yet when plugins are attached."""
+        return str(self.me.id)
 
     def executors(self) -> dict[str, Any]:
         """Return what runs each node."""
@@ -175,7 +179,11 @@ class SwarmContact:
 
     def __init__(self, swarm: Swarm) -> None:
         self.me = swarm
-        self.name = swarm.id
+
+    @property
+    def name(self) -> str:
+        """Its id."""
+        return str(self.me.id)
 
     def executors(self) -> dict[str, Any]:
         """Return what runs each node."""

@@ -19,7 +19,8 @@ class ExecutionStatus(str, Enum):
 
 
 CallKind = Literal["agent", "graph", "swarm"]
-StepKind = Literal["model", "tool", "effect", "node"]
+StepKind = Literal["model", "tool", "loop", "effect", "node"]
+"""loop: a tool whose effect is the loop itself, so that it runs again with its batch."""
 StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
 """started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
 another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer

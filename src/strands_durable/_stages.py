@@ -91,6 +91,20 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
 
 
+async def repeat_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
+    """Run a tool whose effect is the loop itself; it runs again whenever its batch does, but is counted once."""
+    with ours(call):
+        request = call.tools.request(context.tool_use)
+    started_at = time.time()
+    standing = Frame(call, "tool", request.name, "running", request.key, lambda: (1, False))
+    async for event in _within(standing, next_fn(context)):
+        if isinstance(event, ToolResultEvent):
+            with ours(call, starts=False):
+                call.tools.repeated(request, event.tool_result, started_at)
+        yield event
+    call.tools.leave(request)
+
+
 def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
     found = policy_of(context.tool, context.tool_use["name"], call.options.tool_policies)
     return found if agent_behind(context.tool) is None else replace(found, inline=True)

@@ -38,9 +38,9 @@ __all__ = [
     "carried_by",
     "copied",
     "has_session",
+    "is_handoff",
     "is_interrupted",
     "is_model_driven",
-    "keeps_context",
     "knows_interrupt",
     "output_model",
     "quicken_copies",
@@ -93,6 +93,11 @@ def stays_in_loop(tool: Any) -> bool:
     return getattr(tool, "tool_type", None) == "structured_output"
 
 
+def is_handoff(tool: Any) -> bool:
+    """Say whether a tool is the one by which the agents of a swarm hand over: its effect is the swarm's state."""
+    return getattr(tool, "tool_name", None) == "handoff_to_agent"
+
+
 def agent_behind(tool: Any) -> Agent | None:
     """Return the agent that a tool calls, if that is all it does: then its inner steps are the steps."""
     return tool.agent if isinstance(tool, _AgentAsTool) else None
@@ -102,11 +107,6 @@ def agents_beside(agent: Agent) -> list[Agent]:
     """Return the agents that an agent's parts call on its behalf."""
     found = getattr(agent.conversation_manager, "summarization_agent", None)
     return [found] if isinstance(found, Agent) else []
-
-
-def keeps_context(tool: Any) -> bool:
-    """Say whether the agent behind a tool remembers what it was asked before."""
-    return bool(tool._preserve_context)
 
 
 def refuse_unsupported(agent: Agent) -> str | None:

@@ -15,7 +15,7 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
-from ._records import StepRecord, StepStatus
+from ._records import StepKind, StepRecord, StepStatus
 from ._rows import Ending
 from .errors import NotSerializableError
 
@@ -143,6 +143,15 @@ class ToolSteps:
         if "cancel" in outcome:
             call.agent.cancel(**outcome["cancel"])
 
+    def repeated(self, request: ToolRequest, result: Any, started_at: float) -> None:
+        """Record a tool that runs again with its batch, the first time it does."""
+        if request.key in self._latest:
+            return
+        end = Ending("done", error=_error_of({"result": result}))
+        with self._call.flushing("tool.done") as connection:
+            step_id = self._insert(connection, request, 1, started_at, end, "loop")
+        self._note(request, step_id, 1, "done")
+
     def leave(self, request: ToolRequest) -> None:
         """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
         self._passes[request.index] += 1
@@ -163,10 +172,11 @@ class ToolSteps:
         attempt: int,
         started_at: float,
         end: Ending | None = None,
+        kind: StepKind = "tool",
     ) -> int:
         call, title = self._call, _title(request.input)
         return call.journal.insert_step(
-            connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
+            connection, call.record.call_id, request.key, attempt, kind, request.name, title, started_at, end=end
         )
 
     def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:

@@ -25,7 +25,7 @@ class Past:
 
     def __init__(self, journal: Journal, call_id: int, progress: Progress) -> None:
         self._usages = [usage for key, usage in journal.usages(call_id) if _is_behind(key, progress)]
-        self._tools = journal.tool_counts(call_id)
+        self._tools = journal.tool_counts(call_id, f"{progress.ordinal:06d}/" if progress.resume == "tools" else "-")
         self._cycles = progress.cycles
         self._carried: list[dict[str, int]] = []
         self._is_given = False

@@ -1,0 +1,156 @@
+"""Graphs and swarms."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from strands import Agent, ToolContext, tool
+from strands.multiagent import GraphBuilder, Swarm
+
+from strands_durable.testing import call
+from tests.features.harness import LedgerModel, answered, durability, effect, feature
+
+warnings.filterwarnings("ignore", message="graph has no max_node_executions")
+
+
+@tool
+def look_up(what: str) -> str:
+    """Look something up."""
+    effect("look_up", what=what)
+    return f"found {what}"
+
+
+@tool(context=True)
+def approve(what: str, tool_context: ToolContext) -> str:
+    """Ask a person."""
+    effect("approve", what=what)
+    return f"{what}: {tool_context.interrupt('approval', reason=what)}"
+
+
+def agent(name: str, script: Any, tools: list[Any] | None = None, **options: Any) -> Agent:
+    return Agent(model=LedgerModel(script), name=name, tools=tools or [], callback_handler=None, **options)
+
+
+def echo(turn: int, messages: list[Any]) -> str:
+    """Answer with what came in."""
+    return "<" + "|".join(block["text"].strip() for block in messages[-1]["content"]) + ">"
+
+
+def told(result: Any) -> Any:
+    """Return what must be equal of an orchestrator's result."""
+    nodes = {
+        node_id: [found.status.value, str(found.result), dict(found.accumulated_usage), found.execution_count]
+        for node_id, found in result.results.items()
+    }
+    order = getattr(result, "execution_order", None) or getattr(result, "node_history", [])
+    return {
+        "status": result.status.value,
+        "nodes": dict(sorted(nodes.items())),
+        "order": sorted(node.node_id for node in order)
+        if hasattr(result, "execution_order")
+        else [n.node_id for n in order],
+        "usage": dict(result.accumulated_usage),
+        "count": result.execution_count,
+        "interrupts": len(result.interrupts),
+    }
+
+
+def diamond(*, hooks: list[Any] | None = None, **scripts: Any) -> Any:
+    builder = GraphBuilder()
+    builder.add_node(agent("start", scripts.get("start", [call("look_up", what="s"), "started"]), [look_up]), "start")
+    builder.add_node(agent("same", scripts.get("left", [call("look_up", what="l"), "left"]), [look_up]), "left")
+    builder.add_node(agent("same", scripts.get("right", ["right"])), "right")
+    builder.add_node(agent("join", scripts.get("join", echo)), "join")
+    for source, target in (("start", "left"), ("start", "right"), ("left", "join"), ("right", "join")):
+        builder.add_edge(source, target)
+    builder.set_plugins([durability()])
+    if hooks:
+        builder.set_hook_providers(hooks)
+    return builder.build()
+
+
+@feature(7, "a graph with a fan-in")
+def a_graph_with_a_fan_in() -> Any:
+    return told(diamond()("Go"))
+
+
+@feature(7, "a graph with a cycle and a condition")
+def a_graph_with_a_cycle() -> Any:
+    def again(state: Any) -> bool:
+        return len(state.execution_order) < 4
+
+    builder = GraphBuilder()
+    builder.add_node(agent("draft", lambda turn, messages: f"draft of {len(messages)}"), "draft")
+    builder.add_node(agent("review", lambda turn, messages: f"review of {len(messages)}"), "review")
+    builder.add_node(agent("never", ["never"]), "never")
+    builder.add_edge("draft", "review")
+    builder.add_edge("review", "draft", condition=again)
+    builder.add_edge("review", "never", condition=lambda state: False)
+    builder.set_entry_point("draft")
+    builder.set_max_node_executions(9)
+    builder.set_plugins([durability()])
+    return told(builder.build()("Write"))
+
+
+@feature(7, "a graph in a graph")
+def a_graph_in_a_graph() -> Any:
+    inner = GraphBuilder()
+    inner.add_node(agent("a", [call("look_up", what="a"), "a"], [look_up]), "a")
+    inner.add_node(agent("b", echo), "b")
+    inner.add_edge("a", "b")
+    outer = GraphBuilder()
+    outer.add_node(inner.build(), "inner")
+    outer.add_node(agent("last", echo), "last")
+    outer.add_edge("inner", "last")
+    outer.set_plugins([durability()])
+    return told(outer.build()("Go"))
+
+
+@feature(7, "a graph whose nodes ask people", lossy=True)
+def a_graph_whose_nodes_ask() -> Any:
+    graph = diamond(
+        start=["started"], left=[call("approve", what="left"), "left"], right=[call("approve", what="right"), "r"]
+    )
+    for node_id in ("left", "right"):
+        graph.nodes[node_id].executor.tool_registry.process_tools([approve])
+    return told(answered(graph, "Go", lambda found: f"yes to {found.reason}"))
+
+
+def handoff(to: str, message: str, **context: Any) -> Any:
+    return call("handoff_to_agent", agent_name=to, message=message, context=context)
+
+
+@feature(7, "a swarm that hands over, back and forth")
+def a_swarm() -> Any:
+    def one(turn: int, messages: list[Any]) -> Any:
+        text = messages[0]["content"][0]["text"]
+        if "back to you" in text:
+            return "finished" if turn else call("look_up", what="last")
+        return [handoff("two", "over to you", found="it"), "handed over"][min(turn, 1)]
+
+    swarm = Swarm(
+        [
+            agent("one", one, [look_up]),
+            agent(
+                "two",
+                [call("look_up", what="two"), handoff("one", "back to you", more=[1, 2]), "handed back"],
+                [look_up],
+            ),
+        ],
+        plugins=[durability()],
+    )
+    result = swarm("Go")
+    return [told(result), swarm.shared_context.context]
+
+
+@feature(7, "a swarm whose node asks a person", lossy=True)
+def a_swarm_that_asks() -> Any:
+    swarm = Swarm(
+        [
+            agent("one", [handoff("two", "ask them", for_whom="us"), "handed over"]),
+            agent("two", [call("approve", what="it"), "approved"], [approve]),
+        ],
+        plugins=[durability()],
+    )
+    return [told(answered(swarm, "Go", lambda found: f"yes to {found.reason}")), swarm.shared_context.context]
