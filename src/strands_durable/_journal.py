@@ -195,12 +195,13 @@ class Journal:
         return [(key, json.loads(usage)) for key, usage in rows]
 
     def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
-        """Return calls, successes and seconds of each tool of a call."""
+        """Return runs, successes and seconds of each tool of a call. A run that ended in a question is one, too."""
         return [
             (name, int(calls), int(successes), float(seconds))
             for name, calls, successes, seconds in self.store.read(
-                "SELECT name, count(*), sum(error IS NULL), sum(ended_at - started_at)"
-                " FROM steps WHERE call = ? AND kind = 'tool' AND status = 'done' GROUP BY name ORDER BY min(id)",
+                "SELECT name, count(*), sum(status = 'done' AND error IS NULL), sum(ended_at - started_at) FROM steps"
+                " WHERE call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL"
+                " GROUP BY name ORDER BY min(id)",
                 call_id,
             )
         ]

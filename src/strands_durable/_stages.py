@@ -26,6 +26,7 @@ from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags, copied
 from ._tool_steps import ToolRequest
+from ._usage import tool_runs
 from .errors import InDoubtError
 
 Events = AsyncGenerator[Any, None]
@@ -191,6 +192,7 @@ class _ToolRun:
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
+        self._runs_before = 0
         self.interrupted = False
         self.outcome: dict[str, Any] | None = None
 
@@ -202,16 +204,17 @@ class _ToolRun:
                 self._step = call.tools.start(request, self._attempt)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False))
+        self._runs_before = tool_runs(call.agent, request.name)
         try:
             async for event in _within(standing, next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
                 if isinstance(event, ToolInterruptEvent):
-                    self._interrupt([found.to_dict() for found in event.interrupts])
+                    self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
                 yield event
         except InterruptException as interruption:
-            self._interrupt([interruption.interrupt.to_dict()])
+            self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
             raise
         except _TimedOut:
             with _ours(call):
@@ -243,6 +246,7 @@ class _ToolRun:
             outcome,
             status="failed" if again else "done",
             started_at=self._started_at,
+            ran=self._has_run(),
         )
         return None if again else recorded
 
@@ -254,10 +258,14 @@ class _ToolRun:
             return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
         return await _judge_tool(self._call, self._policy, self._request, step, context)
 
-    def _interrupt(self, interrupts: list[dict[str, Any]]) -> None:
+    def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True
         with _ours(self._call, starts=False):
-            self._call.tools.interrupt(self._request, self._step, interrupts)
+            self._call.tools.interrupt(self._request, self._step, interrupts, ran=ran)
+
+    def _has_run(self) -> bool:
+        """Say whether the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
+        return tool_runs(self._call.agent, self._request.name) > self._runs_before
 
 
 def _outcome(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TITLE_LENGTH = 160
+_NO_RUN = {"runs": 0}
+"""Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
 
 Outcome = dict[str, Any]
 """``result``, and where there is one: ``exception``, ``state``, ``invocation`` and ``cancel``."""
@@ -101,11 +103,12 @@ class ToolSteps:
         *,
         status: StepStatus = "done",
         started_at: float | None = None,
+        ran: bool = False,
     ) -> Outcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         text = self._encoded(request, step, outcome)
         self._call.take_messages()
-        end = Ending(status, text, _error_of(outcome))
+        end = Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
         with self._call.flushing("tool.done") as connection:
             if step is None:
                 step_id = self._insert(connection, request, attempt, started_at or time.time(), end)
@@ -147,13 +150,16 @@ class ToolSteps:
         """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
         self._passes[request.index] += 1
 
-    def interrupt(self, request: ToolRequest, step: StepRecord | None, interrupts: list[dict[str, Any]]) -> None:
+    def interrupt(
+        self, request: ToolRequest, step: StepRecord | None, interrupts: list[dict[str, Any]], *, ran: bool
+    ) -> None:
         """Record that a tool waits for a person."""
         if step is None:
             return
         text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
+        end = Ending("interrupted", text, usage=None if ran else _NO_RUN)
         with self._call.journal.transaction("tool.interrupted") as connection:
-            self._call.journal.end_step(connection, step.step_id, Ending("interrupted", text))
+            self._call.journal.end_step(connection, step.step_id, end)
         self._latest[request.key] = replace(step, status="interrupted", result=decode(text))
 
     def _insert(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from strands import Agent
 from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, EventLoopMetrics, ToolMetrics
 
 from ._journal import Journal
@@ -18,6 +19,12 @@ _OUR_KEYS = frozenset({"latencyMs", "leg", "cycle"})
 def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, int]:
     """Return the form in which a model step keeps what it cost, and the cycle of the loop that it belongs to."""
     return {**usage, "latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
+
+
+def tool_runs(agent: Agent, name: str) -> int:
+    """Return how often a tool has run, as Strands counts it."""
+    found = agent.event_loop_metrics.tool_metrics.get(name)
+    return 0 if found is None else found.call_count
 
 
 class Past:
