@@ -32,6 +32,7 @@ from ._journal import Journal
 from ._model_steps import ModelSteps
 from ._phases import STATUS, Phase, move
 from ._records import CallRecord, ExecutionStatus, Progress
+from ._strands import force_output
 from ._tool_steps import ToolSteps
 from ._usage import Past
 
@@ -137,6 +138,8 @@ class Call:
             self.head.restore_state(self.journal.state(self.record.call_id))
             if self.invocation_state is not None:
                 self.head.restore_invocation_state(self.invocation_state)
+            if self.progress.forced is not None:
+                force_output(self.agent, self.progress.forced)
         with self.journal.transaction("call.reopen") as connection:
             self.journal.reopen_call(connection, self.record.call_id, self.record.attempt)
         return is_said
@@ -233,7 +236,7 @@ class Call:
     def end(self, phase: Phase, result: dict[str, Any]) -> None:
         """Commit the end of the call, or that it waits for a person, and give up the lease."""
         self._capture()
-        self._move(phase, cycles=self._cycles(0))
+        self._move(phase, cycles=self._cycles(0), in_loop=self.tools.in_loop())
         with self.flushing("call.end") as connection:
             self.journal.end_call(connection, self.record.call_id, STATUS[phase], result)
             self.journal.lease.drop(connection)

@@ -41,6 +41,7 @@ from ._strands import (
     refuse_unsupported,
     silence_unheard_traces,
     stays_in_loop,
+    watch_output,
 )
 from .errors import UnsupportedFeatureError
 
@@ -110,6 +111,7 @@ class Durability(Plugin, MultiAgentPlugin):
             raise UnsupportedFeatureError("Durability on this agent", reason, "Build the agent without it.")
         silence_unheard_traces()
         quicken_copies()
+        watch_output(agent)
         agent.stream_async = partial(_stream, self._options, agent, agent.stream_async)  # type: ignore[method-assign]
         agent.add_middleware(InvokeModelStage, self._invoke_model)
         agent.add_middleware(ExecuteToolStage, self._execute_tool)
@@ -127,8 +129,10 @@ class Durability(Plugin, MultiAgentPlugin):
 
     def _execute_tool(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         call = active.get(context.agent)  # type: ignore[call-overload]
-        if call is None or not is_model_driven(context.invocation_state) or stays_in_loop(context.tool):
+        if call is None or not is_model_driven(context.invocation_state):
             return cast(Events, next_fn(context))
+        if stays_in_loop(context.tool):
+            return _stages.run_in_loop(call, context, next_fn)
         policy = policy_of(context.tool, context.tool_use["name"], self._tool_policies)
         return _stages.execute_tool(call, policy, context, next_fn)
 

@@ -13,7 +13,7 @@ from ._drift import config_of, fingerprint
 from ._failure import describe
 from ._records import StepRecord
 from ._rows import Ending
-from ._strands import copied
+from ._strands import copied, forced_output
 from ._usage import recorded_usage
 
 if TYPE_CHECKING:
@@ -67,7 +67,15 @@ class ModelSteps:
         is asked again.
         """
         self.may_have_begun = False
-        self._call.commit_head("model.start", "model", lasting=lasting, attempt=self._call.progress.attempt + 1)
+        call = self._call
+        self._call.commit_head(
+            "model.start",
+            "model",
+            lasting=lasting,
+            attempt=call.progress.attempt + 1,
+            forced=forced_output(call.agent),
+            in_loop=call.tools.in_loop(),
+        )
 
     def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
         """Commit an answer and return it as it was recorded."""

@@ -83,6 +83,10 @@ class Progress:
     """Finished cycles of the loop, for the call and for each answered continuation of it (a leg)."""
     passes: int = 0
     """Passes over the loop that a hook asked for at the end of one, in this leg."""
+    forced: Any = None
+    """The tool choice that structured output forces on the model, once the model has ended without giving one."""
+    in_loop: dict[str, list[int]] = field(default_factory=dict)
+    """Runs and successes of each tool that is no step, as of the last model call."""
     ranges: list[list[int]] = field(default_factory=list)
     """The messages in sight, as inclusive ranges of the log."""
 

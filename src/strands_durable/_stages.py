@@ -89,6 +89,16 @@ async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolConte
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
 
 
+async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
+    """Run a tool whose effect is the loop itself: it is no step, it only counts."""
+    name = context.tool_use["name"]
+    runs, successes = tool_runs(call.agent, name)
+    async for event in next_fn(context):
+        yield event
+    after = tool_runs(call.agent, name)
+    call.tools.ran_in_loop(name, after[0] - runs, after[1] - successes)
+
+
 async def _settle(
     call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord | None, context: ExecuteToolContext
 ) -> tuple[dict[str, Any] | None, int]:
@@ -192,7 +202,7 @@ class _ToolRun:
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
-        self._runs_before = 0
+        self._runs_before = (0, 0)
         self.interrupted = False
         self.outcome: dict[str, Any] | None = None
 

@@ -7,6 +7,8 @@ Each has a contract test in tests/contract/test_strands_private.py that fails wh
 from __future__ import annotations
 
 import copy
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from strands import Agent
@@ -16,6 +18,7 @@ from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStag
 from strands.telemetry.tracer import get_tracer
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
+from strands.types.events import TypedEvent
 from strands.types.json_dict import JSONSerializableDict
 
 __all__ = [
@@ -27,20 +30,26 @@ __all__ = [
     "Interrupt",
     "InterruptException",
     "ToolInterruptEvent",
+    "TypedEvent",
     "WatchedState",
     "answer_to",
     "cancel_flags",
     "carried_by",
     "copied",
+    "force_output",
+    "forced_output",
     "has_session",
     "is_interrupted",
     "is_model_driven",
     "knows_interrupt",
+    "offer_auxiliary",
     "output_model",
     "quicken_copies",
     "refuse_unsupported",
+    "set_model_state",
     "silence_unheard_traces",
     "stays_in_loop",
+    "watch_output",
     "watch_state",
 ]
 
@@ -104,6 +113,56 @@ def has_session(agent: Agent) -> bool:
 def output_model(agent: Agent) -> Any:
     """Return the agent's default structured output model."""
     return agent._default_structured_output_model
+
+
+_outputs: weakref.WeakKeyDictionary[Agent, Any] = weakref.WeakKeyDictionary()
+"""What each agent's pass under way knows of its structured output: it lives nowhere else."""
+
+
+def watch_output(agent: Agent) -> None:
+    """Follow what the passes of an agent know of their structured output."""
+    make_terminal = agent._make_agent_stream_terminal
+    reference = weakref.ref(agent)
+
+    def noting(structured_output_context: Any, *given: Any, **named: Any) -> Any:
+        found = reference()
+        if found is not None:
+            _outputs[found] = structured_output_context
+        return make_terminal(structured_output_context, *given, **named)
+
+    agent._make_agent_stream_terminal = noting  # type: ignore[method-assign]
+
+
+def forced_output(agent: Agent) -> Any:
+    """Return the tool choice that the pass under way forces on the model to have structured output, or None."""
+    found = _outputs.get(agent)
+    return found.tool_choice if found is not None and found.forced_mode else None
+
+
+def force_output(agent: Agent, tool_choice: Any) -> None:
+    """Force structured output in the pass under way, as it was forced in the process that is gone."""
+    found = _outputs.get(agent)
+    if found is not None:
+        found.set_forced_mode(tool_choice)
+
+
+def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
+    """Put the state in place that a model keeps on its server's behalf."""
+    agent._model_state = state
+
+
+def offer_auxiliary(offer: Callable[[Agent, Any], Any]) -> None:
+    """Have ``offer(agent, model)`` say what `Agent.aux_model` gives: the model itself, or one that stands in for it."""
+    found = vars(Agent)["aux_model"]
+    if getattr(found.fget, "_strands_durable", False):
+        return
+
+    def aux_model(agent: Agent) -> Any:
+        return offer(agent, found.fget(agent))
+
+    aux_model.__doc__ = found.fget.__doc__
+    aux_model._strands_durable = True  # type: ignore[attr-defined]
+    Agent.aux_model = property(aux_model, found.fset)  # type: ignore[assignment]
 
 
 class WatchedState(JSONSerializableDict):

@@ -52,6 +52,7 @@ class ToolSteps:
         self._passes: Counter[int] = Counter()
         self._latest: dict[str, StepRecord] = {}
         self._reused: dict[int, StepRecord] = {}
+        self._in_loop: dict[str, list[int]] = {name: list(found) for name, found in call.progress.in_loop.items()}
 
     def begin(self, message: Any) -> None:
         """The tools of ``message`` are about to run: find out which of them have run already."""
@@ -145,6 +146,16 @@ class ToolSteps:
             _changes.apply(outcome.get("invocation", []), call.invocation_state)
         if "cancel" in outcome:
             call.agent.cancel(**outcome["cancel"])
+
+    def ran_in_loop(self, name: str, runs: int, successes: int) -> None:
+        """Count a tool that is no step, because its effect is the loop itself."""
+        found = self._in_loop.setdefault(name, [0, 0])
+        found[0] += runs
+        found[1] += successes
+
+    def in_loop(self) -> dict[str, list[int]]:
+        """Return runs and successes of the tools that are no steps."""
+        return {name: list(found) for name, found in self._in_loop.items()}
 
     def leave(self, request: ToolRequest) -> None:
         """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""

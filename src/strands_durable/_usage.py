@@ -13,7 +13,8 @@ from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, Eve
 from ._journal import Journal
 from ._records import Progress
 
-_OUR_KEYS = frozenset({"latencyMs", "leg", "cycle"})
+_COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+"""What Strands adds up; a provider's other figures stay in the message that they came with."""
 
 
 def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, int]:
@@ -21,10 +22,10 @@ def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, 
     return {**usage, "latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
 
 
-def tool_runs(agent: Agent, name: str) -> int:
-    """Return how often a tool has run, as Strands counts it."""
+def tool_runs(agent: Agent, name: str) -> tuple[int, int]:
+    """Return how often a tool has run, and with success, as Strands counts it."""
     found = agent.event_loop_metrics.tool_metrics.get(name)
-    return 0 if found is None else found.call_count
+    return (0, 0) if found is None else (found.call_count, found.success_count)
 
 
 class Past:
@@ -33,6 +34,7 @@ class Past:
     def __init__(self, journal: Journal, call_id: int, progress: Progress) -> None:
         self._usages = [usage for key, usage in journal.usages(call_id) if _is_behind(key, progress)]
         self._tools = journal.tool_counts(call_id)
+        self._tools += [(name, runs, successes, 0.0) for name, (runs, successes) in progress.in_loop.items()]
         self._cycles = progress.cycles
         self._carried: list[dict[str, int]] = []
         self._is_given = False
@@ -92,6 +94,6 @@ def _is_behind(key: str, progress: Progress) -> bool:
 
 
 def _add(target: Any, usage: dict[str, int]) -> None:
-    for name, count in usage.items():
-        if name not in _OUR_KEYS:
-            target[name] = target.get(name, 0) + count
+    for name in _COUNTED:
+        if name in usage:
+            target[name] = target.get(name, 0) + usage[name]
