@@ -103,9 +103,10 @@ class Call:
         return call
 
     def restore_closing(self) -> None:
-        """Put the messages in place with which a failed call ended, beyond its head."""
+        """Put the messages and the count in place with which a failed call ended, beyond its head."""
         _, parts = self.journal.head(self.record.call_id)
-        self._restore_messages(json.loads(parts["closing"]))
+        self.progress = Progress(**json.loads(parts["closing"]))
+        self._restore_messages(self.progress.ranges)
 
     def _restore_messages(self, ranges: list[list[int]]) -> None:
         messages = _messages.read(self.journal, self.record.lineage, ranges)
@@ -161,6 +162,8 @@ class Call:
         """Stand in the hooks before or after the model call under way."""
         if self.past is not None:
             self.past.carry(self.agent.event_loop_metrics)
+        if phase == "after":
+            self.models.settle_state()
         key = self.models.key(phase)
         frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))
 
@@ -245,9 +248,12 @@ class Call:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         self._sync()
+        closing = replace(
+            self.progress, ranges=self.history.ranges, cycles=self._cycles(0), in_loop=self.tools.in_loop()
+        )
         with self.journal.transaction("call.failed") as connection:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
-            self.journal.write_head(connection, self.record.call_id, [("closing", json.dumps(self.history.ranges))])
+            self.journal.write_head(connection, self.record.call_id, [("closing", _compact(closing))])
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(connection, self.record.call_id, ExecutionStatus.FAILED)
             self.journal.lease.drop(connection)

@@ -7,11 +7,12 @@ only while the agent's own code runs, never across a yield to the consumer of a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._keys import idempotency_key, path
 
@@ -85,6 +86,24 @@ class Frame:
 
 frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=None)
 enclosing: ContextVar[Call | None] = ContextVar("strands_durable_call", default=None)
+
+
+async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
+    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
+    guard = deadline or nullcontext()
+    try:
+        while True:
+            token = frame.set(standing)
+            try:
+                with guard:
+                    event = await events.__anext__()
+            except StopAsyncIteration:
+                return
+            finally:
+                frame.reset(token)
+            yield event
+    finally:
+        await events.aclose()
 
 
 def current_step() -> CurrentStep | None:

@@ -28,6 +28,7 @@ from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModel
 from strands.plugins import MultiAgentPlugin, Plugin
 
 from . import _stages
+from ._auxiliary import offered
 from ._call import Call
 from ._keys import checked_id
 from ._policy import ModelInDoubt, ToolPolicy, policy_of
@@ -37,6 +38,7 @@ from ._strands import (
     AgentStreamContext,
     AgentStreamStage,
     is_model_driven,
+    offer_auxiliary,
     quicken_copies,
     refuse_unsupported,
     silence_unheard_traces,
@@ -112,6 +114,7 @@ class Durability(Plugin, MultiAgentPlugin):
         silence_unheard_traces()
         quicken_copies()
         watch_output(agent)
+        offer_auxiliary(offered)
         agent.stream_async = partial(_stream, self._options, agent, agent.stream_async)  # type: ignore[method-assign]
         agent.add_middleware(InvokeModelStage, self._invoke_model)
         agent.add_middleware(ExecuteToolStage, self._execute_tool)

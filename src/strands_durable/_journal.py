@@ -188,9 +188,11 @@ class Journal:
         return {step.key: step for step in map(step_of, rows)}
 
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
-        """Return key and usage of each model answer of a call, in order."""
+        """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(
-            "SELECT key, usage FROM steps WHERE call = ? AND kind = 'model' AND status = 'done' ORDER BY key", call_id
+            "SELECT key, usage FROM steps WHERE call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL"
+            " ORDER BY key",
+            call_id,
         )
         return [(key, json.loads(usage)) for key, usage in rows]
 

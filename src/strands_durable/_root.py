@@ -171,7 +171,8 @@ class _Root:
             return events
         admission = self._decide(prompt, answers)
         if isinstance(admission, _admission.Return):
-            return _only(AgentResultEvent(self._returned(admission.record, given)).as_dict())
+            result = self._returned(admission.record, given)
+            return _only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
             self._restored(admission.record, closing=True)
             raise admission.error

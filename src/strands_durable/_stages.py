@@ -12,16 +12,19 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
+from ._auxiliary import Attentive
 from ._call import Abort, Call
 from ._changes import difference
-from ._context import Frame, frame
+from ._context import Frame, within
+from ._events import RecordedEvent
 from ._failure import describe, revive
+from ._keys import path
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, ToolInterruptEvent, answer_to, cancel_flags, copied
@@ -40,6 +43,7 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
         key, recorded = call.models.request()
     if recorded is not None and recorded.status == "done":
         call.models.take(recorded.step_id, recorded.result)
+        yield _recorded_event(call, recorded)
         yield _stop_event(recorded.result)
         return
     with _ours(call):
@@ -47,10 +51,12 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
             _judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
-    attempt = call.progress.attempt
+    attempt, states = call.progress.attempt, list[Any]()
     standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
+    if context.model.stateful:
+        context = context.replace(model=Attentive(context.model, states))
     try:
-        async for event in _within(standing, next_fn(context)):
+        async for event in within(standing, next_fn(context)):
             if isinstance(event, ModelStopReason):
                 stop = event
                 continue
@@ -67,6 +73,8 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
     with _ours(call, starts=False):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
+        if states:
+            fields["model_state"] = states[0]
         result = call.models.finish(key, started_at, context, fields, redacted)
     yield _stop_event(result)
 
@@ -77,6 +85,8 @@ async def execute_tool(call: Call, policy: ToolPolicy, context: ExecuteToolConte
         request = call.tools.request(context.tool_use)
         recorded = call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)
+    if recorded is not None and recorded.status == "done":
+        yield _recorded_event(call, recorded)
     while outcome is None:
         run = _ToolRun(call, policy, request, attempt)
         async for event in run.events(context, next_fn):
@@ -216,7 +226,7 @@ class _ToolRun:
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False))
         self._runs_before = tool_runs(call.agent, request.name)
         try:
-            async for event in _within(standing, next_fn(context), self._policy.timeout):
+            async for event in within(standing, next_fn(context), _Deadline(self._policy.timeout)):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
@@ -308,6 +318,10 @@ def _stop_event(result: dict[str, Any]) -> ModelStopReason:
     )
 
 
+def _recorded_event(call: Call, step: StepRecord) -> RecordedEvent:
+    return RecordedEvent(path(call.record.scope, call.record.position, step.key), step.kind, step.name)
+
+
 def _redacts(event: Any) -> bool:
     chunk = event.get("event") if isinstance(event, dict) else None
     found = chunk.get("redactContent") if isinstance(chunk, dict) else None
@@ -336,24 +350,6 @@ def _ours(call: Call, *, starts: bool = True) -> Iterator[None]:
 
 class _TimedOut(Exception):
     """A tool did not answer in time."""
-
-
-async def _within(standing: Frame, events: AsyncIterator[Any], timeout: float | None = None) -> Events:
-    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
-    deadline = _Deadline(timeout)
-    try:
-        while True:
-            token = frame.set(standing)
-            try:
-                with deadline:
-                    event = await events.__anext__()
-            except StopAsyncIteration:
-                return
-            finally:
-                frame.reset(token)
-            yield event
-    finally:
-        await events.aclose()  # type: ignore[attr-defined]
 
 
 class _Deadline:

@@ -24,7 +24,18 @@ from tests.processes import run
 
 __all__ = ["LedgerModel", "answered", "durability", "effect", "feature", "kill_everywhere", "seen"]
 
-MODULES = ("interrupts", "values", "structured", "models", "managers", "media", "nesting", "orchestrators", "connections", "loop")
+MODULES = (
+    "interrupts",
+    "values",
+    "structured",
+    "models",
+    "managers",
+    "media",
+    "nesting",
+    "orchestrators",
+    "connections",
+    "loop",
+)
 """The rooms of `tests/features`."""
 
 

@@ -26,7 +26,6 @@ class Trip(BaseModel):
         return nights
 
 
-
 class ChoosyModel(LedgerModel):
     """Says in its usage which tool it was forced to call, so that it can be compared."""
 
