@@ -345,6 +345,8 @@ class _Root:
 
     def _returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
         self._restored(record)
+        if given.get("invocation_state") is not None:
+            self._member.head.restore_invocation_state(given["invocation_state"])
         self._session.position = record.position + 1
         result = record.result
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]

@@ -80,10 +80,11 @@ def answer_to(agent: Agent, interrupt_id: str) -> Any:
 
 
 def cancel_flags(agent: Agent) -> dict[str, Any] | None:
-    """Return what `agent.cancel` was asked for in this invocation, as its keyword arguments."""
-    if not agent._deferred_cancel and not agent.cancel_signal.is_set():
+    """Return what `agent.cancel` or the caller's signal asked for in this invocation, as arguments of `agent.cancel`."""
+    is_cancelled = agent._observe_cancellation()
+    if not agent._deferred_cancel and not is_cancelled:
         return None
-    return {"message": agent._cancel_message, "after_current_tools": not agent.cancel_signal.is_set()}
+    return {"message": agent._cancel_message, "after_current_tools": not is_cancelled}
 
 
 def is_model_driven(invocation_state: dict[str, Any]) -> bool:

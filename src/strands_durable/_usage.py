@@ -63,9 +63,12 @@ class Past:
             tool.total_time += seconds
 
     def carry(self, metrics: EventLoopMetrics) -> None:
-        """Give the cycle that goes on what its model calls cost in the process that is gone."""
+        """Give the cycle that goes on what its model calls cost in the process that is gone.
+
+        Not before it has begun: limits are checked at the beginning of a cycle, and it had passed that check.
+        """
         for usage in self._carried:
-            _add(metrics.agent_invocations[-1].cycles[-1].usage, usage)
+            self._count(metrics, metrics.agent_invocations[-1], metrics.agent_invocations[-1].cycles[-1], usage)
         self._carried = []
 
     def _add_leg(self, metrics: EventLoopMetrics, invocation: AgentInvocation, leg: int) -> None:
@@ -76,15 +79,20 @@ class Past:
         for usage in self._usages:
             if usage["leg"] != leg:
                 continue
-            _add(metrics.accumulated_usage, usage)
-            _add(invocation.usage, usage)
-            metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
             if usage["cycle"] < len(cycles):
-                _add(cycles[usage["cycle"]].usage, usage)
+                self._count(metrics, invocation, cycles[usage["cycle"]], usage)
             else:
                 self._carried.append(usage)
         invocation.cycles.extend(cycles)
         metrics.cycle_count += len(cycles)
+
+    @staticmethod
+    def _count(
+        metrics: EventLoopMetrics, invocation: AgentInvocation, cycle: EventLoopCycleMetric, usage: dict[str, int]
+    ) -> None:
+        for target in (metrics.accumulated_usage, invocation.usage, cycle.usage):
+            _add(target, usage)
+        metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
 
 
 def _is_behind(key: str, progress: Progress) -> bool:
