@@ -32,6 +32,7 @@ from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModel
 from strands.multiagent.base import MultiAgentBase
 
 from . import _root, _stages
+from ._auxiliary import offered
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
 from ._options import Options
@@ -48,10 +49,12 @@ from ._strands import (
     is_interrupted,
     is_model_driven,
     knows_interrupt,
+    offer_auxiliary,
     quicken_copies,
     refuse_unsupported,
     silence_unheard_traces,
     stays_in_loop,
+    watch_output,
 )
 from .errors import UnsupportedFeatureError
 
@@ -129,6 +132,8 @@ def _attach_agent(agent: Agent) -> None:
         raise UnsupportedFeatureError(f"Durability on agent {agent.name!r}", reason, "Build the agent without it.")
     silence_unheard_traces()
     quicken_copies()
+    watch_output(agent)
+    offer_auxiliary(offered)
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
     agent.add_middleware(InvokeModelStage, _invoke_model)
     agent.add_middleware(ExecuteToolStage, _execute_tool)
@@ -154,7 +159,7 @@ def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
     if call is None or not is_model_driven(context.invocation_state):
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
-        return _stages.repeat_tool(call, context, next_fn)
+        return _stages.run_in_loop(call, context, next_fn)
     return _stages.execute_tool(call, context, next_fn)
 
 

@@ -31,6 +31,7 @@ from ._model_steps import ModelSteps
 from ._phases import STATUS, Phase, move
 from ._records import CallRecord, ExecutionStatus, Progress, Seat
 from ._session import Site
+from ._strands import force_output
 from ._tool_steps import ToolSteps
 from ._usage import Past
 
@@ -99,9 +100,9 @@ class Call(Latch):
         return call
 
     def restore_closing(self) -> None:
-        """Put the messages in place with which a failed call ended, beyond its head."""
-        _, parts = self.journal.head(self.record.call_id)
-        self._restore_messages(json.loads(parts["closing"]))
+        """Put the messages and the count in place with which a failed call ended, beyond its head."""
+        self.progress = self.journal.closing(self.record.call_id)
+        self._restore_messages(self.progress.ranges)
 
     def _restore_messages(self, ranges: list[list[int]]) -> None:
         messages = _messages.read(self.journal, self.record.lineage, ranges)
@@ -134,6 +135,8 @@ class Call(Latch):
             self.head.restore_state(self.journal.state(self.record.call_id))
             if self.invocation_state is not None:
                 self.head.restore_invocation_state(self.invocation_state)
+            if self.progress.forced is not None:
+                force_output(self.agent, self.progress.forced)
         with self.journal.transaction("call.reopen") as connection:
             self.journal.reopen_call(connection, self.record)
         return is_said
@@ -159,6 +162,8 @@ class Call(Latch):
         """Stand in the hooks before or after the model call under way."""
         if self.past is not None:
             self.past.carry(self.agent.event_loop_metrics)
+        if phase == "after":
+            self.models.settle_state()
         key = self.models.key(phase)
         frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))
 
@@ -222,17 +227,21 @@ class Call(Latch):
     def end(self, phase: Phase, result: dict[str, Any]) -> None:
         """Commit the end of the call, or that it waits for a person."""
         self._capture()
-        self._move(phase, cycles=self._cycles(0))
+        self._move(phase, cycles=self._cycles(0), in_loop=self.tools.in_loop())
         with self.flushing("call.end") as connection:
+            self.tools.flush_asking(connection)
             self.journal.end_call(connection, self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception) -> None:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         self._sync()
+        closing = replace(
+            self.progress, ranges=self.history.ranges, cycles=self._cycles(0), in_loop=self.tools.in_loop()
+        )
         with self.journal.transaction("call.failed") as connection:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
-            self.journal.write_head(connection, self.record.call_id, [("closing", json.dumps(self.history.ranges))])
+            self.journal.write_head(connection, self.record.call_id, [("closing", _compact(closing))])
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(connection, self.record, ExecutionStatus.FAILED)
 

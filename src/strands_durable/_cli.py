@@ -384,6 +384,6 @@ def _took(step: StepSummary, now: float) -> str:
 
 
 def _tokens(step: StepSummary) -> str:
-    if step.usage is None:
+    if step.usage is None or step.kind != "model":
         return ""
     return f"{step.usage.get('inputTokens', 0)}/{step.usage.get('outputTokens', 0)}"

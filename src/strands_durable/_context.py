@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,6 +105,24 @@ async def running_in(call: Call | OrchestratorCall, events: AsyncGenerator[Any, 
                 standing = frame.get()
                 frame.reset(step)
                 enclosing.reset(outer)
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
+    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
+    guard = deadline or nullcontext()
+    try:
+        while True:
+            token = frame.set(standing)
+            try:
+                with guard:
+                    event = await events.__anext__()
+            except StopAsyncIteration:
+                return
+            finally:
+                frame.reset(token)
             yield event
     finally:
         await events.aclose()

@@ -21,10 +21,11 @@ Config = dict[str, Any]
 def config_of(agent: Agent) -> Config:
     """Return what ``agent`` is made of."""
     registry = agent.tool_registry
+    tools = {**registry.registry, **registry.dynamic_tools}  # structured output comes and goes with each pass
     specs = {
         spec["name"]: {"description": spec["description"], "inputSchema": spec["inputSchema"]}
         for spec in registry.get_all_tool_specs()
-        if not stays_in_loop(registry.registry.get(spec["name"]))
+        if not stays_in_loop(tools.get(spec["name"]))
     }
     blocks = agent.system_prompt_content
     return {"model": _model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}

@@ -31,6 +31,8 @@ from ._strands import (
     is_interrupted,
     knows_interrupt,
     output_model,
+    passes_on_interrupts,
+    wait_for_answers,
 )
 from ._usage import Past
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
@@ -62,7 +64,8 @@ class Invocation:
         if not isinstance(admission, _admission.Start):
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
-            return _only(AgentResultEvent(self.returned(admission.record, given)).as_dict())
+            result = self.returned(admission.record, given)
+            return _only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.restored(admission.record)
             self._desk.ended(admission.record)
@@ -203,6 +206,8 @@ class Invocation:
         """Put the agent where a recorded call left it, and return what the call had returned."""
         self.restored(record)
         self._desk.ended(record)
+        if given.get("invocation_state") is not None:
+            self._site.member.head.restore_invocation_state(given["invocation_state"])
         result = record.result
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]
@@ -217,21 +222,25 @@ class Invocation:
         )
 
     def restored(self, record: CallRecord) -> None:
-        """Put the agent where a recorded call left it."""
+        """Put the agent where a recorded call left it, and count what the call cost."""
+        self.put_back(record)
+        self.counted(record)
+        if record.parent == 0:
+            self._site.session.call_id = record.call_id
+
+    def put_back(self, record: CallRecord) -> None:
+        """Put the agent where a recorded call left it, or has come to."""
         call = Call.go_on(self._site, record)
         if record.status is ExecutionStatus.FAILED:
             call.restore_closing()
         self._restore_helpers(record)
-        self.counted(record)
-        if record.parent == 0:
-            self._site.session.call_id = record.call_id
 
     def counted(self, record: CallRecord) -> None:
         """Add what a recorded call cost to the agent's metrics, once in a process."""
         counted = self._site.session.counted
         if record.call_id not in counted:
             counted.add(record.call_id)
-            progress, _ = self._journal.head(record.call_id)
+            progress = self._journal.closing(record.call_id)
             Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
 
     def _restore_helpers(self, record: CallRecord) -> None:
@@ -241,12 +250,15 @@ class Invocation:
             if agent is None:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
-            over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
             helper = Invocation(replace(self._site, agent=agent), self._desk, None)
-            for call in over:
-                helper.counted(call)
-            if over and helper._site.member.lineage is None:
-                helper.restored(over[-1])
+            is_unknown = helper._site.member.lineage is None
+            for call in calls:
+                if call.status is not ExecutionStatus.RUNNING:
+                    helper.counted(call)
+            if calls and is_unknown:
+                helper.put_back(calls[-1])
+                if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
+                    wait_for_answers(agent)  # the answers come again, through the tool
 
 
 def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:

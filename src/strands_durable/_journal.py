@@ -248,22 +248,23 @@ class Journal:
         ]
 
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
-        """Return key and usage of each model answer of a call, in order."""
+        """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(
-            "SELECT key, usage FROM steps WHERE call = ? AND kind = 'model' AND status = 'done' ORDER BY key", call_id
+            "SELECT key, usage FROM steps WHERE call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL"
+            " ORDER BY key",
+            call_id,
         )
         return [(key, json.loads(usage)) for key, usage in rows]
 
-    def tool_counts(self, call_id: int, batch: str) -> list[tuple[str, int, int, float]]:
-        """Return calls, successes and seconds of each tool of a call, without those that run again with ``batch``."""
+    def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
+        """Return runs, successes and seconds of each tool of a call. A run that ended in a question is one, too."""
         return [
             (name, int(calls), int(successes), float(seconds))
             for name, calls, successes, seconds in self.store.read(
-                "SELECT name, count(*), sum(error IS NULL), sum(ended_at - started_at)"
-                " FROM steps WHERE call = ? AND status = 'done'"
-                " AND (kind = 'tool' OR (kind = 'loop' AND NOT key BETWEEN ? AND ?)) GROUP BY name ORDER BY min(id)",
+                "SELECT name, count(*), sum(status = 'done' AND error IS NULL), sum(ended_at - started_at) FROM steps"
+                " WHERE call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL"
+                " GROUP BY name ORDER BY min(id)",
                 call_id,
-                *_span(batch),
             )
         ]
 
@@ -307,6 +308,11 @@ class Journal:
         """Return where a call stands, and the other parts of its head."""
         parts = dict(self.store.read("SELECT part, data FROM heads WHERE call = ?", call_id))
         return Progress(**json.loads(parts.pop("progress"))), parts
+
+    def closing(self, call_id: int) -> Progress:
+        """Return where a call has come to; a failed one beyond its head."""
+        progress, parts = self.head(call_id)
+        return Progress(**json.loads(parts["closing"])) if "closing" in parts else progress
 
     def share_state(self, connection: sqlite3.Connection, call_id: int, lineage: int, found: dict[str, str]) -> bool:
         """Let a new call share the state with which the one before it completed, if it found just that."""

@@ -13,7 +13,7 @@ from ._drift import config_of, fingerprint
 from ._failure import describe
 from ._records import StepRecord
 from ._rows import Ending
-from ._strands import copied
+from ._strands import copied, forced_output, set_model_state
 from ._usage import recorded_usage
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class ModelSteps:
         self.may_have_begun = False
         """True if a process that is gone had committed that it would call the model."""
         self._is_answered = False
+        self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
 
     def request(self) -> tuple[str, StepRecord | None]:
@@ -67,7 +68,15 @@ class ModelSteps:
         is asked again.
         """
         self.may_have_begun = False
-        self._call.commit_head("model.start", "model", lasting=lasting, attempt=self._call.progress.attempt + 1)
+        call = self._call
+        self._call.commit_head(
+            "model.start",
+            "model",
+            lasting=lasting,
+            attempt=call.progress.attempt + 1,
+            forced=forced_output(call.agent),
+            in_loop=call.tools.in_loop(),
+        )
 
     def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
         """Commit an answer and return it as it was recorded."""
@@ -93,7 +102,14 @@ class ModelSteps:
     def take(self, step_id: int, answer: dict[str, Any]) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
         self._is_answered = True
+        self._state = answer.get("model_state")
         self._call.sources.answered(step_id, answer)
+
+    def settle_state(self) -> None:
+        """Put the state in place that the model had after its answer; Strands has just written back the one before."""
+        if self._state is not None:
+            set_model_state(self._call.agent, self._state)
+            self._state = None
 
     def is_answer(self, message: Any) -> bool:
         """Say whether a message that was just added is the answer that was expected; it is then no longer."""
@@ -108,7 +124,7 @@ class ModelSteps:
         is_said = call.progress.resume == "tools"
         ordinal = call.progress.ordinal + (0 if is_said else 1)
         steps = journal.latest(call.record.call_id, f"{ordinal:06d}/").values()
-        answers = [step for step in steps if step.kind == "model" and step.status == "done"]
+        answers = [step for step in steps if step.config_id is not None and step.status == "done"]
         if not answers or any(step.kind == "tool" for step in steps):
             return False
         if is_said:

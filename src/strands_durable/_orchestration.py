@@ -51,7 +51,7 @@ class Orchestration:
             return events
         if isinstance(admission, _admission.Return):
             self._desk.ended(admission.record)
-            return _only({"result": self.returned(admission.record)})
+            return _only({"result": self.returned(admission.record), "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.returned(admission.record)
             self._desk.ended(admission.record)

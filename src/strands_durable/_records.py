@@ -19,8 +19,7 @@ class ExecutionStatus(str, Enum):
 
 
 CallKind = Literal["agent", "graph", "swarm"]
-StepKind = Literal["model", "tool", "loop", "effect", "node"]
-"""loop: a tool whose effect is the loop itself, so that it runs again with its batch."""
+StepKind = Literal["model", "tool", "effect", "node"]
 StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
 """started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
 another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
@@ -104,6 +103,10 @@ class Progress:
     """Finished cycles of the loop, for the call and for each answered continuation of it (a leg)."""
     passes: int = 0
     """Passes over the loop that a hook asked for at the end of one, in this leg."""
+    forced: Any = None
+    """The tool choice that structured output forces on the model, once the model has ended without giving one."""
+    in_loop: dict[str, list[int]] = field(default_factory=dict)
+    """Runs and successes of each tool that is no step, as of the last model call."""
     ranges: list[list[int]] = field(default_factory=list)
     """The messages in sight, as inclusive ranges of the log."""
 

@@ -27,6 +27,7 @@ class Ending:
     result: str | None = None
     error: Any = None
     usage: dict[str, int] | None = None
+    """What a model step cost; of a tool step only where the tool itself did not run."""
 
     def columns(self) -> tuple[Any, ...]:
         """Return status, time, usage, result and error."""

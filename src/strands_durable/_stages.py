@@ -12,21 +12,25 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
+from ._auxiliary import Attentive
 from ._call import Call
 from ._changes import difference
-from ._context import Frame, frame
+from ._context import Frame, within
+from ._events import RecordedEvent
 from ._failure import describe, revive
+from ._keys import path
 from ._latch import ours
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy, policy_of
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, ToolInterruptEvent, agent_behind, answer_to, cancel_flags, copied
 from ._tool_steps import ToolRequest
+from ._usage import tool_runs
 from .errors import InDoubtError
 
 Events = AsyncGenerator[Any, None]
@@ -41,6 +45,7 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         key, recorded = call.models.request()
     if recorded is not None and recorded.status == "done":
         call.models.take(recorded.step_id, recorded.result)
+        yield _recorded_event(call, recorded)
         yield _stop_event(recorded.result)
         return
     with ours(call):
@@ -48,10 +53,12 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
             _judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
-    attempt = call.progress.attempt
+    attempt, states = call.progress.attempt, list[Any]()
     standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
+    if context.model.stateful:
+        context = context.replace(model=Attentive(context.model, states))
     try:
-        async for event in _within(standing, next_fn(context)):
+        async for event in within(standing, next_fn(context)):
             if isinstance(event, ModelStopReason):
                 stop = event
                 continue
@@ -68,6 +75,8 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     with ours(call, starts=False):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
+        if states:
+            fields["model_state"] = states[0]
         result = call.models.finish(key, started_at, context, fields, redacted)
     yield _stop_event(result)
 
@@ -79,6 +88,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         request = call.tools.request(context.tool_use)
         recorded = call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)
+    if recorded is not None and recorded.status == "done":
+        yield _recorded_event(call, recorded)
     while outcome is None:
         run = _ToolRun(call, policy, request, attempt)
         async for event in run.events(context, next_fn):
@@ -91,18 +102,14 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
 
 
-async def repeat_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
-    """Run a tool whose effect is the loop itself; it runs again whenever its batch does, but is counted once."""
-    with ours(call):
-        request = call.tools.request(context.tool_use)
-    started_at = time.time()
-    standing = Frame(call, "tool", request.name, "running", request.key, lambda: (1, False))
-    async for event in _within(standing, next_fn(context)):
-        if isinstance(event, ToolResultEvent):
-            with ours(call, starts=False):
-                call.tools.repeated(request, event.tool_result, started_at)
+async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
+    """Run a tool whose effect is the loop itself: it is no step, it only counts."""
+    name = context.tool_use["name"]
+    runs, successes = tool_runs(call.agent, name)
+    async for event in next_fn(context):
         yield event
-    call.tools.leave(request)
+    after = tool_runs(call.agent, name)
+    call.tools.ran_in_loop(name, after[0] - runs, after[1] - successes)
 
 
 def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
@@ -119,7 +126,8 @@ async def _settle(
     if recorded.status == "done":
         return call.tools.reuse(request, recorded), recorded.attempt
     if recorded.status == "interrupted":
-        _raise_unanswered(call, recorded)
+        if agent_behind(context.tool) is None:  # else the agent behind it asks again
+            _raise_unanswered(call, recorded)
         return None, recorded.attempt + 1
     if recorded.status == "failed":
         return None, recorded.attempt + 1
@@ -213,6 +221,7 @@ class _ToolRun:
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
+        self._runs_before = (0, 0)
         self.interrupted = False
         self.outcome: dict[str, Any] | None = None
 
@@ -225,16 +234,17 @@ class _ToolRun:
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
         hosted = agent_behind(context.tool)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
+        self._runs_before = tool_runs(call.agent, request.name)
         try:
-            async for event in _within(standing, next_fn(context), self._policy.timeout):
+            async for event in within(standing, next_fn(context), _Deadline(self._policy.timeout)):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
                 if isinstance(event, ToolInterruptEvent):
-                    self._interrupt([found.to_dict() for found in event.interrupts])
+                    self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
                 yield event
         except InterruptException as interruption:
-            self._interrupt([interruption.interrupt.to_dict()])
+            self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
             raise
         except _TimedOut:
             with ours(call):
@@ -266,6 +276,7 @@ class _ToolRun:
             outcome,
             status="failed" if again else "done",
             started_at=self._started_at,
+            ran=self._has_run(),
         )
         return None if again else recorded
 
@@ -277,10 +288,14 @@ class _ToolRun:
             return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
         return await _judge_tool(self._call, self._policy, self._request, step, context)
 
-    def _interrupt(self, interrupts: list[dict[str, Any]]) -> None:
+    def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True
         with ours(self._call, starts=False):
-            self._call.tools.interrupt(self._request, self._step, interrupts)
+            self._call.tools.interrupt(self._request, self._step, self._attempt, interrupts, ran=ran)
+
+    def _has_run(self) -> bool:
+        """Say whether the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
+        return tool_runs(self._call.agent, self._request.name) > self._runs_before
 
 
 def _outcome(
@@ -313,6 +328,10 @@ def _stop_event(result: dict[str, Any]) -> ModelStopReason:
     )
 
 
+def _recorded_event(call: Call, step: StepRecord) -> RecordedEvent:
+    return RecordedEvent(path(call.record.scope, call.record.position, step.key), step.kind, step.name)
+
+
 def _redacts(event: Any) -> bool:
     chunk = event.get("event") if isinstance(event, dict) else None
     found = chunk.get("redactContent") if isinstance(chunk, dict) else None
@@ -321,24 +340,6 @@ def _redacts(event: Any) -> bool:
 
 class _TimedOut(Exception):
     """A tool did not answer in time."""
-
-
-async def _within(standing: Frame, events: AsyncIterator[Any], timeout: float | None = None) -> Events:
-    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
-    deadline = _Deadline(timeout)
-    try:
-        while True:
-            token = frame.set(standing)
-            try:
-                with deadline:
-                    event = await events.__anext__()
-            except StopAsyncIteration:
-                return
-            finally:
-                frame.reset(token)
-            yield event
-    finally:
-        await events.aclose()  # type: ignore[attr-defined]
 
 
 class _Deadline:

@@ -7,6 +7,8 @@ Each has a contract test in tests/contract/test_strands_private.py that fails wh
 from __future__ import annotations
 
 import copy
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from strands import Agent
@@ -18,6 +20,7 @@ from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStag
 from strands.telemetry.tracer import get_tracer
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
+from strands.types.events import TypedEvent
 from strands.types.json_dict import JSONSerializableDict
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "InterruptException",
     "InterruptState",
     "ToolInterruptEvent",
+    "TypedEvent",
     "WatchedState",
     "agent_behind",
     "agents_beside",
@@ -37,16 +41,23 @@ __all__ = [
     "cancel_flags",
     "carried_by",
     "copied",
+    "force_output",
+    "forced_output",
     "has_session",
     "is_handoff",
     "is_interrupted",
     "is_model_driven",
     "knows_interrupt",
+    "offer_auxiliary",
     "output_model",
+    "passes_on_interrupts",
     "quicken_copies",
     "refuse_unsupported",
+    "set_model_state",
     "silence_unheard_traces",
     "stays_in_loop",
+    "wait_for_answers",
+    "watch_output",
     "watch_state",
 ]
 
@@ -65,6 +76,17 @@ def is_interrupted(agent: Agent) -> bool:
     return bool(agent._interrupt_state.activated)
 
 
+def passes_on_interrupts(agent: Agent, interrupt_ids: Iterable[str]) -> bool:
+    """Say whether an agent waits for answers to interrupts of an agent behind one of its tools."""
+    state = agent._interrupt_state
+    return state.activated and any(known.endswith(f":{found}") for known in state.interrupts for found in interrupt_ids)
+
+
+def wait_for_answers(agent: Agent) -> None:
+    """Have an agent take answers."""
+    agent._interrupt_state.activate()
+
+
 def knows_interrupt(agent: Agent, interrupt_id: str) -> bool:
     """Say whether the agent has raised this interrupt."""
     return interrupt_id in agent._interrupt_state.interrupts
@@ -77,10 +99,11 @@ def answer_to(agent: Agent, interrupt_id: str) -> Any:
 
 
 def cancel_flags(agent: Agent) -> dict[str, Any] | None:
-    """Return what `agent.cancel` was asked for in this invocation, as its keyword arguments."""
-    if not agent._deferred_cancel and not agent.cancel_signal.is_set():
+    """Return what `agent.cancel` or the caller's signal asked for in this invocation, as arguments of `agent.cancel`."""
+    is_cancelled = agent._observe_cancellation()
+    if not agent._deferred_cancel and not is_cancelled:
         return None
-    return {"message": agent._cancel_message, "after_current_tools": not agent.cancel_signal.is_set()}
+    return {"message": agent._cancel_message, "after_current_tools": not is_cancelled}
 
 
 def is_model_driven(invocation_state: dict[str, Any]) -> bool:
@@ -126,6 +149,56 @@ def has_session(agent: Agent) -> bool:
 def output_model(agent: Agent) -> Any:
     """Return the agent's default structured output model."""
     return agent._default_structured_output_model
+
+
+_outputs: weakref.WeakKeyDictionary[Agent, Any] = weakref.WeakKeyDictionary()
+"""What each agent's pass under way knows of its structured output: it lives nowhere else."""
+
+
+def watch_output(agent: Agent) -> None:
+    """Follow what the passes of an agent know of their structured output."""
+    make_terminal = agent._make_agent_stream_terminal
+    reference = weakref.ref(agent)
+
+    def noting(structured_output_context: Any, *given: Any, **named: Any) -> Any:
+        found = reference()
+        if found is not None:
+            _outputs[found] = structured_output_context
+        return make_terminal(structured_output_context, *given, **named)
+
+    agent._make_agent_stream_terminal = noting  # type: ignore[method-assign]
+
+
+def forced_output(agent: Agent) -> Any:
+    """Return the tool choice that the pass under way forces on the model to have structured output, or None."""
+    found = _outputs.get(agent)
+    return found.tool_choice if found is not None and found.forced_mode else None
+
+
+def force_output(agent: Agent, tool_choice: Any) -> None:
+    """Force structured output in the pass under way, as it was forced in the process that is gone."""
+    found = _outputs.get(agent)
+    if found is not None:
+        found.set_forced_mode(tool_choice)
+
+
+def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
+    """Put the state in place that a model keeps on its server's behalf."""
+    agent._model_state = state
+
+
+def offer_auxiliary(offer: Callable[[Agent, Any], Any]) -> None:
+    """Have ``offer(agent, model)`` say what `Agent.aux_model` gives: the model itself, or one that stands in for it."""
+    found = vars(Agent)["aux_model"]
+    if getattr(found.fget, "_strands_durable", False):
+        return
+
+    def aux_model(agent: Agent) -> Any:
+        return offer(agent, found.fget(agent))
+
+    aux_model.__doc__ = found.fget.__doc__
+    aux_model._strands_durable = True  # type: ignore[attr-defined]
+    Agent.aux_model = property(aux_model, found.fset)  # type: ignore[assignment]
 
 
 class WatchedState(JSONSerializableDict):

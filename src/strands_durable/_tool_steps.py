@@ -15,7 +15,7 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
-from ._records import StepKind, StepRecord, StepStatus
+from ._records import StepRecord, StepStatus
 from ._rows import Ending
 from .errors import NotSerializableError
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TITLE_LENGTH = 160
+_NO_RUN = {"runs": 0}
+"""Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
 
 Outcome = dict[str, Any]
 """``result``, and where there is one: ``exception``, ``state``, ``invocation`` and ``cancel``."""
@@ -50,6 +52,8 @@ class ToolSteps:
         self._passes: Counter[int] = Counter()
         self._latest: dict[str, StepRecord] = {}
         self._reused: dict[int, StepRecord] = {}
+        self._asking: list[tuple[ToolRequest, int, Ending]] = []
+        self._in_loop: dict[str, list[int]] = {name: list(found) for name, found in call.progress.in_loop.items()}
 
     def begin(self, message: Any) -> None:
         """The tools of ``message`` are about to run: find out which of them have run already."""
@@ -101,11 +105,12 @@ class ToolSteps:
         *,
         status: StepStatus = "done",
         started_at: float | None = None,
+        ran: bool = False,
     ) -> Outcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         text = self._encoded(request, step, outcome)
         self._call.take_messages()
-        end = Ending(status, text, _error_of(outcome))
+        end = Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
         with self._call.flushing("tool.done") as connection:
             if step is None:
                 step_id = self._insert(connection, request, attempt, started_at or time.time(), end)
@@ -143,27 +148,44 @@ class ToolSteps:
         if "cancel" in outcome:
             call.agent.cancel(**outcome["cancel"])
 
-    def repeated(self, request: ToolRequest, result: Any, started_at: float) -> None:
-        """Record a tool that runs again with its batch, the first time it does."""
-        if request.key in self._latest:
-            return
-        end = Ending("done", error=_error_of({"result": result}))
-        with self._call.flushing("tool.done") as connection:
-            step_id = self._insert(connection, request, 1, started_at, end, "loop")
-        self._note(request, step_id, 1, "done")
+    def ran_in_loop(self, name: str, runs: int, successes: int) -> None:
+        """Count a tool that is no step, because its effect is the loop itself."""
+        found = self._in_loop.setdefault(name, [0, 0])
+        found[0] += runs
+        found[1] += successes
+
+    def in_loop(self) -> dict[str, list[int]]:
+        """Return runs and successes of the tools that are no steps."""
+        return {name: list(found) for name, found in self._in_loop.items()}
 
     def leave(self, request: ToolRequest) -> None:
         """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
         self._passes[request.index] += 1
 
-    def interrupt(self, request: ToolRequest, step: StepRecord | None, interrupts: list[dict[str, Any]]) -> None:
-        """Record that a tool waits for a person."""
-        if step is None:
-            return
+    def interrupt(
+        self,
+        request: ToolRequest,
+        step: StepRecord | None,
+        attempt: int,
+        interrupts: list[dict[str, Any]],
+        *,
+        ran: bool,
+    ) -> None:
+        """Record that a tool waits for a person. ``step`` is None where there was no intent."""
         text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
+        end = Ending("interrupted", text, usage=None if ran else _NO_RUN)
+        if step is None:
+            self._asking.append((request, attempt, end))
+            return
         with self._call.journal.transaction("tool.interrupted") as connection:
-            self._call.journal.end_step(connection, step.step_id, Ending("interrupted", text))
+            self._call.journal.end_step(connection, step.step_id, end)
         self._latest[request.key] = replace(step, status="interrupted", result=decode(text))
+
+    def flush_asking(self, connection: sqlite3.Connection) -> None:
+        """Record the tools without an intent that wait for a person; before the call waits, they run again."""
+        for request, attempt, end in self._asking:
+            self._insert(connection, request, attempt, time.time(), end)
+        self._asking = []
 
     def _insert(
         self,
@@ -172,11 +194,10 @@ class ToolSteps:
         attempt: int,
         started_at: float,
         end: Ending | None = None,
-        kind: StepKind = "tool",
     ) -> int:
         call, title = self._call, _title(request.input)
         return call.journal.insert_step(
-            connection, call.record.call_id, request.key, attempt, kind, request.name, title, started_at, end=end
+            connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
         )
 
     def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:

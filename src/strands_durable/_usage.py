@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from strands import Agent
 from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, EventLoopMetrics, ToolMetrics
 
 from ._journal import Journal
 from ._records import Progress
 
-_OUR_KEYS = frozenset({"latencyMs", "leg", "cycle"})
+_COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+"""What Strands adds up; a provider's other figures stay in the message that they came with."""
 
 
 def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, int]:
@@ -20,12 +22,19 @@ def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, 
     return {**usage, "latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
 
 
+def tool_runs(agent: Agent, name: str) -> tuple[int, int]:
+    """Return how often a tool has run, and with success, as Strands counts it."""
+    found = agent.event_loop_metrics.tool_metrics.get(name)
+    return (0, 0) if found is None else (found.call_count, found.success_count)
+
+
 class Past:
     """What the recorded steps of a call cost, ready to be added to an agent's metrics."""
 
     def __init__(self, journal: Journal, call_id: int, progress: Progress) -> None:
         self._usages = [usage for key, usage in journal.usages(call_id) if _is_behind(key, progress)]
-        self._tools = journal.tool_counts(call_id, f"{progress.ordinal:06d}/" if progress.resume == "tools" else "-")
+        self._tools = journal.tool_counts(call_id)
+        self._tools += [(name, runs, successes, 0.0) for name, (runs, successes) in progress.in_loop.items()]
         self._cycles = progress.cycles
         self._carried: list[dict[str, int]] = []
         self._is_given = False
@@ -54,9 +63,12 @@ class Past:
             tool.total_time += seconds
 
     def carry(self, metrics: EventLoopMetrics) -> None:
-        """Give the cycle that goes on what its model calls cost in the process that is gone."""
+        """Give the cycle that goes on what its model calls cost in the process that is gone.
+
+        Not before it has begun: limits are checked at the beginning of a cycle, and it had passed that check.
+        """
         for usage in self._carried:
-            _add(metrics.agent_invocations[-1].cycles[-1].usage, usage)
+            self._count(metrics, metrics.agent_invocations[-1], metrics.agent_invocations[-1].cycles[-1], usage)
         self._carried = []
 
     def _add_leg(self, metrics: EventLoopMetrics, invocation: AgentInvocation, leg: int) -> None:
@@ -67,15 +79,20 @@ class Past:
         for usage in self._usages:
             if usage["leg"] != leg:
                 continue
-            _add(metrics.accumulated_usage, usage)
-            _add(invocation.usage, usage)
-            metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
             if usage["cycle"] < len(cycles):
-                _add(cycles[usage["cycle"]].usage, usage)
+                self._count(metrics, invocation, cycles[usage["cycle"]], usage)
             else:
                 self._carried.append(usage)
         invocation.cycles.extend(cycles)
         metrics.cycle_count += len(cycles)
+
+    @staticmethod
+    def _count(
+        metrics: EventLoopMetrics, invocation: AgentInvocation, cycle: EventLoopCycleMetric, usage: dict[str, int]
+    ) -> None:
+        for target in (metrics.accumulated_usage, invocation.usage, cycle.usage):
+            _add(target, usage)
+        metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
 
 
 def _is_behind(key: str, progress: Progress) -> bool:
@@ -85,6 +102,6 @@ def _is_behind(key: str, progress: Progress) -> bool:
 
 
 def _add(target: Any, usage: dict[str, int]) -> None:
-    for name, count in usage.items():
-        if name not in _OUR_KEYS:
-            target[name] = target.get(name, 0) + count
+    for name in _COUNTED:
+        if name in usage:
+            target[name] = target.get(name, 0) + usage[name]

@@ -10,14 +10,12 @@ import asyncio
 import inspect
 import time
 import uuid as _uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
 from typing import Any, TypeVar, cast
 
-from ._context import Frame, frame
-from ._effects import Effect
-from .errors import DurableError
+from ._context import frame
+from ._effects import Effect, ours
 
 T = TypeVar("T")
 
@@ -27,17 +25,17 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
     found = frame.get()
     if found is None:
         return cast(T, await _value(fn))
-    with _ours(found):
+    with ours(found):
         effect = Effect(found, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
     try:
         value = await _value(fn)
     except Exception as error:
-        with _ours(found):
+        with ours(found):
             effect.fail(error)
         raise
-    with _ours(found):
+    with ours(found):
         return cast(T, effect.close(value))
 
 
@@ -61,18 +59,9 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
     found = frame.get()
     if found is None:
         return make()
-    with _ours(found):
+    with ours(found):
         effect = Effect(found, name, intent=False)
         return cast(T, effect.recorded.result if effect.recorded is not None else effect.close(make()))
-
-
-@contextmanager
-def _ours(found: Frame) -> Iterator[None]:
-    """An error of the store must not become a tool result that the model sees: it ends the call."""
-    try:
-        yield
-    except DurableError as error:
-        found.call.fail(error)
 
 
 async def _value(fn: Callable[[], Any]) -> Any:

@@ -84,7 +84,7 @@ def test_c29_a_finished_call_is_not_logged_streamed_or_called_back_again() -> No
         return [event async for event in agent.stream_async("Go")]
 
     events = asyncio.run(stream())
-    assert [list(event) for event in events] == [["result"]]
+    assert [list(event) for event in events] == [["result", "recorded"]]
     assert called == []
 
 

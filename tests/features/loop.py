@@ -1,0 +1,227 @@
+"""The loop around the steps: streams, limits, cancels, hooks, plugins, and passes that a hook adds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from strands import Agent, ToolContext, tool
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    AfterToolsEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+    BeforeToolsEvent,
+)
+from strands.plugins import Plugin, hook
+
+from strands_durable import ToolPolicy, durable
+from strands_durable.testing import Answer, call, reach
+from tests.crash.scenarios import book, pay
+from tests.features.harness import LedgerModel, durability, effect, feature, seen
+
+
+def build(script: Any, tools: Any = (book, pay), **options: Any) -> Agent:
+    plugins = [options.pop("durability", None) or durability(), *options.pop("plugins", ())]
+    return Agent(model=LedgerModel(script), tools=list(tools), plugins=plugins, callback_handler=None, **options)
+
+
+@tool
+async def slow(city: str) -> Any:
+    """Book slowly, and tell how it goes."""
+    yield "looking"
+    effect("slow", city=city)
+    yield f"booked {city}"
+
+
+@feature(9, "a stream: what is live comes as it comes, what is recorded says so")
+def stream() -> Any:
+    agent = build([call("slow", city="Rome"), Answer(text="Booked Rome.", chunk=40)], [slow])
+
+    async def events() -> list[Any]:
+        return [event async for event in agent.stream_async("Go")]
+
+    found = asyncio.run(events())
+    recorded = [event["recorded"] for event in found if "recorded" in event]
+    live_models = sum("messageStop" in (event.get("event") or {}) for event in found)
+    live_tools = sum("tool_stream_event" in event for event in found) // 2
+    if recorded == [True]:
+        live_models, live_tools, recorded = 2, 1, []
+    # Each step is either streamed or announced as recorded, and none is both.
+    # A killed tool is streamed again, but its result comes once.
+    steps = live_models + live_tools + len([one for one in recorded if one is not True])
+    answers = [message for message in agent.messages if message["role"] == "assistant"]
+    return seen(agent, found[-1]["result"]), steps <= 3, len(answers), list(found[-1])[0]
+
+
+@feature(11, "a limit of turns")
+def limit_turns() -> Any:
+    agent = build([call("book", city="a"), call("book", city="b"), "never"])
+    return seen(agent, agent("Go", limits={"turns": 2}))
+
+
+@feature(11, "a limit of tokens")
+def limit_tokens() -> Any:
+    agent = build([call("book", city="a"), call("book", city="b"), "never"])
+    return seen(agent, agent("Go", limits={"total_tokens": 20}))
+
+
+@tool(context=True)
+def stop(how: str, tool_context: ToolContext) -> str:
+    """Cancel the agent from inside a tool."""
+    effect("stop")
+    tool_context.agent.cancel(message=f"stopped {how}", after_current_tools=how == "softly")
+    return "stopping"
+
+
+@feature(11, "a tool cancels softly")
+def cancel_softly() -> Any:
+    agent = build([[call("stop", how="softly"), call("book", city="a")], "never"], [stop, book])
+    return seen(agent, agent("Go"))
+
+
+@feature(11, "a tool cancels at once, and the next call goes on")
+def cancel_hard() -> Any:
+    agent = build([call("stop", how="hard"), "never", "Hello."], [stop, book])
+    first = seen(agent, agent("Go"))
+    return first, seen(agent, agent("And now?"))
+
+
+@feature(11, "a signal from outside cancels")
+def cancel_outside() -> Any:
+    signal = threading.Event()
+
+    @tool
+    def press() -> str:
+        """Have somebody press the button."""
+        effect("press")
+        signal.set()
+        return "pressed"
+
+    agent = build([call("press"), call("book", city="a"), "never"], [press, book])
+    return seen(agent, agent("Go", cancel_signal=signal))
+
+
+def aside(name: str, value: Any = None) -> Any:
+    """Do something in the outside world that is part of a `durable.step`, with points to die at."""
+    reach(f"tool {name}:start")
+    with Path("asides.txt").open("a") as file:
+        file.write(f"{name}\n")
+    reach(f"tool {name}:end")
+    return value
+
+
+def asides() -> list[str]:
+    return sorted(set(Path("asides.txt").read_text().split()))
+
+
+class Notes(Plugin):
+    """Hooks, sync and async, that do things once: through `durable.step` and its kin."""
+
+    name = "notes"
+
+    @hook
+    async def before(self, event: BeforeInvocationEvent) -> None:
+        event.invocation_state["began"] = await durable.step("open", lambda: aside("open", "opened"))
+        event.agent.state.set("at", durable.now().isoformat()[:2])
+
+    @hook
+    async def after_model(self, event: AfterModelCallEvent) -> None:
+        await durable.step("bill", lambda: aside("bill"))
+
+    @hook
+    async def after_tool(self, event: AfterToolCallEvent) -> None:
+        rating = await durable.step("rate", lambda: aside("rate", "4 stars"))
+        event.result["content"].append({"text": rating})
+
+    @hook
+    async def after(self, event: AfterInvocationEvent) -> None:
+        await durable.sleep(0)
+        await durable.step("close", lambda: aside("close"))
+
+
+@feature(11, "hooks with effects, clocks and timers")
+def hooks() -> Any:
+    agent = build([call("book", city="a"), "Done."], plugins=[Notes()])
+    return seen(agent, agent("Go")), asides()
+
+
+@feature(11, "hooks cancel, retry and end the turn")
+def verdicts() -> Any:
+    agent = build([[call("book", city="a"), call("pay", amount=1)], [call("book", city="b")], call("book", city="c")])
+
+    def cancel_one(event: BeforeToolCallEvent) -> None:
+        if event.tool_use["name"] == "pay":
+            event.cancel_tool = "no money"
+
+    def again(event: AfterToolCallEvent) -> None:
+        if event.tool_use["input"].get("city") == "a" and not event.agent.state.get("again"):
+            event.agent.state.set("again", True)
+            event.retry = True
+
+    def cancel_all(event: BeforeToolsEvent) -> None:
+        if "'b'" in str(event.message["content"]):
+            event.cancel = "not there"
+
+    def enough(event: AfterToolsEvent) -> None:
+        if "not there" in str(event.message["content"]):
+            event.end_turn = "That is all."
+
+    for callback in (cancel_one, again, cancel_all, enough):
+        agent.add_hook(callback)
+    return seen(agent, agent("Go"))
+
+
+@feature(11, "a hook denies a model call")
+def denied() -> Any:
+    agent = build([call("book", city="a"), "never"])
+
+    def deny(event: BeforeModelCallEvent) -> None:
+        if len(event.agent.messages) > 2:
+            event.cancel = "no more today"
+
+    agent.add_hook(deny)
+    return seen(agent, agent("Go"))
+
+
+@feature(11, "a hook adds a pass at the end")
+def resumed() -> Any:
+    agent = build([call("book", city="a"), "One.", call("book", city="b"), "Two."])
+
+    def more(event: AfterInvocationEvent) -> None:
+        if len(event.agent.messages) < 6:
+            event.resume = "And then?"
+
+    agent.add_hook(more)
+    return seen(agent, agent("Go"))
+
+
+@tool
+async def inner(city: str) -> str:
+    """Do two things, each of them once."""
+    first = await durable.step("ask", lambda: aside("ask", "free"))
+    token = durable.uuid()
+    second = await durable.step("take", lambda: aside("take", token))
+    return f"{city}: {first} {second == token}"
+
+
+@feature(11, "an inline tool with steps of its own, and a direct call")
+def inline() -> Any:
+    agent = build(
+        [call("inner", city="a"), "Done."],
+        [inner, quiet],
+        durability=durability(tool_policies={"inner": ToolPolicy(inline=True)}),
+    )
+    direct = agent.tool.quiet(record_direct_tool_call=False)
+    return seen(agent, agent("Go")), direct["content"], asides()
+
+
+@tool
+def quiet() -> str:
+    """Do nothing."""
+    return "quiet"
