@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from strands import Agent
 from strands.agent import AgentResult
 
-from . import _admission, _drift, _messages
+from . import _admission, _drift, _messages, _sessions
 from ._call import Abort, Call
 from ._codec import encodable
 from ._context import enclosing, frame
@@ -79,7 +79,7 @@ def root_call(options: Options, agent: Agent, original: Any, prompt: Any, given:
 
 def _is_for_strands(agent: Agent, prompt: Any) -> bool:
     """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
-    if not is_interrupted(agent):
+    if not is_interrupted(agent) or _sessions.speaks_for(agent):
         return not isinstance(prompt, (str, list, type(None)))
     answers = _admission.answers_in(prompt)
     return answers is None or not all(knows_interrupt(agent, interrupt_id) for interrupt_id in answers)
@@ -89,6 +89,7 @@ async def _owned(options: Options, agent: Agent, original: Any, prompt: Any, giv
     execution_id, is_made_up = _execution_id(options, agent, prompt, given.get("invocation_state"))
     session = process.session(options.path, execution_id)
     session.enter(agent)
+    _sessions.hand_over(agent)
     try:
         store, heart = process.store(options.path, options.busy_seconds)
         try:
@@ -167,9 +168,10 @@ class _Root:
         """Decide what the call means, and return its events."""
         answers = _admission.answers_in(prompt)
         if answers is not None and self._asked(answers) is None:
-            events: Events = self._original(prompt, **given)  # nobody asked: Strands says so
-            return events
+            return cast(Events, self._original(prompt, **given))  # nobody asked: Strands says so
         admission = self._decide(prompt, answers)
+        if isinstance(admission, _admission.Start) and is_interrupted(self._agent):
+            return cast(Events, self._original(prompt, **given))  # its session waits for answers: Strands says so
         if isinstance(admission, _admission.Return):
             return _only(AgentResultEvent(self._returned(admission.record, given)).as_dict())
         if isinstance(admission, _admission.Raise):
@@ -259,7 +261,9 @@ class _Root:
             change = _drift.base_change(base, self._agent.messages)
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
-        return Call.go_on(self._agent, self._journal, self._member.history, self._member.head, record)
+        call = Call.go_on(self._agent, self._journal, self._member.history, self._member.head, record)
+        _sessions.follow(self._agent)
+        return call
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
