@@ -31,7 +31,7 @@ from strands.hooks import (
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.multiagent.base import MultiAgentBase
 
-from . import _root, _stages
+from . import _root, _sessions, _stages
 from ._auxiliary import offered
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
@@ -105,6 +105,9 @@ class _AgentSubject:
     def is_interrupted(self) -> bool:
         return is_interrupted(self.me)
 
+    def may_know_better(self) -> bool:
+        return _sessions.speaks_for(self.me)
+
     def knows_interrupt(self, interrupt_id: str) -> bool:
         return knows_interrupt(self.me, interrupt_id)
 
@@ -113,6 +116,7 @@ class _AgentSubject:
 
     def enter(self, session: Session) -> None:
         session.root(self.me)
+        _sessions.hand_over(self.me)
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         return cast(Events, self._original(prompt, **given))
@@ -180,6 +184,9 @@ class _OrchestratorSubject:
 
     def is_interrupted(self) -> bool:
         return self._contact.is_interrupted()
+
+    def may_know_better(self) -> bool:
+        return False
 
     def knows_interrupt(self, interrupt_id: str) -> bool:
         return self._contact.knows_interrupt(interrupt_id)

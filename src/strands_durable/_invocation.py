@@ -12,7 +12,7 @@ from typing import Any
 from strands import Agent
 from strands.agent import AgentResult
 
-from . import _admission, _drift, _messages
+from . import _admission, _drift, _messages, _sessions
 from ._call import Call
 from ._codec import decode, encodable
 from ._context import running_in
@@ -58,7 +58,8 @@ class Invocation:
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
         admission = self._desk.decide(prompt)
-        if admission is None:
+        is_waiting = isinstance(admission, _admission.Start) and is_interrupted(self._agent)
+        if admission is None or is_waiting:  # nobody asked, or its session waits for answers: Strands says so
             events: Events = self._original(prompt, **given)
             return events
         if not isinstance(admission, _admission.Start):
@@ -121,6 +122,7 @@ class Invocation:
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
         call = Call.go_on(self._site, record)
+        _sessions.follow(self._agent)
         self._restore_helpers(record)
         return call
 

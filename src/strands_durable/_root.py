@@ -36,6 +36,9 @@ class Subject(Protocol):
     def is_interrupted(self) -> bool:
         """Say whether it waits for answers; it then takes nothing else."""
 
+    def may_know_better(self) -> bool:
+        """Say whether the journal may know better what it waits for: what it carries comes from somewhere else."""
+
     def knows_interrupt(self, interrupt_id: str) -> bool:
         """Say whether it has raised this interrupt."""
 
@@ -68,7 +71,7 @@ def call(options: Options | None, subject: Subject, prompt: Any, given: dict[str
 
 def _is_for_strands(subject: Subject, prompt: Any) -> bool:
     """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
-    if not subject.is_interrupted():
+    if not subject.is_interrupted() or subject.may_know_better():
         return not isinstance(prompt, (str, list, type(None)))
     answers = _admission.answers_in(prompt)
     return answers is None or not all(subject.knows_interrupt(interrupt_id) for interrupt_id in answers)

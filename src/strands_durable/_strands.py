@@ -17,6 +17,7 @@ from strands.event_loop import event_loop, streaming
 from strands.interrupt import Interrupt, InterruptException
 from strands.interrupt import _InterruptState as InterruptState
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
+from strands.session import RepositorySessionManager
 from strands.telemetry.tracer import get_tracer
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
@@ -32,6 +33,7 @@ __all__ = [
     "Interrupt",
     "InterruptException",
     "InterruptState",
+    "SessionLog",
     "ToolInterruptEvent",
     "TypedEvent",
     "WatchedState",
@@ -53,6 +55,7 @@ __all__ = [
     "passes_on_interrupts",
     "quicken_copies",
     "refuse_unsupported",
+    "session_log",
     "set_model_state",
     "silence_unheard_traces",
     "stays_in_loop",
@@ -144,6 +147,35 @@ def refuse_unsupported(agent: Agent) -> str | None:
 def has_session(agent: Agent) -> bool:
     """Say whether a session manager fills the agent's messages."""
     return agent._session_manager is not None
+
+
+class SessionLog:
+    """The messages of one agent in the store of a session manager that keeps one record for each."""
+
+    def __init__(self, manager: RepositorySessionManager, agent: Agent) -> None:
+        self._manager, self._agent = manager, agent
+
+    def records(self, offset: int) -> list[Any]:
+        """Return the records from ``offset`` on."""
+        found: list[Any] = self._manager.session_repository.list_messages(
+            self._manager.session_id, self._agent.agent_id, offset=offset
+        )
+        return found
+
+    def append(self, message: Any) -> None:
+        """Write a message after the last one."""
+        self._manager.append_message(message, self._agent)
+
+    def rewind(self, kept: list[Any]) -> None:
+        """Have the next message written after those in ``kept``, over what is there."""
+        self._manager._latest_agent_message[self._agent.agent_id] = kept[-1] if kept else None
+        self._manager._held_records[self._agent.agent_id] = list(kept)
+
+
+def session_log(agent: Agent) -> SessionLog | None:
+    """Return the log of the agent's session, if it has one."""
+    manager = agent._session_manager
+    return SessionLog(manager, agent) if isinstance(manager, RepositorySessionManager) else None
 
 
 def output_model(agent: Agent) -> Any:

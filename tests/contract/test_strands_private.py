@@ -11,6 +11,7 @@ import pytest
 from strands import Agent, tool
 from strands.agent.state import AgentState
 from strands.event_loop import event_loop, streaming
+from strands.session import FileSessionManager
 from strands.telemetry.tracer import get_tracer
 
 from strands_durable import _strands
@@ -55,6 +56,24 @@ def test_sessions_background_tasks_and_output_models_are_found(agent: Agent) -> 
     assert not _strands.has_session(agent)
     assert _strands.output_model(agent) is None
     assert _strands.refuse_unsupported(agent) is None
+
+
+def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:
+    manager = FileSessionManager("talk", storage_dir="sessions")
+    agent = Agent(model=ScriptedModel(["One.", "Two."]), session_manager=manager, callback_handler=None)
+    assert _strands.has_session(agent)
+    log = _strands.session_log(agent)
+    assert log is not None
+    agent("Go")
+    records = log.records(0)
+    assert [found.message_id for found in records] == [0, 1]
+    log.rewind(records[:1])
+    log.append({"role": "assistant", "content": [{"text": "Other."}]})
+    assert [found.to_message()["content"][0]["text"] for found in log.records(0)] == ["Go", "Other."]
+    log.rewind([])
+    log.append({"role": "user", "content": [{"text": "First."}]})
+    assert log.records(0)[0].to_message()["content"] == [{"text": "First."}]
+    assert _strands.session_log(Agent(model=ScriptedModel([]), callback_handler=None)) is None
 
 
 def test_a_direct_tool_call_is_told_from_one_of_the_loop() -> None:

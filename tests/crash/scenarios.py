@@ -53,13 +53,18 @@ def effect(name: str, **facts: Any) -> None:
     reach(f"tool {name}:effect")
 
 
+def bill() -> None:
+    """Write the model call under way to the ledger."""
+    step = current_step()
+    assert step is not None
+    ledger.write(kind="model", execution_id=step.execution_id, key=step.key, attempt=step.attempt)
+
+
 class LedgerModel(ScriptedModel):
     """A scripted model whose calls are on the bill, too."""
 
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        step = current_step()
-        assert step is not None
-        ledger.write(kind="model", execution_id=step.execution_id, key=step.key, attempt=step.attempt)
+        bill()
         async for chunk in super().stream(messages, *args, **kwargs):
             yield chunk
 

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,11 +19,12 @@ from typing import Any
 
 from strands_durable import Durability
 from strands_durable.testing import CrashPoints
+from strands_durable.testing._model import _chunks
 from tests.crash.audit import audit
-from tests.crash.scenarios import Ledger, LedgerModel, effect, seen
+from tests.crash.scenarios import Ledger, LedgerModel, bill, effect, seen
 from tests.processes import run
 
-__all__ = ["LedgerModel", "answered", "durability", "effect", "feature", "kill_everywhere", "seen"]
+__all__ = ["BriefModel", "LedgerModel", "answered", "durability", "effect", "feature", "kill_everywhere", "seen"]
 
 MODULES = (
     "interrupts",
@@ -33,7 +35,9 @@ MODULES = (
     "media",
     "nesting",
     "orchestrators",
-    "connections",
+    "servers",
+    "sessions",
+    "clients",
     "loop",
 )
 """The rooms of `tests/features`."""
@@ -50,6 +54,10 @@ class Feature:
     play: Callable[[], Any]
     lossy: bool = False
     """True if a repeated effect is what the feature asks for, so that only the results are compared."""
+    around: Callable[[Path], AbstractContextManager[Any]] | None = None
+    """Something that outlives the killed processes, a server: entered with the folder above those of the runs."""
+    check: Callable[[Path, Path, str], None] | None = None
+    """Compares what the outside world saw of the whole run and of one killed at a point, by their folders."""
 
 
 features: dict[str, Feature] = {}
@@ -57,12 +65,12 @@ _DULL = re.compile(r"model .*:chunk (?!2@)")
 """One chunk in the middle of a stream stands for all of them here; `tests/crash` dies at each."""
 
 
-def feature(line: int, name: str, *, lossy: bool = False) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Add a program to the list."""
+def feature(line: int, name: str, **options: Any) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Add a program to the list; options are those of `Feature`."""
 
     def add(play: Callable[[], Any]) -> Callable[[], Any]:
         assert name not in features
-        features[name] = Feature(line, name, play.__module__.rpartition(".")[2], play, lossy)
+        features[name] = Feature(line, name, play.__module__.rpartition(".")[2], play, **options)
         return play
 
     return add
@@ -79,6 +87,17 @@ def load() -> dict[str, Feature]:
 def durability(**options: Any) -> Durability:
     """Return the plugin of a feature's program."""
     return Durability("runs.db", **{"execution_id": "trip", **options})
+
+
+class BriefModel(LedgerModel):
+    """A model whose stream is not killed chunk by chunk: for features that have nothing to do with it."""
+
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        """Stream the turn that comes next."""
+        bill()
+        turn = sum(message["role"] == "assistant" for message in messages)
+        for chunk in _chunks(turn, self._answer(turn, messages)):
+            yield chunk
 
 
 def answered(call: Callable[[Any], Any], prompt: Any, answer: Callable[[Any], Any], rounds: int = 9) -> Any:
@@ -115,6 +134,11 @@ def telling(points: list[str]) -> list[str]:
 
 def kill_everywhere(found: Feature, folder: Path) -> int:
     """Kill the program at each of its points; return their number."""
+    with nullcontext() if found.around is None else found.around(folder):
+        return _kill_everywhere(found, folder)
+
+
+def _kill_everywhere(found: Feature, folder: Path) -> int:
     whole = folder / "whole"
     whole.mkdir()
     expected = run(play, found.module, found.name, str(whole)).checked()
@@ -130,6 +154,8 @@ def kill_everywhere(found: Feature, folder: Path) -> int:
         assert resumed["found"] == expected["found"], f"killed at {point}"
         if not found.lossy:
             audit(place, "trip", keys)
+        if found.check is not None:
+            found.check(whole, place, point)
     again = run(play, found.module, found.name, str(whole)).checked()
     assert again["found"] == expected["found"], "run again after its end"
     assert not [point for point in again["points"] if point.startswith(("model", "tool"))], "run again after its end"

@@ -1,0 +1,1 @@
+"""Strands' own unit tests, with `Durability` attached to everything they build."""
