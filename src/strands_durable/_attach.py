@@ -35,6 +35,7 @@ from . import _root, _sessions, _stages
 from ._auxiliary import offered
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
+from ._opaque import stream_opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
 from ._orchestrators import Contact, contact_of
@@ -91,6 +92,9 @@ def attach_parts(subject: Any) -> None:
     for part in parts:
         if isinstance(part, Agent) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
             attach(part, None)
+        elif contact is not None and part not in _attached:
+            _attached[part] = None
+            part.stream_async = partial(stream_opaque, part, part.stream_async)
 
 
 # Agents

@@ -170,6 +170,7 @@ class Invocation:
             raise
         except BaseException as error:
             self._failed(call, error)
+            call.notice(error)
             raise
         finally:
             call.is_open = False

@@ -38,6 +38,11 @@ class Latch:
         if self.outer is not None:
             self.outer.latch(error)
 
+    def notice(self, death: BaseException) -> None:
+        """Latch what ends the process, an interrupt from the keyboard for example: Strands may drop it and go on."""
+        if not isinstance(death, (Exception, Abort, asyncio.CancelledError, GeneratorExit)):
+            self.latch(death)
+
     def fail(self, error: Exception) -> None:
         """Latch an error of ours, and unwind."""
         self.latch(error)
@@ -70,7 +75,6 @@ def ours(latch: Latch, *, starts: bool = True) -> Iterator[None]:
         raise
     except Exception as error:
         latch.fail(error)
-    except BaseException as crash:
-        if not isinstance(crash, (Abort, asyncio.CancelledError, GeneratorExit)):
-            latch.latch(crash)
+    except BaseException as death:
+        latch.notice(death)
         raise

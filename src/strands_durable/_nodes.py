@@ -22,7 +22,7 @@ from strands.multiagent.base import NodeResult, Status
 
 from . import _keys
 from ._codec import decode, encode
-from ._context import Frame, StepPhase, frame
+from ._context import CurrentStep, Frame, StepPhase, frame
 from ._drift import fingerprint
 from ._failure import describe
 from ._head import Head
@@ -61,6 +61,7 @@ class OrchestratorCall(Latch):
         self._is_resumed = False
         self._last: dict[str, StepRecord] = {}
         self._before: dict[str, NodeResult | None] = {}
+        self._doubtful: dict[str, StepRecord] = {}
 
     # Beginning
 
@@ -156,6 +157,8 @@ class OrchestratorCall(Latch):
             last = self._last.get(node_id)
             attempt = last.attempt + 1 if last is not None and last.key == key else 1
             self._before[node_id] = self.contact.result_of(node_id)
+            if last is not None and last.key == key and last.status in ("started", "interrupted"):
+                self._doubtful.setdefault(node_id, last)
             if self.contact.kind == "swarm":
                 self._batch = [[node_id, visit]]
             started_at = time.time()
@@ -188,6 +191,15 @@ class OrchestratorCall(Latch):
             label = "node.done" if end.status == "done" else "node.failed"
             with self._committing(label, "nodes") as connection:
                 self._end_row(connection, node_id, end)
+
+    def doubtful(self, node_id: str) -> StepRecord | None:
+        """Return the earlier attempt of a visit under way that had begun and has no result, if there is one."""
+        return self._doubtful.get(node_id)
+
+    def view(self, node_id: str) -> CurrentStep:
+        """Return what `current_step` tells of a visit under way."""
+        row = self._last[node_id]
+        return Frame(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
 
     def _enter_node(self, node_id: str, phase: StepPhase) -> None:
         row, hosted = self._last[node_id], self.contact.executors()[node_id]
@@ -262,6 +274,7 @@ class OrchestratorCall(Latch):
     def _end_row(self, connection: sqlite3.Connection, node_id: str, end: Ending) -> None:
         row = self._last[node_id]
         self.journal.end_step(connection, row.step_id, end)
+        self._doubtful.pop(node_id, None)
         result = None if end.result is None else decode(end.result)
         self._last[node_id] = replace(row, status=end.status, result=result)
 

@@ -126,6 +126,7 @@ class Orchestration:
             raise
         except BaseException as error:
             self._failed(call, error)
+            call.notice(error)
             raise
         finally:
             call.is_open = False

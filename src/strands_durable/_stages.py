@@ -253,6 +253,9 @@ class _ToolRun:
         except Exception as error:  # from a middleware inside ours: what the executor would make of it
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
             self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
+        except BaseException as death:
+            call.notice(death)
+            raise
         if not self.interrupted and self._result is not None:
             with ours(call, starts=False):
                 self.outcome = self._finish(standing, context, *before)

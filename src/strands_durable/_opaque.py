@@ -1,0 +1,108 @@
+"""Nodes whose inside we cannot see: an executor that is no Strands agent, A2A for example, is one step with a policy."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from strands.agent import AgentResult
+from strands.multiagent.base import MultiAgentBase
+from strands.telemetry.metrics import EventLoopMetrics
+
+from ._admission import answers_in
+from ._context import frame
+from ._latch import ours
+from ._nodes import OrchestratorCall
+from ._policy import DoubtfulStep, ToolPolicy
+from ._stages import ANSWERS, QUESTION
+from ._strands import Interrupt
+from .errors import InDoubtError, UnsupportedFeatureError
+
+Events = AsyncGenerator[Any, None]
+
+
+async def stream_opaque(executor: Any, original: Any, prompt: Any = None, *args: Any, **given: Any) -> Events:
+    """Run an opaque executor, unless what is known of an earlier attempt decides."""
+    standing = frame.get()
+    call = None if standing is None else standing.call
+    if standing is None or standing.hosted is not executor or not isinstance(call, OrchestratorCall):
+        events = original(prompt, *args, **given)
+    else:
+        with ours(call):
+            result = await _judged(call, standing.name, executor, prompt)
+        events = original(prompt, *args, **given) if result is None else _only({"result": result})
+    try:
+        async for event in events:
+            yield event
+    except BaseException as death:
+        if call is not None:
+            call.notice(death)
+        raise
+
+
+async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: Any) -> Any:
+    """Return the result if the policy of a node in doubt gives one; None: run it."""
+    step = call.doubtful(node_id)
+    policy = call.options.tool_policies.get(node_id, ToolPolicy())
+    if step is None or policy.in_doubt == "retry":
+        return None
+    if isinstance(executor, MultiAgentBase):
+        raise UnsupportedFeatureError(
+            f"in_doubt={policy.in_doubt!r} for node {node_id!r}", "it is an orchestrator of its own", 'Use "retry".'
+        )
+    verdict: Any = policy.in_doubt
+    if policy.in_doubt == "verify":
+        verdict = await _verified(call, node_id, policy, step)
+    elif policy.in_doubt == "ask":
+        interrupt = _question(call, node_id, step)
+        answer = (answers_in(prompt) or {}).get(interrupt.id)
+        if answer is None:
+            return _result("interrupt", "In doubt", [interrupt])
+        verdict = answer["result"] if isinstance(answer, dict) else answer
+        if isinstance(answer, dict):
+            return _result("end_turn", verdict)
+    if verdict == "fail":
+        raise InDoubtError(call.execution_id, step.key, "it had started, and its result is not known")
+    return None if verdict in (None, "retry") else _result("end_turn", verdict)
+
+
+async def _verified(call: OrchestratorCall, node_id: str, policy: ToolPolicy, step: Any) -> Any:
+    assert policy.verify is not None
+    view = call.view(node_id)
+    doubtful = DoubtfulStep(
+        execution_id=call.execution_id,
+        key=view.key,
+        idempotency_key=view.idempotency_key,
+        attempt=step.attempt,
+        tool=node_id,
+        tool_use_id="",
+        input={},
+        started_at=step.started_at,
+    )
+    try:
+        found = policy.verify(doubtful)
+        return await found if inspect.isawaitable(found) else found
+    except Exception as error:
+        raise InDoubtError(call.execution_id, step.key, f"its verify callback raised {error!r}") from error
+
+
+def _question(call: OrchestratorCall, node_id: str, step: Any) -> Interrupt:
+    name = f"{QUESTION} ({step.key})"
+    interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
+    reason = {"question": f"Did node {node_id!r} take effect? It had started.", "node": node_id, "answers": ANSWERS}
+    return Interrupt(id=interrupt_id, name=name, reason=reason)
+
+
+def _result(stop_reason: Any, given: Any, interrupts: list[Interrupt] | None = None) -> AgentResult:
+    message: Any = {"role": "assistant", "content": [{"text": str(given)}]}
+    return (
+        given
+        if isinstance(given, AgentResult)
+        else AgentResult(stop_reason, message, EventLoopMetrics(), {}, interrupts)
+    )
+
+
+async def _only(event: Any) -> Events:
+    yield event
