@@ -13,7 +13,8 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,9 @@ from typing import Any, Literal, TypeVar
 
 from ._codec import decode
 from ._failure import summary
-from ._keys import model_key
+from ._keys import model_key, visit_of
 from ._lease import Owner
-from ._records import ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus
+from ._records import CallKind, ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus
 from ._store import path_of, refuse_foreign, translated
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
@@ -46,7 +47,7 @@ _EFFECT_KEY = re.compile(r"(?P<enclosing>.*)/(?:before|running|after):", re.DOTA
 
 _EXECUTIONS = """
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
-    (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run),
+    (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
     (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
     coalesce(last.ended_at, last.started_at, 0)
 FROM executions e LEFT JOIN steps last ON last.id =
@@ -54,8 +55,8 @@ FROM executions e LEFT JOIN steps last ON last.id =
 """
 _CALLS = """
 SELECT id, position, scope, status, attempt, input, result, started_at, taken_up_at, ended_at,
-    (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress')
-FROM calls WHERE execution = ? AND run = ? ORDER BY position
+    (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
+FROM calls WHERE execution = ? AND run = ? ORDER BY id
 """
 _STEPS = """
 SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, error,
@@ -98,6 +99,8 @@ class StepSummary:
         """The step's name in a timeline: ``model 2``, ``2.0 book_hotel``."""
         if self.kind == "model":
             return f"model {self.number}"
+        if self.kind == "node":
+            return self.name if self.number == "1" else f"{self.name} (visit {self.number})"
         return f"{self.number} > {self.name}" if self.kind == "effect" else f"{self.number} {self.name}"
 
 
@@ -121,10 +124,15 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class CallSummary:
-    """One call of an agent: where it stands, and its steps."""
+    """One call of an agent, a graph or a swarm: where it stands, and its steps."""
 
+    kind: CallKind
     position: int
     scope: str
+    member: str
+    """What is called: an agent's id at the root, the name of a tool or the id of a node inside."""
+    depth: int
+    """0 for a root call, 1 for a call inside it, and so on."""
     input: str
     status: ExecutionStatus
     phase: str
@@ -252,11 +260,25 @@ def _detail(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetai
     execution = _execution(row)
     is_owned = execution.owner is not None
     calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
-    return ExecutionDetail(execution=execution, calls=tuple(_call(connection, call, is_owned) for call in calls))
+    found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
+    return ExecutionDetail(execution=execution, calls=found)
 
 
-def _call(connection: sqlite3.Connection, row: Any, is_owned: bool) -> CallSummary:
-    call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress = row
+def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
+    """Yield each call with its depth, a call inside another right after it."""
+    inside: dict[int, list[Any]] = defaultdict(list)
+    for row in calls:
+        inside[row[-1]].append(row)
+    ahead = [(row, 0) for row in reversed(inside[0])]
+    while ahead:
+        row, depth = ahead.pop()
+        yield row, depth
+        ahead += [(inner, depth + 1) for inner in reversed(inside[row[0]])]
+
+
+def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) -> CallSummary:
+    call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress, *rest = row
+    kind, member, _ = rest
     known = ExecutionStatus(status)
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
     outcome = {} if result is None else decode(result)
@@ -265,13 +287,16 @@ def _call(connection: sqlite3.Connection, row: Any, is_owned: bool) -> CallSumma
     if known is ExecutionStatus.RUNNING:
         steps += _model_under_way(where, steps, is_owned=is_owned)
     return CallSummary(
+        kind=kind,
         position=position,
         scope=scope,
+        member=short(member),
+        depth=depth,
         input="(redacted)" if given is None else short(decode(given)),
         status=known,
         phase=where.phase,
         attempt=attempt,
-        stop_reason=outcome.get("stop_reason"),
+        stop_reason=outcome.get("stop_reason") or outcome.get("status"),
         started_at=started_at,
         ended_at=ended_at,
         failures=_failures(connection, call_id),
@@ -349,6 +374,8 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
 
 def _number(key: str, kind: StepKind) -> str:
     """Return a step's place for people; a hook's retry is marked, a recorded effect has the place of what encloses it."""
+    if kind == "node":
+        return str(visit_of(key) + 1)
     effect = _EFFECT_KEY.match(key) if kind == "effect" else None
     found = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
     if found is None:

@@ -203,7 +203,10 @@ def _detail_json(detail: ExecutionDetail) -> dict[str, Any]:
 
 def _call_json(call: CallSummary) -> dict[str, Any]:
     return {
+        "kind": call.kind,
         "position": call.position,
+        "member": call.member,
+        "depth": call.depth,
         "scope": call.scope,
         "input": call.input,
         "status": call.status.value,
@@ -344,7 +347,8 @@ def _print_call(console: Console, call: CallSummary, now: float) -> None:
     attempts = f"attempt {call.attempt}"
     facts = [attempts, f"phase {call.phase}"] + ([f"ended with {call.stop_reason}"] if call.stop_reason else [])
     console.print()
-    console.print(Text.assemble((f"Call {call.position}  ", "bold"), _word(call.status.value), f"  {', '.join(facts)}"))
+    title = f"Call {call.position}" if call.depth == 0 else f"{'  ' * call.depth}> {call.kind} {call.member}"
+    console.print(Text.assemble((f"{title}  ", "bold"), _word(call.status.value), f"  {', '.join(facts)}"))
     console.print(_plain(f"input   {call.input or '(none)'}"), soft_wrap=True)
     for failure in call.failures:
         console.print(

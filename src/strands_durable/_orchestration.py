@@ -51,7 +51,8 @@ class Orchestration:
             return events
         if isinstance(admission, _admission.Return):
             self._desk.ended(admission.record)
-            return _only({"result": self.returned(admission.record), "recorded": True})
+            result = self.returned(admission.record, given.get("invocation_state"))
+            return _only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.returned(admission.record)
             self._desk.ended(admission.record)
@@ -158,10 +159,12 @@ class Orchestration:
 
     # Returning what is recorded
 
-    def returned(self, record: CallRecord) -> Any:
+    def returned(self, record: CallRecord, invocation_state: dict[str, Any] | None = None) -> Any:
         """Put the orchestrator where a recorded call left it, and return what the call had returned."""
         call = self._call(record)
         rows, parts = call.load()
+        if invocation_state is not None and "invocation" in parts:
+            Head.put_back(parts["invocation"], invocation_state)
         recorded = record.result or {"status": "failed", "interrupts": None}
         if "carried" in parts:
             visits = self._visits(rows, is_over=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from strands import Agent, ToolContext, tool
 from strands.multiagent import GraphBuilder, Swarm
+from strands.session.file_session_manager import FileSessionManager
 
 from strands_durable.testing import call
 from tests.features.harness import LedgerModel, answered, durability, effect, feature
@@ -154,3 +155,97 @@ def a_swarm_that_asks() -> Any:
         plugins=[durability()],
     )
     return [told(answered(swarm, "Go", lambda found: f"yes to {found.reason}")), swarm.shared_context.context]
+
+
+@tool(context=True)
+def mark(key: str, tool_context: ToolContext) -> str:
+    """Leave a mark for the nodes that follow."""
+    effect("mark", item=key)
+    tool_context.invocation_state.setdefault("marks", {})[key] = len(tool_context.invocation_state.get("marks", {}))
+    return "marked"
+
+
+@feature(7, "a graph that decides by its invocation state")
+def a_graph_that_decides() -> Any:
+    def is_marked(state: Any, *, invocation_state: dict[str, Any], **kwargs: Any) -> bool:
+        return "go" in invocation_state.get("marks", {})
+
+    builder = GraphBuilder()
+    builder.add_node(agent("a", [call("mark", key="go"), "a"], [mark]), "a")
+    builder.add_node(agent("b", [call("mark", key="b"), "b"], [mark]), "b")
+    builder.add_node(agent("c", ["c"]), "c")
+    builder.add_edge("a", "b", condition=is_marked)
+    builder.add_edge("a", "c", condition=lambda state, *, invocation_state, **kwargs: not invocation_state.get("marks"))
+    builder.set_plugins([durability()])
+    invocation_state: dict[str, Any] = {"tenant": "t1"}
+    result = builder.build()("Go", invocation_state=invocation_state)
+    return [told(result), invocation_state.get("marks"), invocation_state["tenant"]]
+
+
+@feature(7, "a graph that resets a node on its second visit")
+def a_graph_that_resets() -> Any:
+    builder = GraphBuilder()
+    builder.add_node(agent("draft", lambda turn, messages: f"draft of {len(messages)}"), "draft")
+    builder.add_node(agent("review", lambda turn, messages: f"review of {len(messages)}"), "review")
+    builder.add_edge("draft", "review")
+    builder.add_edge("review", "draft", condition=lambda state: len(state.execution_order) < 4)
+    builder.set_entry_point("draft")
+    builder.reset_on_revisit()
+    builder.set_max_node_executions(9)
+    builder.set_plugins([durability()])
+    graph = builder.build()
+    result = graph("Write")
+    return [told(result), [len(node.executor.messages) for node in graph.nodes.values()]]
+
+
+@feature(7, "a swarm in a graph that asks a person", lossy=True)
+def a_swarm_in_a_graph() -> Any:
+    swarm = Swarm(
+        [
+            agent("one", [handoff("two", "ask them"), "handed over"]),
+            agent("two", [call("approve", what="it"), "approved"], [approve]),
+        ]
+    )
+    builder = GraphBuilder()
+    builder.add_node(agent("first", ["ready"]), "first")
+    builder.add_node(swarm, "team")
+    builder.add_node(agent("last", echo), "last")
+    builder.add_edge("first", "team")
+    builder.add_edge("team", "last")
+    builder.set_plugins([durability()])
+    return told(answered(builder.build(), "Go", lambda found: f"yes to {found.reason}"))
+
+
+@feature(7, "a graph with a session of its own")
+def a_graph_with_a_session() -> Any:
+    builder = GraphBuilder()
+    builder.add_node(agent("a", [call("look_up", what="a"), "a"], [look_up]), "a")
+    builder.add_node(agent("b", echo), "b")
+    builder.add_edge("a", "b")
+    builder.set_session_manager(FileSessionManager(session_id="s", storage_dir="sessions"))
+    builder.set_plugins([durability()])
+    return told(builder.build()("Go"))
+
+
+@feature(7, "a swarm with a session of its own")
+def a_swarm_with_a_session() -> Any:
+    swarm = Swarm(
+        [
+            agent("one", [handoff("two", "yours", k=1), "handed over"]),
+            agent("two", [call("look_up", what="x"), "x"], [look_up]),
+        ],
+        session_manager=FileSessionManager(session_id="s", storage_dir="sessions"),
+        plugins=[durability()],
+    )
+    return [told(swarm("Go")), swarm.shared_context.context]
+
+
+@feature(7, "two calls of one graph")
+def two_calls_of_one_graph() -> Any:
+    builder = GraphBuilder()
+    builder.add_node(agent("a", lambda turn, messages: f"{len(messages)} messages"), "a")
+    builder.add_node(agent("b", echo), "b")
+    builder.add_edge("a", "b")
+    builder.set_plugins([durability()])
+    graph = builder.build()
+    return [told(graph("One")), told(graph("Two"))]
