@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from ._blobs import shown
 from ._codec import decode
 from ._failure import summary
 from ._keys import model_key
@@ -259,7 +260,7 @@ def _call(connection: sqlite3.Connection, row: Any, is_owned: bool) -> CallSumma
     call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress = row
     known = ExecutionStatus(status)
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    outcome = {} if result is None else decode(result)
+    outcome = {} if result is None else decode(shown(result))
     where = Progress() if progress is None else Progress(**json.loads(progress))
     steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
     if known is ExecutionStatus.RUNNING:
@@ -267,7 +268,7 @@ def _call(connection: sqlite3.Connection, row: Any, is_owned: bool) -> CallSumma
     return CallSummary(
         position=position,
         scope=scope,
-        input="(redacted)" if given is None else short(decode(given)),
+        input="(redacted)" if given is None else short(decode(shown(given))),
         status=known,
         phase=where.phase,
         attempt=attempt,
@@ -358,7 +359,7 @@ def _number(key: str, kind: StepKind) -> str:
 
 
 def _error(recorded: str) -> str:
-    record = decode(recorded)
+    record = decode(shown(recorded))
     text = record["text"] if record["type"] == "ToolResult" else summary(record)
     return short(text, _ERROR_LENGTH)
 
