@@ -41,6 +41,11 @@ async def invoke_model(call: Call, policy: ModelInDoubt, context: InvokeModelCon
     """Answer a model call from the journal, or make it and record the answer."""
     with _ours(call):
         key, recorded = call.models.request()
+        overflow = call.models.overflow(recorded)
+        if (call.models.is_hooked(recorded) or overflow is not None) and call.put_back():
+            context = context.replace(messages=copied(call.agent.messages))
+    if overflow is not None:
+        raise overflow
     if recorded is not None and recorded.status == "done":
         call.models.take(recorded.step_id, recorded.result)
         yield _recorded_event(call, recorded)
