@@ -31,7 +31,7 @@ from ._model_steps import ModelSteps
 from ._phases import STATUS, Phase, move
 from ._records import CallRecord, ExecutionStatus, Progress, Seat
 from ._session import Site
-from ._strands import force_output
+from ._strands import force_output, is_interrupted
 from ._tool_steps import ToolSteps
 from ._usage import Past
 
@@ -97,6 +97,8 @@ class Call(Latch):
         call.head.restore(site.journal, record.call_id, parts)
         call.models.may_be_recorded = True
         call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
+        # With an answer the hooks run again, and so they do in a process that lives on.
+        call.models.may_be_hooked = call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)
         return call
 
     def restore_closing(self) -> None:
@@ -109,6 +111,20 @@ class Call(Latch):
         self.agent.messages[:] = messages
         self.history.load(messages, ranges, self.journal.next_seq(self.record.lineage))
 
+    def put_back(self) -> bool:
+        """Undo what the hooks before a model call did a second time; return True if they changed the conversation.
+
+        In the process that is gone they had run before the head was committed: their work is in it.
+        """
+        _, parts = self.journal.head(self.record.call_id)
+        changed = not self.history.holds(self.agent.messages)
+        if changed:
+            self._restore_messages(self.progress.ranges)
+        self.head.restore(self.journal, self.record.call_id, parts)
+        if self.invocation_state is not None:
+            self.head.restore_invocation_state(self.invocation_state)
+        return changed
+
     def take_up(self, answers: dict[str, Any] | None) -> None:
         """Go on with the call. Answers are committed at once, the rest when the first pass begins."""
         attempt = self.record.attempt + 1
@@ -116,7 +132,7 @@ class Call(Latch):
         self.is_taken_up = True
         self._begun_passes = 0
         if answers is not None:
-            self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0)  # type: ignore[arg-type]
+            self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0, forced=None)  # type: ignore[arg-type]
             with self.flushing("call.answer") as connection:
                 self.journal.insert_answers(connection, self.record.call_id, answers)
                 self.journal.reopen_call(connection, self.record)

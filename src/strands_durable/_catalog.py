@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from ._blobs import shown
 from ._codec import decode
 from ._failure import summary
 from ._keys import model_key, visit_of
@@ -281,7 +282,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
     kind, member, _ = rest
     known = ExecutionStatus(status)
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    outcome = {} if result is None else decode(result)
+    outcome = {} if result is None else decode(shown(result))
     where = Progress() if progress is None else Progress(**json.loads(progress))
     steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
     if known is ExecutionStatus.RUNNING:
@@ -292,7 +293,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         scope=scope,
         member=short(member),
         depth=depth,
-        input="(redacted)" if given is None else short(decode(given)),
+        input="(redacted)" if given is None else short(decode(shown(given))),
         status=known,
         phase=where.phase,
         attempt=attempt,
@@ -385,7 +386,7 @@ def _number(key: str, kind: StepKind) -> str:
 
 
 def _error(recorded: str) -> str:
-    record = decode(recorded)
+    record = decode(shown(recorded))
     text = record["text"] if record["type"] == "ToolResult" else summary(record)
     return short(text, _ERROR_LENGTH)
 

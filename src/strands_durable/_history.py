@@ -64,6 +64,10 @@ class History:
         self._marks = _marks(messages)
         self.next_seq = next_seq
 
+    def holds(self, messages: list[Message]) -> bool:
+        """Say whether ``messages`` are just what is written."""
+        return _marks(messages) == self._marks
+
     def sync(self, messages: list[Message], describe: Describe) -> list[Row]:
         """Return the rows that make the log hold all of ``messages``."""
         marks = _marks(messages)

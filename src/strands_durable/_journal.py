@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from . import _blobs
 from ._codec import decode, encode
 from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Progress, Seat, StepKind, StepRecord
@@ -188,7 +189,9 @@ class Journal:
 
     def redact_input(self, connection: sqlite3.Connection, call_id: int) -> None:
         """Forget the text of an input; its hash stays."""
+        before = connection.execute("SELECT input FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
         connection.execute("UPDATE calls SET input = NULL WHERE id = ?", (call_id,))
+        _blobs.forget(connection, before)
 
     # Steps
 
@@ -224,7 +227,9 @@ class Journal:
 
     def set_step_result(self, connection: sqlite3.Connection, step_id: int, result: str) -> None:
         """Overwrite a recorded result: only a redaction does this."""
+        before = connection.execute("SELECT result FROM steps WHERE id = ?", (step_id,)).fetchone()[0]
         connection.execute("UPDATE steps SET result = ? WHERE id = ?", (result, step_id))
+        _blobs.forget(connection, before)
 
     def discard_step(self, connection: sqlite3.Connection, step_id: int) -> None:
         """Mark a model answer as given up; it stays on record."""
@@ -323,7 +328,7 @@ class Journal:
         if not rows or rows[0][1] != ExecutionStatus.COMPLETED.value:
             return False
         if dict(connection.execute("SELECT key, value FROM state WHERE call = ?", (rows[0][0],))) != {
-            encode(name): value for name, value in found.items()
+            encode(name): _blobs.referring(value) for name, value in found.items()
         }:
             return False
         connection.execute("UPDATE calls SET state_of = ? WHERE id = ?", (rows[0][0], call_id))
@@ -363,7 +368,10 @@ class Journal:
 
     def overwrite_message(self, connection: sqlite3.Connection, lineage: int, seq: int, data: str) -> None:
         """Overwrite a message: only a redaction does this."""
-        connection.execute("UPDATE messages SET data = ? WHERE lineage = ? AND seq = ?", (data, lineage, seq))
+        place = (lineage, seq)
+        before = connection.execute("SELECT data FROM messages WHERE lineage = ? AND seq = ?", place).fetchone()[0]
+        connection.execute("UPDATE messages SET data = ? WHERE lineage = ? AND seq = ?", (data, *place))
+        _blobs.forget(connection, before)
 
     def last_ranges(self, call_id: int, lineage: int) -> list[list[int]]:
         """Return the messages in sight when the call before ``call_id`` in the same log was written last."""

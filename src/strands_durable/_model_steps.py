@@ -6,11 +6,13 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from strands.types.exceptions import ContextWindowOverflowException
+
 from . import _keys
 from ._codec import decode, encode
 from ._context import StepPhase
 from ._drift import config_of, fingerprint
-from ._failure import describe
+from ._failure import describe, revive
 from ._records import StepRecord
 from ._rows import Ending
 from ._strands import copied, forced_output, set_model_state
@@ -29,6 +31,8 @@ class ModelSteps:
         """False once this process has had an answer of its own: nothing can be recorded beyond it."""
         self.may_have_begun = False
         """True if a process that is gone had committed that it would call the model."""
+        self.may_be_hooked = False
+        """True if, in the head that was put in place, the hooks before the model call have run already."""
         self._is_answered = False
         self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
@@ -55,6 +59,26 @@ class ModelSteps:
     def _recorded(self, key: str) -> StepRecord | None:
         call = self._call
         return call.journal.latest(call.record.call_id, key).get(key) if self.may_be_recorded else None
+
+    def has_failed(self, recorded: StepRecord | None) -> bool:
+        """Say whether the last try of the model call is on record as an error."""
+        is_failed = recorded is not None and recorded.status == "failed"
+        return is_failed and recorded.attempt >= self._call.progress.attempt  # type: ignore[union-attr]
+
+    def overflow(self, recorded: StepRecord | None) -> Exception | None:
+        """Return the recorded overflow that made a conversation manager make room, if that is not on record yet.
+
+        The model has said that it cannot take these messages: it need not be asked again, but the manager must be.
+        """
+        if recorded is None or not self.may_be_hooked or not self.has_failed(recorded):
+            return None
+        error = revive(recorded.error)
+        return error if isinstance(error, ContextWindowOverflowException) else None
+
+    def is_hooked(self, recorded: StepRecord | None) -> bool:
+        """Say whether the hooks that have just run had run before this very try; what they did is on record then."""
+        was_hooked, self.may_be_hooked = self.may_be_hooked, False
+        return was_hooked and not self.has_failed(recorded)
 
     def is_in_doubt(self, recorded: StepRecord | None) -> bool:
         """Say whether the model call that begins now had begun in a process that is gone."""
@@ -102,6 +126,7 @@ class ModelSteps:
     def take(self, step_id: int, answer: dict[str, Any]) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
         self._is_answered = True
+        self.may_have_begun = False
         self._state = answer.get("model_state")
         self._call.sources.answered(step_id, answer)
 
@@ -129,7 +154,7 @@ class ModelSteps:
             return False
         if is_said:
             del call.agent.messages[-1]
-        self.may_have_begun = False
+        self.may_have_begun = self.may_be_hooked = False
         attempt = max(step.attempt for step in answers)
         with call.committing("answer.discard", resume="model", ordinal=ordinal - 1, attempt=attempt) as connection:
             for step in answers:

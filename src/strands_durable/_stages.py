@@ -43,6 +43,11 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     policy = call.options.model_in_doubt
     with ours(call):
         key, recorded = call.models.request()
+        overflow = call.models.overflow(recorded)
+        if (call.models.is_hooked(recorded) or overflow is not None) and call.put_back():
+            context = context.replace(messages=copied(call.agent.messages))
+    if overflow is not None:
+        raise overflow
     if recorded is not None and recorded.status == "done":
         call.models.take(recorded.step_id, recorded.result)
         yield _recorded_event(call, recorded)

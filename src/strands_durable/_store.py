@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from . import _blobs
 from ._points import reach
 from .errors import BackendUnavailableError, FormatVersionError, UnsupportedFeatureError
 
@@ -53,6 +54,7 @@ CREATE TABLE messages (
 CREATE TABLE heads (call INTEGER NOT NULL, part TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (call, part)) WITHOUT ROWID;
 CREATE TABLE state (call INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (call, key)) WITHOUT ROWID;
 CREATE TABLE configs (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
+CREATE TABLE blobs (digest TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
@@ -105,7 +107,7 @@ class Store:
     def read(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query."""
         with self._lock, self._mapped():
-            return self._connection.execute(sql, values).fetchall()
+            return _blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
 
     @contextmanager
     def transaction(
@@ -167,7 +169,12 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=256
+            self.path,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=_blobs.Connection,
         )
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")

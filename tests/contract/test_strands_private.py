@@ -8,9 +8,11 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from strands import Agent, tool
 from strands.agent.state import AgentState
 from strands.event_loop import event_loop, streaming
+from strands.hooks import BeforeModelCallEvent
 from strands.session import FileSessionManager
 from strands.telemetry.tracer import get_tracer
 
@@ -152,3 +154,43 @@ def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
         tracer._add_event_messages(span, [{"role": "user", "content": [{"text": "x"}]}])  # type: ignore[arg-type]
     assert silent.events == 0
     assert recording.events > 0
+
+
+def test_the_structured_output_of_a_pass_can_be_seen_and_forced() -> None:
+    class Trip(BaseModel):
+        city: str
+
+    model = ScriptedModel(["Rome.", call("Trip", city="Rome")])
+    agent = Agent(model=model, structured_output_model=Trip, callback_handler=None)
+    _strands.watch_output(agent)
+    seen: list[Any] = []
+    agent.add_hook(lambda event: seen.append(_strands.forced_output(event.agent)), BeforeModelCallEvent)
+    assert agent("Go").structured_output == Trip(city="Rome")
+    assert seen == [None, {"tool": {"name": "Trip"}}]
+    _strands.force_output(agent, {"any": {}})
+    assert _strands.forced_output(agent) == {"any": {}}
+
+
+def test_the_state_of_a_model_can_be_put_in_place(agent: Agent) -> None:
+    _strands.set_model_state(agent, {"response_id": 1})
+    assert agent.take_snapshot(include=["model_state"]).data == {"model_state": {"response_id": 1}}
+
+
+def test_the_auxiliary_model_is_offered_by_a_property_that_can_still_be_set(agent: Agent) -> None:
+    before = vars(Agent)["aux_model"]
+    assert before.fset is not None
+    try:
+        Agent.aux_model = property(lambda agent: agent.model, before.fset)  # type: ignore[assignment]
+        _strands.offer_auxiliary(lambda agent, model: ("offered", model))
+        assert agent.aux_model == ("offered", agent.model)
+        _strands.offer_auxiliary(lambda agent, model: "offered twice")
+        assert agent.aux_model == ("offered", agent.model)
+    finally:
+        Agent.aux_model = before  # type: ignore[method-assign]
+
+
+def test_a_caller_s_cancel_signal_is_seen(agent: Agent) -> None:
+    agent._external_cancel_signal = threading.Event()
+    assert _strands.cancel_flags(agent) is None
+    agent._external_cancel_signal.set()
+    assert _strands.cancel_flags(agent) == {"message": None, "after_current_tools": False}

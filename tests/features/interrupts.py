@@ -47,15 +47,8 @@ def response(found: Any, answer: Any) -> dict[str, Any]:
     return {"interruptResponse": {"interruptId": found.id, "response": answer}}
 
 
-@feature(1, "a tool asks")
-def a_tool_asks() -> Any:
-    agent = build([call("approve", what="paint"), "Done."], [approve])
-    result = answered(agent, "Paint", lambda found: f"yes to {found.reason}")
-    return seen(agent, result)
-
-
 @feature(1, "a tool asks twice")
-def a_tool_asks_twice() -> Any:
+def a_tool_asks() -> Any:
     agent = build([call("approve_twice", what="wall"), "Done."], [approve_twice])
     result = answered(agent, "Paint", lambda found: f"{found.name}!")
     return seen(agent, result)
@@ -118,10 +111,3 @@ def answered_elsewhere() -> Any:
         agent = build(script, [approve])
         result = agent(answers)
     return seen(agent, result), questions in ([], [["approval", "paint"]])
-
-
-@feature(1, "another call after an answered one")
-def another_call() -> Any:
-    agent = build([call("approve", what="paint"), "Done.", call("approve", what="sand"), "Done again."], [approve])
-    first = seen(agent, answered(agent, "Paint", lambda found: "yes"))
-    return first, seen(agent, answered(agent, "Sand", lambda found: "no"))

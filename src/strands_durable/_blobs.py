@@ -1,0 +1,96 @@
+"""Large bytes, stored once: an image in a prompt, in its message and in a tool's result is one row.
+
+Rows of the journal are text, with bytes as base64 in an escape of the codec. At the border to SQLite, escapes of more than a
+kilobyte become references to a table of their own, and references become escapes again. Nobody on this side knows. What a user
+stores cannot be mistaken for either: inside of a JSON string every quote is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_BYTES_MARK, _REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
+_BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}')
+"""1366 characters of base64 are about 1 KB: below it, a reference and a row cost more than the bytes."""
+_REFERENCE = re.compile(r'\{"\$":"blob","of":"(bytes|bytearray)","n":(\d+),"v":"([0-9a-f]{64})"\}')
+_PLACES = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messages", "data"), ("heads", "data"),
+           ("state", "value"), ("answers", "answer"), ("steps", "error"), ("failures", "error"))  # fmt: skip
+
+
+class Connection(sqlite3.Connection):
+    """A connection that keeps large bytes out of the rows it writes."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Run a statement."""
+        return super().execute(sql, self._without_bytes(parameters) if parameters else ())
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
+        """Run a statement for each of many rows."""
+        return super().executemany(sql, [self._without_bytes(row) for row in parameters])
+
+    def _without_bytes(self, row: Sequence[Any]) -> Sequence[Any]:
+        if not any(type(cell) is str and _BYTES_MARK in cell for cell in row):
+            return row
+        return [self._stored(cell) if type(cell) is str else cell for cell in row]
+
+    def _stored(self, text: str) -> str:
+        for _, encoded in set(_BYTES.findall(text)):
+            data = base64.b64decode(encoded)
+            super().execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (_digest(data), data))
+        return referring(text)
+
+
+def referring(text: str) -> str:
+    """Return a recorded form with references in place of large bytes."""
+    return _BYTES.sub(_reference, text) if _BYTES_MARK in text else text
+
+
+def expanded(connection: sqlite3.Connection, rows: list[Any]) -> list[Any]:
+    """Return rows with the bytes in place of references."""
+    return [tuple(_expanded(connection, cell) for cell in row) if _refers(row) else row for row in rows]
+
+
+def shown(text: str) -> str:
+    """Return a recorded form with a few words in place of references, for people."""
+    return _REFERENCE.sub(lambda found: f'"<{found[2]} bytes>"', text) if _REFERENCE_MARK in text else text
+
+
+def forget(connection: sqlite3.Connection, *texts: str | None) -> None:
+    """Delete what only these texts, which were just overwritten, referred to."""
+    for digest in {found[2] for text in texts for found in _REFERENCE.findall(text or "")}:
+        if not any(_is_referred(connection, table, column, digest) for table, column in _PLACES):
+            connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+
+
+def _is_referred(connection: sqlite3.Connection, table: str, column: str, digest: str) -> bool:
+    found = connection.execute(f"SELECT 1 FROM {table} WHERE instr({column}, ?) LIMIT 1", (digest,)).fetchone()
+    return found is not None
+
+
+def _refers(row: Any) -> bool:
+    return any(type(cell) is str and _REFERENCE_MARK in cell for cell in row)
+
+
+def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
+    if type(cell) is not str or _REFERENCE_MARK not in cell:
+        return cell
+
+    def escape(found: re.Match[str]) -> str:
+        data = connection.execute("SELECT data FROM blobs WHERE digest = ?", (found[3],)).fetchone()[0]
+        return f'{{"$":"{found[1]}","v":"{base64.b64encode(data).decode()}"}}'
+
+    return _REFERENCE.sub(escape, cell)
+
+
+def _reference(found: re.Match[str]) -> str:
+    data = base64.b64decode(found[2])
+    return f'{{"$":"blob","of":"{found[1]}","n":{len(data)},"v":"{_digest(data)}"}}'
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
