@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["strands", "strands_durable._durability", "strands_durable.testing"])
+_context.set_forkserver_preload(
+    ["strands", "strands.multiagent", "strands.session", "strands_durable._durability", "strands_durable.testing"]
+    + ["tests.features.harness", "strands.models.openai", "strands.tools.mcp", "boto3"]
+)
 
 
 @dataclass

@@ -98,7 +98,9 @@ class Call(Latch):
         call.models.may_be_recorded = True
         call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
         # With an answer the hooks run again, and so they do in a process that lives on.
-        call.models.may_be_hooked = call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)
+        call.models.may_be_hooked = (
+            call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)
+        )
         return call
 
     def restore_closing(self) -> None:

@@ -140,11 +140,11 @@ def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> Nested
     if standing.hosted is subject:
         seat = Seat(parent=outer.record.call_id, place=standing.key, position=0, member=standing.name, scope=scope)
         return NestedDesk(journal, outer, seat, True)
-    place = f"{standing.key}/{standing.phase}@{name}:{_digest(prompt)}"
+    tail = f"{standing.phase}@{name}:{_digest(prompt)}"
+    place = f"{standing.key}/{tail}"
     position = standing.occurrences[place]
     standing.occurrences[place] += 1
-    member = f"@{name}"
-    seat = Seat(parent=outer.record.call_id, place=place, position=position, member=member, scope=f"{scope}/{member}")
+    seat = Seat(parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}")
     return NestedDesk(journal, outer, seat, False)
 
 

@@ -73,21 +73,25 @@ class _AgentBefore:
 
 class _OrchestratorBefore:
     def __init__(self, orchestrator: Any) -> None:
-        self._orchestrator = orchestrator
-        self._vars = {name: list(value) if type(value) is list else value for name, value in vars(orchestrator).items()}
-        self._interrupts = copy.deepcopy(vars(orchestrator._interrupt_state))
-        self._shared = copy.deepcopy(getattr(orchestrator, "shared_context", None))
-        self._nodes = [(node, dict(vars(node))) for node in orchestrator.nodes.values()]
+        holders = [orchestrator, orchestrator.state, *orchestrator.nodes.values()]
+        self._holders = [(holder, _shallow(vars(holder))) for holder in holders]
+        self._deep = [(holder, copy.deepcopy(vars(holder))) for holder in _plain_parts(orchestrator)]
 
     def put_back(self) -> None:
-        found = vars(self._orchestrator)
-        found.clear()
-        found.update({name: list(value) if type(value) is list else value for name, value in self._vars.items()})
-        vars(self._orchestrator._interrupt_state).update(copy.deepcopy(self._interrupts))
-        if self._shared is not None:
-            self._orchestrator.shared_context.context = copy.deepcopy(self._shared.context)
-        for node, values in self._nodes:
-            vars(node).update(values)
+        for holder, values in self._holders:
+            vars(holder).clear()
+            vars(holder).update(_shallow(values))
+        for holder, values in self._deep:
+            vars(holder).update(copy.deepcopy(values))
+
+
+def _plain_parts(orchestrator: Any) -> list[Any]:
+    return [orchestrator._interrupt_state, *filter(None, [getattr(orchestrator, "shared_context", None)])]
+
+
+def _shallow(values: dict[str, Any]) -> dict[str, Any]:
+    """Copy values as far as they are containers; what is in them stays the same."""
+    return {name: copy.copy(value) if type(value) in (list, dict, set) else value for name, value in values.items()}
 
 
 def seen(subject: Subject, result: Any) -> dict[str, Any]:

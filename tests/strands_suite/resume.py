@@ -26,7 +26,7 @@ from unittest.mock import Mock, patch
 
 from strands.agent import AgentResult
 from strands.agent import agent as loop
-from strands.multiagent.base import MultiAgentResult
+from strands.multiagent.base import MultiAgentResult, Status
 
 from strands_durable.testing import CrashPoints, SimulatedCrash, forget_process
 
@@ -179,10 +179,17 @@ class _Call:
         return False
 
     def _can_be_made_again(self) -> bool:
-        reason = "it overlaps with another" if self.overlaps else None if self._find_execution() else "nothing recorded"
+        reason = self._obstacle()
         if reason is not None:
             self._bench.counts[f"not resumed: {reason}"] += 1
         return reason is None
+
+    def _obstacle(self) -> str | None:
+        if self.overlaps:
+            return "it overlaps with another"
+        if not self._find_execution():
+            return "nothing is recorded"
+        return "it failed" if getattr(self._result, "status", None) is Status.FAILED else None
 
     def _find_execution(self) -> bool:
         """Find the execution that the call belongs to: a new one, or the one that waited for its answers."""

@@ -26,6 +26,7 @@ from .source import CACHE, fetched, strands_version
 
 HERE = Path(__file__).parent
 MOST_EXCEPTIONS = 15
+MOST_RUN_AGAIN = 25
 LEAST_RESUMED = {"return": 200, "crash-answer": 70, "crash-tool": 20}
 """Fewer would mean that the calls slip through our hands."""
 
@@ -58,72 +59,70 @@ class Suite:
         self._source = source
         self._exceptions = tomllib.loads((HERE / "exceptions.toml").read_text())
         self.baseline = self._run("off", SUITE)
+        self._sound = _passed(self.baseline)
         self.wrong: list[str] = []
 
     def attach(self) -> str:
         """Run everything with us attached."""
-        report = self._run("attach", SUITE)
-        self._compare("attach", report)
-        refused = {name for name, found in report.items() if found["counts"].get("refused")}
-        self._check("refused", refused, dict.fromkeys(refused, "built without us"))
+        report = self._checked("attach", SUITE)
+        refused = {name: "it was built without us" for name, found in report.items() if found["counts"].get("refused")}
+        self._compare("refused", refused)
         listed = len(self._exceptions["attach"]) + len(self._exceptions["refused"])
         if listed > MOST_EXCEPTIONS:
             self.wrong.append(f"exceptions.toml: {listed} exceptions, at most {MOST_EXCEPTIONS} are good")
-        return f"attached {_total(report, 'attached')}: {_figures(report)}, {listed} exceptions"
+        self._sound &= _passed(report)
+        return f"attached {_total(report, 'attached')} times: {_figures(report)}, {listed} exceptions"
 
     def resume(self, name: str, files: list[str], *options: str) -> str:
-        """Run what had us attached again, with every call made twice."""
-        only = ["--durable-only", str(_report_path("attach"))]
-        report = self._run(name, files, *only, *options)
-        self._compare(name, report)
+        """Run what passed with us attached again, with every call made twice."""
+        report = self._checked(name, files, f"--durable-only={_report_path('attach')}", *options)
         resumed = _total(report, "resumed")
         if resumed < LEAST_RESUMED[name]:
             self.wrong.append(f"{name}: only {resumed} calls were resumed, expected {LEAST_RESUMED[name]}")
         return f"{name} {resumed} calls resumed: {_figures(report)}"
 
-    def _run(self, name: str, files: list[str], *options: str) -> Report:
-        path = _report_path(name)
+    def _checked(self, name: str, files: list[str], *options: str) -> Report:
+        """Run, and note every test that is sound and fails."""
+        report = self._run(name, files, *options)
+        failed = self._sound - _passed(report) if name == "attach" else self._sound & set(report) - _passed(report)
+        odd = sorted(failed - set(self._exceptions[name]))
+        if 0 < len(odd) <= MOST_RUN_AGAIN:  # some of Strands' tests race with the clock
+            again = self._run(name, odd, *options, report_as=f"{name}-again")
+            report |= {test: found for test, found in again.items() if found["outcome"] == "passed"}
+        self._compare(
+            name, {test: report.get(test, {}).get("error", "it did not run") for test in failed - _passed(report)}
+        )
+        return report
+
+    def _compare(self, table: str, found: dict[str, str]) -> None:
+        """Hold what was found against what is listed."""
+        listed = set(self._exceptions[table])
+        self.wrong += [f"{table}: {name}\n    {found[name].strip()}" for name in sorted(set(found) - listed)]
+        self.wrong += [f"{table}: {name} is in exceptions.toml, and is none" for name in sorted(listed - set(found))]
+
+    def _run(self, name: str, files: list[str], *options: str, report_as: str | None = None) -> Report:
+        path = _report_path(report_as or name)
         path.unlink(missing_ok=True)
-        found = [f"tests/strands/{file}" for file in files]
-        found += [f"--ignore=tests/strands/{file}" for file in LEFT_OUT]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "strands_suite.plugin",
-            "-p",
-            "no:cacheprovider",
-            "-o",
-            "addopts=",
-        ]
-        command += ["-n", "2", "--dist", "worksteal", "--timeout", "60", "--timeout-method", "thread"]
-        command += ["-q", "--tb", "short", "-W", "ignore", "--durable-report", str(path)]
+        command = [sys.executable, "-m", "pytest", "-p", "strands_suite.plugin", "-p", "no:cacheprovider"]
+        command += ["--config-file=pyproject.toml", "--rootdir=.", "-o", "addopts="]
+        command += ["-n", "2", "--dist", "worksteal", "--timeout", "30", "--timeout-method", "thread"]
+        command += ["-q", "--tb", "short", "-W", "ignore", f"--durable-report={path}"]
         command += ["--durable", name.partition("-")[0], *options]
+        command += [file if "::" in file else f"tests/strands/{file}" for file in files]
+        command += [f"--ignore=tests/strands/{file}" for file in LEFT_OUT]
         places = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"PYTHONPATH": os.pathsep.join(places), "AWS_EC2_METADATA_DISABLED": "true"}
         with path.with_suffix(".log").open("w") as log:
-            subprocess.run(
-                [*command, *found], cwd=self._source, stdout=log, stderr=log, env={**os.environ, **environment}
-            )
+            subprocess.run(command, cwd=self._source, stdout=log, stderr=log, env={**os.environ, **environment})
         if not path.exists():
             sys.exit(f"{name}: pytest did not run:\n{path.with_suffix('.log').read_text()[-3000:]}")
         report: Report = json.loads(path.read_text())
-        print(f"{name}: {_figures(report)}", flush=True)
+        print(f"{report_as or name}: {_figures(report)}", flush=True)
         return report
 
-    def _compare(self, table: str, report: Report) -> None:
-        """Note every test that passes without us and not with us."""
-        sound = {name for name, found in self.baseline.items() if found["outcome"] == "passed"}
-        failed = {name for name in sound & set(report) if report[name]["outcome"] != "passed"}
-        if table == "attach":
-            failed |= sound - set(report)
-        self._check(table, failed, {name: report.get(name, {}).get("error", "did not run") for name in failed})
 
-    def _check(self, table: str, found: set[str], why: dict[str, str]) -> None:
-        listed = set(self._exceptions[table])
-        self.wrong += [f"{table}: {name}\n    {why[name].strip()}" for name in sorted(found - listed)]
-        self.wrong += [f"{table}: {name} is in exceptions.toml, and is none" for name in sorted(listed - found)]
+def _passed(report: Report) -> set[str]:
+    return {name for name, found in report.items() if found["outcome"] == "passed"}
 
 
 def _report_path(name: str) -> Path:
@@ -144,8 +143,8 @@ def main() -> None:
     suite = Suite(fetched())
     lines = [f"Strands {strands_version()} alone: {_figures(suite.baseline)}", suite.attach()]
     lines += [suite.resume("return", SUITE)]
-    lines += [suite.resume("crash-answer", CRASHED, "--durable-crash-at", "model.done:after@1")]
-    lines += [suite.resume("crash-tool", CRASHED, "--durable-crash-at", "tool.done:after@1")]
+    lines += [suite.resume("crash-answer", CRASHED, "--durable-crash-at=model.done:after@1")]
+    lines += [suite.resume("crash-tool", CRASHED, "--durable-crash-at=tool.done:after@1")]
     for line in suite.wrong:
         print(line)
     print("; ".join(lines))
