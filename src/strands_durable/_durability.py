@@ -117,6 +117,14 @@ class Durability(Plugin, MultiAgentPlugin):
         for event_type, callback, order in _HOOKS:
             agent.hooks.add_callback(event_type, callback, order=order)
 
+    def register_hooks(self, registry: Any, **kwargs: Any) -> None:
+        """Refuse to be a hook: it would see the loop, and could not make it durable."""
+        raise UnsupportedFeatureError(
+            "Durability among an agent's hooks",
+            "it is a plugin, and a bidirectional agent has none",
+            "Pass it to an Agent as plugins=[Durability(...)].",
+        )
+
     # Each of these returns an async generator: one layer less for every event of a stream than being one.
 
     def _invoke_model(self, context: InvokeModelContext, next_fn: Any) -> Events:

@@ -8,6 +8,7 @@ the ledger (`effect` for tools, `LedgerModel` for model calls).
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -23,7 +24,17 @@ from tests.crash.audit import audit
 from tests.crash.scenarios import Ledger, LedgerModel, bill, effect, seen
 from tests.processes import run
 
-__all__ = ["BriefModel", "LedgerModel", "answered", "durability", "effect", "feature", "kill_everywhere", "seen"]
+__all__ = [
+    "BriefModel",
+    "LedgerModel",
+    "answered",
+    "bill",
+    "durability",
+    "effect",
+    "feature",
+    "kill_everywhere",
+    "seen",
+]
 
 MODULES = ("interrupts", "values", "models", "nesting", "orchestrators", "servers", "sessions", "clients", "loop")
 """The rooms of `tests/features`."""
@@ -42,6 +53,8 @@ class Feature:
     """True if a repeated effect is what the feature asks for, so that only the results are compared."""
     around: Callable[[Path], AbstractContextManager[Any]] | None = None
     """Something that outlives the killed processes, a server: entered with the folder above those of the runs."""
+    points: str = ""
+    """Where it is killed, as a pattern, if killing it everywhere takes too long."""
     check: Callable[[Path, Path, str], None] | None = None
     """Compares what the outside world saw of the whole run and of one killed at a point, by their folders."""
 
@@ -117,7 +130,7 @@ def _kill_everywhere(found: Feature, folder: Path) -> int:
     whole.mkdir()
     expected = run(play, found.module, found.name, str(whole)).checked()
     keys = {entry["key"] for entry in Ledger(whole / "ledger.jsonl").read()}
-    points = expected["points"]
+    points = [point for point in expected["points"] if re.match(found.points, point)]
     assert any(":chunk" in point or point.startswith("tool ") for point in points), "it has nothing to be killed in"
     for number, point in enumerate(points):
         place = folder / str(number)
