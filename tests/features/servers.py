@@ -69,7 +69,13 @@ def shop(folder: Path) -> Iterator[None]:
         yield
 
 
-@feature(8, "MCP over HTTP: structured content, an image, an error", around=shop, check=at_most_one_call_more)
+@feature(
+    8,
+    "MCP over HTTP: structured content, an image, an error",
+    around=shop,
+    check=at_most_one_call_more,
+    points="tool|call",
+)
 def over_http() -> Any:
     client = MCPClient(
         url=Path("../url").read_text(),
@@ -81,7 +87,7 @@ def over_http() -> Any:
     return shopped(client, [calls, "Sold out."])
 
 
-@feature(8, "MCP over stdio", check=at_most_one_call_more, points=r"tool|model\.done")
+@feature(8, "MCP over stdio", check=at_most_one_call_more, points="tool")
 def over_stdio() -> Any:
     server = StdioServerParameters(command=sys.executable, args=[SERVER, "stdio", "price", "extra"], cwd=Path.cwd())
     client = MCPClient(lambda: stdio_client(server), tool_filters={"allowed": ["price"]})
