@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from strands_durable import Durability
 from strands_durable.testing import forget_process
 from tests.crash.scenarios import book
 from tests.features.clients import model_of, openai, requests_in
+from tests.processes import Child, run
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +81,18 @@ def test_c11_a_stream_that_ends_early_in_good_order_is_an_answer_for_strands_and
     found = [agent_of("cutting")("Book").message["content"] for _ in range(2)]
     assert found == [[], []], "without its end, a block of text is no part of the message"
     assert [entry["turn"] for entry in requests_in(Path.cwd())] == [0, 1]
+
+
+def _book(folder: str) -> str:
+    os.chdir(folder)
+    return str(agent_of("slow")("Book"))
+
+
+def test_c11_a_process_killed_while_an_answer_comes_in_pays_for_that_answer_only() -> None:
+    child = Child(_book, os.getcwd())
+    until(lambda: requests_in(Path.cwd(), "half"))
+    child.process.kill()
+    assert child.join().exitcode == -signal.SIGKILL
+    assert run(_book, os.getcwd()).checked() == "Booked Paris.\n"
+    assert [entry["turn"] for entry in requests_in(Path.cwd())] == [0, 1, 1]
+    assert [entry["turn"] for entry in requests_in(Path.cwd(), "answer")] == [0, 1]

@@ -8,6 +8,7 @@ for each answer that was sent to its end. The turn is read from the conversation
     refusing    429, always
     breaking    the connection breaks in the middle of the first answer to the second turn
     cutting     that answer ends early, as if that were its end
+    slow        that answer stops in the middle until its client is gone
 """
 
 from __future__ import annotations
@@ -81,12 +82,20 @@ class Handler(BaseHTTPRequestHandler):
                 return False
             if number == 1 and kind == "cutting":
                 break
+            if number == 1 and kind == "slow":
+                return self.wait()
             self.send([{"index": 0, "delta": delta, "finish_reason": reason}])
         else:
             self.send([], usage=USAGE)
             self.piece(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
         return kind != "cutting"
+
+    def wait(self) -> bool:
+        """Say in the ledger that half of the answer is out, and wait for the end of the connection."""
+        self.note(self.path.split("/")[1], event="half")
+        self.close_connection = True
+        return bool(self.rfile.read(1))
 
     def send(self, choices: list[Any], **more: Any) -> None:
         """Send one event of the stream."""
