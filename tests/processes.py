@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["strands", "strands.multiagent", "strands.session", "strands_durable._durability", "strands_durable.testing"]
-    + ["tests.features.harness", "strands.models.openai", "strands.tools.mcp", "boto3"]
+_OURS = (
+    "strands",
+    "strands.multiagent",
+    "strands_durable._durability",
+    "strands_durable.testing",
+    "tests.features.harness",
 )
+_SLOW = ("strands.models.openai", "openai.resources.chat", "strands.tools.mcp", "mcp.client.stdio", "boto3")
+_context.set_forkserver_preload([*_OURS, *_SLOW])
 
 
 @dataclass
@@ -62,6 +70,19 @@ class Child:
 def run(target: Callable[..., Any], *args: Any, timeout: float = 120) -> Ended:
     """Run ``target`` in a new process."""
     return Child(target, *args).join(timeout)
+
+
+@contextmanager
+def served(file: str, *args: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Run a server of ours that prints its port when it listens; give the port and the process."""
+    server = subprocess.Popen([sys.executable, file, *args], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield int(server.stdout.readline()), server
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
 
 
 def _main(sender: Any, target: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from strands import Agent
 from strands.multiagent.base import MultiAgentBase
@@ -88,6 +88,14 @@ class Durability(Plugin, MultiAgentPlugin):
                 "Give Durability to the agents inside it, or make it a node of a Graph: there it is one step.",
             )
         attach(orchestrator, self._options)
+
+    def register_hooks(self, registry: Any, **kwargs: Any) -> None:
+        """Refuse to be a hook: it would see the loop, and could not make it durable."""
+        raise UnsupportedFeatureError(
+            "Durability among an agent's hooks",
+            "it is a plugin, and a bidirectional agent has none",
+            "Pass it to an Agent as plugins=[Durability(...)].",
+        )
 
 
 def _check(name: str, value: str, *allowed: str) -> None:

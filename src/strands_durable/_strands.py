@@ -137,10 +137,14 @@ def agents_beside(agent: Agent) -> list[Agent]:
 
 def refuse_unsupported(agent: Agent) -> str | None:
     """Return the reason why this agent cannot be made durable, if there is one."""
+    if not isinstance(agent, Agent):
+        return f"only a strands.Agent runs in steps, and a {type(agent).__name__} does not"
     if agent._background_tasks is not None:
         return "background tasks outlive the step that starts them, and their ids are random"
     if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
         return "reentrant calls of one agent cannot be told apart"
+    if agent._checkpointing:
+        return "checkpointing=True ends the call at each step, where the journal records it and goes on"
     return None
 
 

@@ -58,6 +58,7 @@ def test_sessions_background_tasks_and_output_models_are_found(agent: Agent) -> 
     assert not _strands.has_session(agent)
     assert _strands.output_model(agent) is None
     assert _strands.refuse_unsupported(agent) is None
+    assert not agent._checkpointing
 
 
 def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:

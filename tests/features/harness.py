@@ -24,7 +24,17 @@ from tests.crash.audit import audit
 from tests.crash.scenarios import Ledger, LedgerModel, bill, effect, seen
 from tests.processes import run
 
-__all__ = ["BriefModel", "LedgerModel", "answered", "durability", "effect", "feature", "kill_everywhere", "seen"]
+__all__ = [
+    "BriefModel",
+    "LedgerModel",
+    "answered",
+    "bill",
+    "durability",
+    "effect",
+    "feature",
+    "kill_everywhere",
+    "seen",
+]
 
 MODULES = (
     "interrupts",
@@ -56,6 +66,8 @@ class Feature:
     """True if a repeated effect is what the feature asks for, so that only the results are compared."""
     around: Callable[[Path], AbstractContextManager[Any]] | None = None
     """Something that outlives the killed processes, a server: entered with the folder above those of the runs."""
+    points: str = ""
+    """Where it is killed, as a pattern, if killing it everywhere takes too long."""
     check: Callable[[Path, Path, str], None] | None = None
     """Compares what the outside world saw of the whole run and of one killed at a point, by their folders."""
 
@@ -136,8 +148,9 @@ def _kill_everywhere(found: Feature, folder: Path) -> int:
     whole.mkdir()
     expected = run(play, found.module, found.name, str(whole)).checked()
     keys = {entry["key"] for entry in Ledger(whole / "ledger.jsonl").read()}
-    points = [point for point in expected["points"] if EVERY_POINT or not _DULL.match(point)]
-    assert any(":chunk" in point or point.startswith("tool ") for point in points), "it has nothing to be killed in"
+    reached = expected["points"]
+    assert any(":chunk" in point or point.startswith("tool ") for point in reached), "it has nothing to be killed in"
+    points = [point for point in reached if EVERY_POINT or (re.match(found.points, point) and not _DULL.match(point))]
     for number, point in enumerate(points):
         place = folder / str(number)
         place.mkdir()

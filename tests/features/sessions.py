@@ -89,7 +89,9 @@ def a_session_in_files() -> Any:
     return conversed(in_files, "First", "Second")
 
 
-@feature(10, "a session in S3", around=s3_server)
+@feature(
+    10, "a session in S3", around=s3_server, points=r"(model|tool)\.start:before|(model|tool)\.done:after|call\.end"
+)
 def a_session_in_s3() -> Any:
     return conversed(in_s3, "First")
 
