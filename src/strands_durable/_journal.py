@@ -192,6 +192,13 @@ class Journal:
         )
         return {step.key: step for step in map(step_of, rows)}
 
+    def failed_attempts(self, call_id: int, key: str) -> int:
+        """Return how many attempts of a step ended in an error."""
+        rows = self.store.read(
+            "SELECT count(*) FROM steps WHERE call = ? AND key = ? AND status = 'failed'", call_id, key
+        )
+        return int(rows[0][0])
+
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(
