@@ -37,8 +37,17 @@ def fingerprint(config: Config) -> str:
 
 
 def message_digest(message: Any) -> str:
-    """Return a fingerprint of what a model sees of a message."""
-    return digest({"role": message["role"], "content": message["content"]})
+    """Return a fingerprint of what a model sees of a message; the ids of tool calls are random where Strands makes them."""
+    return digest({"role": message["role"], "content": [_without_id(block) for block in message["content"]]})
+
+
+def _without_id(block: Any) -> Any:
+    return {
+        kind: {key: item for key, item in value.items() if key != "toolUseId"}
+        if kind in ("toolUse", "toolResult")
+        else value
+        for kind, value in block.items()
+    }
 
 
 def changes(recorded: Config, now: Config) -> list[str]:

@@ -1,4 +1,4 @@
-"""The recorded calls, steps, heads and messages of one execution: every SQL statement about them, and nothing else."""
+"""The recorded calls and steps of one execution: every SQL statement about them, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import hmac
 import json
 import sqlite3
 import time
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from . import _blobs
 from ._codec import decode, encode
 from ._lease import Lease
-from ._records import CallKind, CallRecord, ExecutionStatus, Progress, Seat, StepKind, StepRecord
+from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
+from ._shelf import Shelf
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
 
@@ -25,7 +25,7 @@ def _span(prefix: str) -> tuple[str, str]:
     return prefix, prefix + "\U0010ffff"
 
 
-class Journal:
+class Journal(Shelf):
     """What is recorded of one execution, written under its lease."""
 
     def __init__(self, lease: Lease) -> None:
@@ -252,6 +252,13 @@ class Journal:
             step_of(row) for row in self.store.read(f"{STEP} WHERE call = ? AND kind = 'node' ORDER BY id", call_id)
         ]
 
+    def failed_attempts(self, call_id: int, key: str) -> int:
+        """Return how many attempts of a step ended in an error."""
+        rows = self.store.read(
+            "SELECT count(*) FROM steps WHERE call = ? AND key = ? AND status = 'failed'", call_id, key
+        )
+        return int(rows[0][0])
+
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(
@@ -299,116 +306,6 @@ class Journal:
         """Record what an agent is made of, once; return its id."""
         connection.execute("INSERT OR IGNORE INTO configs (digest, data) VALUES (?, ?)", (digest, json.dumps(data)))
         return int(connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()[0])
-
-    # Heads, state and messages
-
-    def write_head(self, connection: sqlite3.Connection, call_id: int, parts: Iterable[tuple[str, str]]) -> None:
-        """Overwrite parts of a call's head."""
-        connection.executemany(
-            "INSERT INTO heads VALUES (?, ?, ?) ON CONFLICT (call, part) DO UPDATE SET data = excluded.data",
-            [(call_id, part, data) for part, data in parts],
-        )
-
-    def head(self, call_id: int) -> tuple[Progress, dict[str, str]]:
-        """Return where a call stands, and the other parts of its head."""
-        parts = dict(self.store.read("SELECT part, data FROM heads WHERE call = ?", call_id))
-        return Progress(**json.loads(parts.pop("progress"))), parts
-
-    def closing(self, call_id: int) -> Progress:
-        """Return where a call has come to; a failed one beyond its head."""
-        progress, parts = self.head(call_id)
-        return Progress(**json.loads(parts["closing"])) if "closing" in parts else progress
-
-    def share_state(self, connection: sqlite3.Connection, call_id: int, lineage: int, found: dict[str, str]) -> bool:
-        """Let a new call share the state with which the one before it completed, if it found just that."""
-        rows = connection.execute(
-            "SELECT coalesce(state_of, id), status FROM calls WHERE lineage = ? AND id < ? ORDER BY id DESC LIMIT 1",
-            (lineage, call_id),
-        ).fetchall()
-        if not rows or rows[0][1] != ExecutionStatus.COMPLETED.value:
-            return False
-        if dict(connection.execute("SELECT key, value FROM state WHERE call = ?", (rows[0][0],))) != {
-            encode(name): _blobs.referring(value) for name, value in found.items()
-        }:
-            return False
-        connection.execute("UPDATE calls SET state_of = ? WHERE id = ?", (rows[0][0], call_id))
-        return True
-
-    def write_state(self, connection: sqlite3.Connection, call_id: int, changes: dict[str, str | None]) -> None:
-        """Apply changes of the agent's state; None deletes. A call that shared its state gets one of its own first."""
-        shared = connection.execute("SELECT state_of FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
-        if shared is not None:
-            connection.execute("INSERT INTO state SELECT ?, key, value FROM state WHERE call = ?", (call_id, shared))
-            connection.execute("UPDATE calls SET state_of = NULL WHERE id = ?", (call_id,))
-        for name, value in changes.items():
-            key = encode(name)  # a name may hold what SQLite's text cannot
-            if value is None:
-                connection.execute("DELETE FROM state WHERE call = ? AND key = ?", (call_id, key))
-            else:
-                connection.execute(
-                    "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT (call, key) DO UPDATE SET value = excluded.value",
-                    (call_id, key, value),
-                )
-
-    def clear_state(self, connection: sqlite3.Connection, call_id: int) -> None:
-        """Forget the state of a call whose state object was replaced; the new one is written right after."""
-        connection.execute("UPDATE calls SET state_of = NULL WHERE id = ?", (call_id,))
-        connection.execute("DELETE FROM state WHERE call = ?", (call_id,))
-
-    def state(self, call_id: int) -> dict[str, Any]:
-        """Return the agent's state as of a call's head."""
-        rows = self.store.read(
-            "SELECT key, value FROM state WHERE call = (SELECT coalesce(state_of, id) FROM calls WHERE id = ?)", call_id
-        )
-        return {decode(key): decode(value) for key, value in rows}
-
-    def write_messages(self, connection: sqlite3.Connection, lineage: int, rows: list[tuple[int, str]]) -> None:
-        """Append messages to the log."""
-        connection.executemany("INSERT INTO messages VALUES (?, ?, ?)", [(lineage, seq, data) for seq, data in rows])
-
-    def overwrite_message(self, connection: sqlite3.Connection, lineage: int, seq: int, data: str) -> None:
-        """Overwrite a message: only a redaction does this."""
-        place = (lineage, seq)
-        before = connection.execute("SELECT data FROM messages WHERE lineage = ? AND seq = ?", place).fetchone()[0]
-        connection.execute("UPDATE messages SET data = ? WHERE lineage = ? AND seq = ?", (data, *place))
-        _blobs.forget(connection, before)
-
-    def last_ranges(self, call_id: int, lineage: int) -> list[list[int]]:
-        """Return the messages in sight when the call before ``call_id`` in the same log was written last."""
-        rows = self.store.read(
-            "SELECT heads.data FROM calls JOIN heads ON heads.call = calls.id WHERE calls.lineage = ? AND calls.id < ?"
-            " AND heads.part = 'progress' ORDER BY calls.id DESC LIMIT 1",
-            lineage,
-            call_id,
-        )
-        ranges: list[list[int]] = json.loads(rows[0][0])["ranges"] if rows else []
-        return ranges
-
-    def next_seq(self, lineage: int) -> int:
-        """Return the first free number of a log."""
-        return int(self.store.read("SELECT coalesce(max(seq), -1) + 1 FROM messages WHERE lineage = ?", lineage)[0][0])
-
-    def message_rows(self, lineage: int, ranges: list[list[int]]) -> list[str]:
-        """Return the recorded forms of the messages in ``ranges``, in order."""
-        found: list[str] = []
-        for first, last in ranges:
-            rows = self.store.read(
-                "SELECT data FROM messages WHERE lineage = ? AND seq BETWEEN ? AND ? ORDER BY seq", lineage, first, last
-            )
-            found.extend(data for (data,) in rows)
-        return found
-
-    def results(self, step_ids: list[int]) -> dict[int, Any]:
-        """Return the recorded results of many steps."""
-        rows = self.store.read(
-            "SELECT id, result FROM steps WHERE id IN (SELECT value FROM json_each(?))", json.dumps(step_ids)
-        )
-        return {step_id: decode(result) for step_id, result in rows}
-
-    def input_of(self, call_id: int) -> Any:
-        """Return the input of a call."""
-        text = self.store.read("SELECT input FROM calls WHERE id = ?", call_id)[0][0]
-        return None if text is None else decode(text)
 
 
 def _without_marks(given: Any) -> Any:

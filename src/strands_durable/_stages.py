@@ -95,13 +95,14 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         outcome, attempt = await _settle(call, policy, request, recorded, context)
     if recorded is not None and recorded.status == "done":
         yield _recorded_event(call, recorded)
+    errors = 0 if recorded is None else call.tools.errors(request)
     while outcome is None:
-        run = _ToolRun(call, policy, request, attempt)
+        run = _ToolRun(call, policy, request, attempt, errors)
         async for event in run.events(context, next_fn):
             yield event
         if run.interrupted:
             return
-        outcome, attempt = run.outcome, attempt + 1
+        outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
@@ -221,8 +222,8 @@ def _judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
 class _ToolRun:
     """One live attempt of a tool call."""
 
-    def __init__(self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int) -> None:
-        self._call, self._policy, self._request, self._attempt = call, policy, request, attempt
+    def __init__(self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int) -> None:
+        self._call, self._policy, self._request, self._attempt, self._errors = call, policy, request, attempt, errors
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
@@ -276,7 +277,7 @@ class _ToolRun:
             invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != cancelled_before else None,
         )
-        again = self._attempt <= self._policy.retries and outcome["result"].get("status") == "error"
+        again = self._errors < self._policy.retries and outcome["result"].get("status") == "error"
         recorded = self._call.tools.finish(
             self._request,
             self._step,

@@ -89,6 +89,10 @@ class ToolSteps:
         """Return the last recorded attempt of a tool call."""
         return self._latest.get(request.key)
 
+    def errors(self, request: ToolRequest) -> int:
+        """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""
+        return self._call.journal.failed_attempts(self._call.record.call_id, request.key)
+
     def start(self, request: ToolRequest, attempt: int) -> StepRecord:
         """Commit a tool's intent, with the answer that asked for it."""
         started_at = time.time()

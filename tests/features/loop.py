@@ -57,8 +57,8 @@ def stream() -> Any:
 
 @feature(11, "a limit of turns")
 def limit_turns() -> Any:
-    agent = build([call("book", city="a"), call("book", city="b"), "never"])
-    return seen(agent, agent("Go", limits={"turns": 2}))
+    agent = build([call("book", city="a"), "never"])
+    return seen(agent, agent("Go", limits={"turns": 1}))
 
 
 @feature(11, "a limit of tokens")
@@ -86,6 +86,17 @@ def cancel_hard() -> Any:
     agent = build([call("stop", how="hard"), "never", "Hello."], [stop, book])
     first = seen(agent, agent("Go"))
     return first, seen(agent, agent("And now?"))
+
+
+@feature(11, "a hook cancels")
+def cancel_by_hook() -> Any:
+    agent = build([call("book", city="a"), "never"])
+
+    def enough(event: AfterToolCallEvent) -> None:
+        event.agent.cancel(message="that is enough", after_current_tools=True)
+
+    agent.add_hook(enough)
+    return seen(agent, agent("Go"))
 
 
 @feature(11, "a signal from outside cancels")
@@ -147,6 +158,25 @@ def hooks() -> Any:
     return seen(agent, agent("Go")), asides()
 
 
+@feature(11, "hooks that count, and that rewrite what the model is about to see")
+def counting() -> Any:
+    agent = build([call("book", city="a"), "Done."])
+
+    def counted(name: str) -> Any:
+        def callback(event: Any) -> None:
+            event.agent.state.set(name, (event.agent.state.get(name) or 0) + 1)
+            event.invocation_state[name] = event.invocation_state.get(name, 0) + 1
+
+        return callback
+
+    for kind in (BeforeInvocationEvent, BeforeModelCallEvent, AfterModelCallEvent, BeforeToolsEvent, AfterToolsEvent):
+        agent.add_hook(counted(kind.__name__), kind)
+    agent.add_hook(lambda event: event.agent.messages[-1]["content"].append({"text": "briefly"}), BeforeModelCallEvent)
+    state: dict[str, Any] = {}
+    found = seen(agent, agent("Go", invocation_state=state))
+    return found, {name: state[name] for name in state if name.endswith("Event")}
+
+
 @feature(11, "hooks cancel, retry and end the turn")
 def verdicts() -> Any:
     agent = build([[call("book", city="a"), call("pay", amount=1)], [call("book", city="b")], call("book", city="c")])
@@ -206,15 +236,20 @@ async def inner(city: str) -> str:
     return f"{city}: {first} {second == token}"
 
 
-@feature(11, "an inline tool with steps of its own, and a direct call")
+@feature(11, "an inline tool with steps of its own, after a direct call")
 def inline() -> Any:
     agent = build(
-        [call("inner", city="a"), "Done."],
+        lambda turn, messages: call("inner", city="a") if "Go" in str(messages[-1]) else "Done.",
         [inner, quiet],
         durability=durability(tool_policies={"inner": ToolPolicy(inline=True)}),
     )
-    direct = agent.tool.quiet(record_direct_tool_call=False)
-    return seen(agent, agent("Go")), direct["content"], asides()
+    direct = agent.tool.quiet()  # it leaves four messages, with an id that is another in every process
+    found = seen(agent, agent("Go"))
+    for message in found["messages"][:4]:
+        for value in message["content"][0].values():
+            if isinstance(value, dict):
+                value.pop("toolUseId")
+    return found, direct["content"], asides()
 
 
 @tool

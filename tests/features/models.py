@@ -7,6 +7,7 @@ from typing import Any
 
 from strands import Agent, ModelRetryStrategy
 from strands.hooks import AfterModelCallEvent
+from strands.models.routing import FallbackStrategy, ModelRouter
 from strands.types.exceptions import MaxTokensReachedException, ModelThrottledException
 
 from strands_durable.testing import Answer, call
@@ -28,6 +29,20 @@ def throttled() -> Any:
     answer = Answer(calls=[call("book", city="Rome")], errors=[ModelThrottledException("slow down")])
     retry = ModelRetryStrategy(max_attempts=3, initial_delay=0, max_delay=0)
     agent = build([answer, "Booked."], retry_strategy=retry)
+    return seen(agent, agent("Go"))
+
+
+@feature(5, "a router that falls back to another model")
+def router() -> Any:
+    down = LedgerModel(lambda turn, messages: Answer(errors=[ModelThrottledException("no")] * 9), model_id="down")
+    up = LedgerModel([call("book", city="Rome"), "Booked."], model_id="up")
+    agent = Agent(
+        model=ModelRouter([down, up], strategy=FallbackStrategy()),
+        tools=[book],
+        plugins=[durability()],
+        retry_strategy=None,
+        callback_handler=None,
+    )
     return seen(agent, agent("Go"))
 
 

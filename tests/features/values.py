@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 from strands import Agent, ToolContext, tool
 
-from strands_durable.testing import call
-from tests.features.harness import LedgerModel, durability, effect, feature, seen
+from strands_durable.errors import NotSerializableError
+from strands_durable.testing import call, forget_process
+from tests.features.harness import LedgerModel, answered, durability, effect, feature, seen
 
 
 class Client:
@@ -49,6 +51,28 @@ def told(script: list[Any]) -> Any:
 @feature(2, "state of the agent, the invocation and the request, by one tool after another")
 def one_by_one() -> Any:
     return told([call("keep", key="a"), call("tell"), "Done."])
+
+
+@tool
+def strange() -> Any:
+    """Return what has no recorded form."""
+    effect("strange")
+    return {"status": "success", "content": [{"json": {"client": Client()}}]}
+
+
+@feature(2, "a result that cannot be stored is asked about")
+def unstorable() -> Any:
+    def build() -> Agent:
+        script = [call("strange"), "Done."]
+        return Agent(model=LedgerModel(script), tools=[strange], plugins=[durability()], callback_handler=None)
+
+    agent = build()
+    with suppress(NotSerializableError):
+        return seen(agent, answered(agent, "Go", lambda found: {"result": "it worked"}))
+    del agent
+    forget_process()
+    agent = build()
+    return seen(agent, answered(agent, "Go", lambda found: {"result": "it worked"}))
 
 
 @feature(2, "state by tools that run at the same time")
