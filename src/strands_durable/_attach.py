@@ -68,13 +68,12 @@ _attached: weakref.WeakKeyDictionary[Any, Options | None] = weakref.WeakKeyDicti
 def attach(subject: Any, options: Options | None) -> None:
     """Stand around an agent or orchestrator, and around all that belongs to it, once."""
     if subject not in _attached:
-        _attached[subject] = options
-        if isinstance(subject, Agent):
+        contact = contact_of(subject)
+        if contact is None:
             _attach_agent(subject)
         else:
-            contact = contact_of(subject)
-            if contact is not None:
-                _attach_orchestrator(contact)
+            _attach_orchestrator(contact)
+        _attached[subject] = options
     elif options is not None:
         _attached[subject] = options
     attach_parts(subject)
@@ -136,8 +135,9 @@ class _AgentSubject:
 def _attach_agent(agent: Agent) -> None:
     reason = refuse_unsupported(agent)
     if reason is not None:
-        _attached.pop(agent)
-        raise UnsupportedFeatureError(f"Durability on agent {agent.name!r}", reason, "Build the agent without it.")
+        raise UnsupportedFeatureError(
+            f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
+        )
     silence_unheard_traces()
     quicken_copies()
     watch_output(agent)
