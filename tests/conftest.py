@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from strands_durable.testing import forget_process
+from tests.features import table
 
 
 @pytest.fixture(autouse=True)
@@ -27,5 +29,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, value in report.user_properties
         if name == "kills"
     ]
+    outcomes = [
+        tuple(value)
+        for report in terminalreporter.stats.get("passed", [])
+        for name, value in report.user_properties
+        if name == "feature"
+    ]
+    if outcomes and os.environ.get("FEATURES") == "write":
+        table.write(outcomes)
     if kills:
         terminalreporter.write_line(f"{sum(kills)} processes killed with SIGKILL, in {len(kills)} tests")
