@@ -102,3 +102,12 @@ def proactive() -> Any:
     ahead: Any = {"compression_threshold": 0.4}
     manager = SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=1, proactive_compression=ahead)
     return overflowing(model, manager, "Go")
+
+
+@feature(4, "an overflow, and a summary by an agent for it")
+def summary_by_an_agent() -> Any:
+    helper = Agent(
+        model=LedgerModel(lambda at, messages: f"{len(messages)} messages, in short."), callback_handler=None
+    )
+    manager = SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=1, summarization_agent=helper)
+    return overflowing(crowded([call("book", city="c1"), "Done."]), manager, "Go far")
