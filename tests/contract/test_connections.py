@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, 
 from tests.features.servers import SERVER, calls_in
 from tests.processes import served
 
+built: list[Agent] = []
 SCRIPT = [call("price", item="tea"), "Three."]
 
 
@@ -28,11 +30,24 @@ def port() -> Iterator[int]:
         yield port
 
 
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Close every connection in the test that made it: a finalizer would do it in another, and complain of a dead server."""
+    yield
+    for agent in built:
+        with suppress(ToolProviderException):
+            agent.cleanup()
+    built.clear()
+    gc.collect()
+
+
 def agent_of(port: int, script: Any = SCRIPT, **options: Any) -> Agent:
     forget_process()
     client = MCPClient(url=f"http://127.0.0.1:{port}/mcp", headers={"x-folder": str(Path.cwd())}, **options)
     durability = Durability("runs.db", execution_id="trip")
-    return Agent(model=ScriptedModel(script), tools=[client], plugins=[durability], callback_handler=None)
+    agent = Agent(model=ScriptedModel(script), tools=[client], plugins=[durability], callback_handler=None)
+    built.append(agent)
+    return agent
 
 
 def crash(point: str, agent: Agent) -> None:
