@@ -41,7 +41,9 @@ def run(folder: Path, seed: int, *args: str) -> subprocess.CompletedProcess[str]
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
     command = [sys.executable, "-c", PROGRAM, *args]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize("point", ["node.start:after@6", "model.start:after@6"])
