@@ -45,6 +45,7 @@ MODULES = (
     "media",
     "nesting",
     "orchestrators",
+    "remote",
     "servers",
     "sessions",
     "clients",
