@@ -33,7 +33,7 @@ def asked_once(whole: Path, killed: Path, point: str) -> None:
     assert len(mine) == 1, (point, mine)
 
 
-@feature(7, "a graph with an A2A agent", around=elsewhere, check=asked_once, points="node|call|model")
+@feature(7, "a graph with an A2A agent", around=elsewhere, check=asked_once, points="node")
 def a_graph_with_an_a2a_agent() -> Any:
     builder = GraphBuilder()
     builder.add_node(Agent(model=BriefModel(["ready"]), callback_handler=None), "first")
