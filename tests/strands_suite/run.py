@@ -46,8 +46,9 @@ CRASHED = [
     "middleware/test_middleware_interrupts.py",
     "multiagent/test_spec.py",
 ]
-"""The files whose tests look at how calls end. Others count hooks, callbacks, spans and stream events, which come again in the
-process that goes on, or have threads race each other, where a simulated crash hits all of them."""
+"""Files whose tests look at how calls end, chosen after a run over all of them: here a crash disturbs few tests, and each of
+those was looked into. In the others many count hooks, callbacks, spans and stream events, which come again in the process that
+goes on, or have threads race each other, where a simulated crash hits all of them. Not every failure there is explained."""
 
 Report = dict[str, dict[str, Any]]
 
