@@ -56,17 +56,6 @@ class Raise:
 Admission = Start | GoOn | Answer | Return | Raise
 
 
-def answers_in(prompt: Any) -> dict[str, Any] | None:
-    """Return the answers if ``prompt`` is a list of them."""
-    if (
-        not isinstance(prompt, list)
-        or not prompt
-        or not all(isinstance(b, dict) and "interruptResponse" in b for b in prompt)
-    ):
-        return None
-    return {block["interruptResponse"]["interruptId"]: block["interruptResponse"]["response"] for block in prompt}
-
-
 def admit(
     journal: Journal, record: CallRecord | None, given: Any, *, is_last: bool, on_failed: Literal["resume", "raise"]
 ) -> Admission:

@@ -35,7 +35,7 @@ from . import _root, _sessions, _stages
 from ._auxiliary import offered
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
-from ._opaque import stream_opaque
+from ._opaque import Opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
 from ._orchestrators import Contact, contact_of
@@ -46,6 +46,7 @@ from ._strands import (
     AgentStreamStage,
     agent_behind,
     agents_beside,
+    is_agent,
     is_handoff,
     is_interrupted,
     is_model_driven,
@@ -55,6 +56,7 @@ from ._strands import (
     refuse_unsupported,
     silence_unheard_traces,
     stays_in_loop,
+    watch_model_states,
     watch_output,
 )
 from .errors import UnsupportedFeatureError
@@ -89,11 +91,11 @@ def attach_parts(subject: Any) -> None:
         parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
         parts += agents_beside(subject)
     for part in parts:
-        if isinstance(part, Agent) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
+        if is_agent(part) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
             attach(part, None)
-        elif contact is not None and part not in _attached:
+        elif contact is not None and part not in _attached and hasattr(part, "stream_async"):
             _attached[part] = None
-            part.stream_async = partial(stream_opaque, part, part.stream_async)
+            part.stream_async = Opaque(part, part.stream_async)
 
 
 # Agents
@@ -140,6 +142,7 @@ def _attach_agent(agent: Agent) -> None:
         )
     silence_unheard_traces()
     quicken_copies()
+    watch_model_states()
     watch_output(agent)
     offer_auxiliary(offered)
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
@@ -215,8 +218,7 @@ def _attach_orchestrator(contact: Contact) -> None:
     me: Any = contact.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
     contact.intercept(partial(conducted.get, me))
-    for event_type, callback, order in _NODE_HOOKS:
-        me.hooks.add_callback(event_type, callback, order=order)
+    me.hooks.invoke_callbacks_async = partial(_around_hooks, me.hooks.invoke_callbacks_async)
 
 
 def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
@@ -229,41 +231,45 @@ def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: An
 # Hooks
 
 
-def _on(moment: Callable[[Any, Any], Any], calls: Any, of: str) -> Any:
-    """Make a hook of what a call does at a moment; nothing happens outside of a durable call."""
+async def _around_hooks(invoke: Any, event: Any) -> Any:
+    """Stand around the hooks of an orchestrator: before the first of them, and after the last."""
+    call = conducted.get(getattr(event, "source", None))
+    if call is None:
+        return await invoke(event)
+    if isinstance(event, BeforeMultiAgentInvocationEvent):
+        call.enter_call("before")
+    elif isinstance(event, AfterMultiAgentInvocationEvent):
+        call.enter_call("after")
+    elif isinstance(event, BeforeNodeCallEvent):
+        call.node_begins(event.node_id, event.invocation_state or {})
+    elif isinstance(event, AfterNodeCallEvent):
+        call.node_returns(event.node_id)
+    found = await invoke(event)
+    if isinstance(event, AfterNodeCallEvent):
+        call.node_ends(event.node_id)
+    return found
+
+
+def _on(moment: Callable[[Any, Any], Any]) -> Any:
+    """Make a hook of what a call of an agent does at a moment; nothing happens outside of a durable call."""
 
     def callback(event: Any) -> None:
-        call = calls.get(getattr(event, of))
+        call = active.get(event.agent)
         if call is not None:
             moment(call, event)
 
     return callback
 
 
-def _agent(moment: Callable[[Any, Any], Any]) -> Any:
-    return _on(moment, active, "agent")
-
-
-def _node(moment: Callable[[Any, Any], Any]) -> Any:
-    return _on(moment, conducted, "source")
-
-
 _FIRST, _LAST = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
 _AGENT_HOOKS: list[tuple[Any, Any, int]] = [
-    (BeforeInvocationEvent, _agent(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
-    (BeforeModelCallEvent, _agent(lambda call, event: call.enter_model("before")), _FIRST),
-    (AfterModelCallEvent, _agent(lambda call, event: call.enter_model("after")), _FIRST),
-    (MessageAddedEvent, _agent(lambda call, event: call.message_added(event.message)), _LAST),
-    (BeforeToolsEvent, _agent(lambda call, event: call.tools_begin(event.message)), _FIRST),
-    (BeforeToolCallEvent, _agent(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
-    (AfterToolCallEvent, _agent(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
-    (AfterToolsEvent, _agent(lambda call, event: call.tools_end()), _FIRST),
-    (AfterInvocationEvent, _agent(lambda call, event: call.enter_call("after")), _FIRST),
-]
-_NODE_HOOKS: list[tuple[Any, Any, int]] = [
-    (BeforeMultiAgentInvocationEvent, _node(lambda call, event: call.enter_call("before")), _FIRST),
-    (BeforeNodeCallEvent, _node(lambda call, event: call.node_begins(event.node_id, event.invocation_state)), _FIRST),
-    (AfterNodeCallEvent, _node(lambda call, event: call.node_returns(event.node_id)), _FIRST),
-    (AfterNodeCallEvent, _node(lambda call, event: call.node_ends(event.node_id)), _LAST),
-    (AfterMultiAgentInvocationEvent, _node(lambda call, event: call.enter_call("after")), _FIRST),
+    (BeforeInvocationEvent, _on(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
+    (BeforeModelCallEvent, _on(lambda call, event: call.enter_model("before")), _FIRST),
+    (AfterModelCallEvent, _on(lambda call, event: call.enter_model("after")), _FIRST),
+    (MessageAddedEvent, _on(lambda call, event: call.message_added(event.message)), _LAST),
+    (BeforeToolsEvent, _on(lambda call, event: call.tools_begin(event.message)), _FIRST),
+    (BeforeToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
+    (AfterToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
+    (AfterToolsEvent, _on(lambda call, event: call.tools_end()), _FIRST),
+    (AfterInvocationEvent, _on(lambda call, event: call.enter_call("after")), _FIRST),
 ]

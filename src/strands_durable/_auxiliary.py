@@ -1,4 +1,4 @@
-"""Models that stand in for others: one that records auxiliary calls, and one that keeps sight of a model's own state.
+"""A model that stands in for another, and records the calls that are made of it beside the loop.
 
 A conversation manager, a judge or a classifier asks `Agent.aux_model` beside the loop, where no stage is around the call.
 Inside of a durable call that attribute gives a stand-in which makes a step of each of these calls, named by the hook or step
@@ -49,19 +49,6 @@ class _StandIn(Model):
     def structured_output(self, *args: Any, **kwargs: Any) -> Any:
         """Ask the inner model."""
         return object.__getattribute__(self, "_inner").structured_output(*args, **kwargs)
-
-
-class Attentive(_StandIn):
-    """Keeps sight of the state that Strands hands to a model which keeps the conversation on its server."""
-
-    def __init__(self, inner: Model, seen: list[Any]) -> None:
-        super().__init__(inner)
-        object.__setattr__(self, "_seen", seen)
-
-    def stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask the inner model, and remember the state that it is about to change."""
-        object.__getattribute__(self, "_seen")[:] = [kwargs.get("model_state")]
-        return super().stream(*args, **kwargs)
 
 
 class Recording(_StandIn):

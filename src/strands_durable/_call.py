@@ -78,6 +78,8 @@ class Call(Latch):
             rows = history.sync(agent.messages, _messages.Sources(call_id, None).describe)
             journal.write_messages(connection, lineage, rows)
             journal.set_base(connection, call_id, history.ranges)
+            if is_interrupted(agent):
+                head.capture(None)
             if journal.share_state(connection, call_id, lineage, state):
                 head.state_is_written()
             head.flush(connection, journal, call_id)

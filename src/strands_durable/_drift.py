@@ -12,7 +12,7 @@ from typing import Any
 
 from strands import Agent
 
-from ._codec import digest
+from ._codec import digest, encodable
 from ._strands import stays_in_loop
 
 Config = dict[str, Any]
@@ -23,12 +23,12 @@ def config_of(agent: Agent) -> Config:
     registry = agent.tool_registry
     tools = {**registry.registry, **registry.dynamic_tools}  # structured output comes and goes with each pass
     specs = {
-        spec["name"]: {"description": spec["description"], "inputSchema": spec["inputSchema"]}
+        spec["name"]: {"description": _plain(spec["description"]), "inputSchema": _plain(spec["inputSchema"])}
         for spec in registry.get_all_tool_specs()
         if not stays_in_loop(tools.get(spec["name"]))
     }
     blocks = agent.system_prompt_content
-    return {"model": _model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
+    return {"model": model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
 
 
 def fingerprint(config: Config) -> str:
@@ -89,10 +89,17 @@ def base_change(recorded: list[Any], found: list[Any]) -> str | None:
     return None
 
 
-def _model_id(agent: Agent) -> str:
-    config: Any = agent.model.get_config()
+def model_id(agent: Agent) -> str:
+    """Return what an agent's model is called; its class, if it has no name."""
+    get_config = getattr(agent.model, "get_config", None)
+    config: Any = None if get_config is None else get_config()
     found = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
-    return str(found or type(agent.model).__qualname__)
+    return found if isinstance(found, str) and found else type(agent.model).__qualname__
+
+
+def _plain(value: Any) -> Any:
+    """Return what can be recorded of a part of a tool's schema."""
+    return value if encodable(value) else type(value).__qualname__
 
 
 def _diff(before: Any, now: Any) -> str:

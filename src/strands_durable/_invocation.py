@@ -19,7 +19,7 @@ from ._context import running_in
 from ._journal import Journal
 from ._latch import Abort
 from ._phases import Phase
-from ._records import CallRecord, ExecutionStatus
+from ._records import CallRecord, ExecutionStatus, answers_in
 from ._seat import Desk
 from ._segment import Segments
 from ._session import Site
@@ -58,8 +58,9 @@ class Invocation:
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
         admission = self._desk.decide(prompt)
-        is_waiting = isinstance(admission, _admission.Start) and is_interrupted(self._agent)
-        if admission is None or is_waiting:  # nobody asked, or its session waits for answers: Strands says so
+        is_new = isinstance(admission, _admission.Start)
+        is_unanswered = is_new and is_interrupted(self._agent) and answers_in(prompt) is None
+        if admission is None or is_unanswered:  # nobody asked, or its session waits for answers: Strands says so
             events: Events = self._original(prompt, **given)
             return events
         if not isinstance(admission, _admission.Start):
@@ -83,7 +84,7 @@ class Invocation:
             return Call.begin(self._site, self._desk.seat(), prompt), prompt
         record = admission.record
         answers = admission.answers if isinstance(admission, _admission.Answer) else None
-        call = self._suspended(record) or self._resumed(record, _admission.answers_in(prompt) is not None)
+        call = self._suspended(record) or self._resumed(record, answers_in(prompt) is not None)
         call.take_up(answers)
         if record.call_id not in session.counted:  # else this process has counted it already
             call.past = Past(journal, record.call_id, call.progress)
@@ -92,7 +93,7 @@ class Invocation:
             journal.execution_id, record.scope, record.position, call.progress.resume, call.record.attempt,
         )  # fmt: skip
         if is_interrupted(agent):
-            return call, _responses(agent, journal.answers(record.call_id))
+            return call, _responses(agent, journal.answers(record.call_id, record.input))
         return call, record.input if call.progress.resume == "ready" else None
 
     def _take_turn(self, record: CallRecord) -> None:
@@ -243,7 +244,8 @@ class Invocation:
         counted = self._site.session.counted
         if record.call_id not in counted:
             counted.add(record.call_id)
-            progress = self._journal.closing(record.call_id)
+            is_failed = record.status is ExecutionStatus.FAILED
+            progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
             Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
 
     def _restore_helpers(self, record: CallRecord) -> None:

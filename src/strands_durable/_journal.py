@@ -13,7 +13,7 @@ from typing import Any
 from . import _blobs
 from ._codec import decode, encode
 from ._lease import Lease
-from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
+from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord, answers_in
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
 
@@ -182,10 +182,10 @@ class Journal(Shelf):
         rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
         connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
 
-    def answers(self, call_id: int) -> dict[str, Any]:
-        """Return the recorded answers of a call."""
+    def answers(self, call_id: int, given: Any = None) -> dict[str, Any]:
+        """Return the recorded answers of a call; also those that it began with, if ``given`` is its input."""
         rows = self.store.read("SELECT interrupt_id, answer FROM answers WHERE call = ?", call_id)
-        return {interrupt_id: decode(answer) for interrupt_id, answer in rows}
+        return {**(answers_in(given) or {}), **{interrupt_id: decode(answer) for interrupt_id, answer in rows}}
 
     def redact_input(self, connection: sqlite3.Connection, call_id: int) -> None:
         """Forget the text of an input; its hash stays."""

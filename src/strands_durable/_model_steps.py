@@ -11,7 +11,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 from . import _keys
 from ._codec import decode, encode
 from ._context import StepPhase
-from ._drift import config_of, fingerprint
+from ._drift import config_of, fingerprint, model_id
 from ._failure import describe, revive
 from ._records import StepRecord
 from ._rows import Ending
@@ -171,11 +171,11 @@ class ModelSteps:
     def _config_id(self, connection: sqlite3.Connection, request: Any) -> tuple[int, str]:
         """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
         agent = self._call.agent
-        basis = (request.tool_specs, request.system_prompt, agent.model, agent.model.get_config())
+        basis = (request.tool_specs, request.system_prompt, model_id(agent))
         if self._config is None or self._config[0] != basis:
             config = config_of(agent)
             config_id = self._call.journal.config_id(connection, fingerprint(config), config)
-            self._config = ((*copied(basis[:2]), basis[2], copied(basis[3])), config_id, config["model"])
+            self._config = (copied(basis), config_id, config["model"])
         return self._config[1:]
 
     def _redact(self, connection: sqlite3.Connection) -> None:

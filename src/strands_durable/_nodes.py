@@ -81,7 +81,9 @@ class OrchestratorCall(Latch):
         with journal.transaction("call.begin") as connection:
             config_id = journal.config_id(connection, fingerprint(topology), topology)
             call_id, _ = journal.insert_call(connection, seat, contact.kind, given=given, config_id=config_id)
-            journal.write_head(connection, call_id, [("progress", _compact(Progress()))])
+            base = contact.base()
+            parts = [] if base is None else [("base", encode(base, f"What {contact.name!r} was restored with"))]
+            journal.write_head(connection, call_id, [("progress", _compact(Progress())), *parts])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
         return cls(contact, journal, session, options, outer, record)
@@ -92,7 +94,9 @@ class OrchestratorCall(Latch):
         rows = self.journal.nodes(self.record.call_id)
         self._last = {row.name: row for row in rows}
         self._batch = json.loads(parts["batch"]) if "batch" in parts else []
-        carried: dict[str, Any] = {name: decode(parts[name]) for name in ("carried", "invocation") if name in parts}
+        carried: dict[str, Any] = {
+            name: decode(parts[name]) for name in ("carried", "invocation", "base") if name in parts
+        }
         return rows, carried
 
     def take_up(self, answers: dict[str, Any] | None) -> None:

@@ -11,11 +11,11 @@ from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase
 from strands.telemetry.metrics import EventLoopMetrics
 
-from ._admission import answers_in
 from ._context import frame
 from ._latch import ours
 from ._nodes import OrchestratorCall
 from ._policy import DoubtfulStep, ToolPolicy
+from ._records import answers_in
 from ._stages import ANSWERS, QUESTION
 from ._strands import Interrupt
 from .errors import InDoubtError, UnsupportedFeatureError
@@ -23,7 +23,20 @@ from .errors import InDoubtError, UnsupportedFeatureError
 Events = AsyncGenerator[Any, None]
 
 
-async def stream_opaque(executor: Any, original: Any, prompt: Any = None, *args: Any, **given: Any) -> Events:
+class Opaque:
+    """Stands around the `stream_async` of an opaque executor, and looks like it."""
+
+    def __init__(self, executor: Any, original: Any) -> None:
+        self._executor, self._original = executor, original
+
+    def __call__(self, *args: Any, **given: Any) -> Events:
+        return _stream(self._executor, self._original, *args, **given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, **given: Any) -> Events:
     """Run an opaque executor, unless what is known of an earlier attempt decides."""
     standing = frame.get()
     call = None if standing is None else standing.call

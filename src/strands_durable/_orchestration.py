@@ -23,7 +23,7 @@ from ._orchestrators import Contact, Visit, contact_of
 from ._records import CallRecord, ExecutionStatus, StepRecord
 from ._seat import Desk
 from ._session import Session, Site
-from ._strands import Interrupt
+from ._strands import Interrupt, is_agent
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
 
 logger = logging.getLogger(__name__)
@@ -76,10 +76,14 @@ class Orchestration:
         if "invocation" in parts:
             given["invocation_state"] = given.get("invocation_state") or {}
             Head.put_back(parts["invocation"], given["invocation_state"])
+        self._put_base(parts)
         if "carried" not in parts:
             return call, record.input
+        is_asked = parts["carried"]["interrupts"]["activated"]  # then nothing but what asked runs
+        if record.status is ExecutionStatus.FAILED:
+            parts["carried"]["time"] = 0  # a run that was out of time has time again
         ahead = call.ahead(parts["carried"])
-        contact.restore(record.input, self._visits(rows, is_over=False), parts["carried"], ahead, "executing")
+        contact.restore(record.input, self._visits(rows, is_over=is_asked), parts["carried"], ahead, "executing")
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.scope, record.position, ", ".join(ahead), call.record.attempt,
@@ -88,9 +92,14 @@ class Orchestration:
             return call, record.input
         return call, [
             {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}
-            for interrupt_id, answer in journal.answers(record.call_id).items()
+            for interrupt_id, answer in journal.answers(record.call_id, record.input).items()
             if contact.knows_interrupt(interrupt_id)
         ]
+
+    def _put_base(self, parts: dict[str, Any]) -> None:
+        """Put in place what the orchestrator's own session had put in place before the call."""
+        if "base" in parts:
+            self._contact.me.deserialize_state(parts["base"])
 
     def _call(self, record: CallRecord) -> OrchestratorCall:
         return OrchestratorCall(self._contact, self._journal, self._session, self._options, self._desk.outer, record)
@@ -166,6 +175,7 @@ class Orchestration:
         if invocation_state is not None and "invocation" in parts:
             Head.put_back(parts["invocation"], invocation_state)
         recorded = record.result or {"status": "failed", "interrupts": None}
+        self._put_base(parts)
         if "carried" in parts:
             visits = self._visits(rows, is_over=True)
             self._contact.restore(record.input, visits, parts["carried"], None, recorded["status"])
@@ -207,7 +217,7 @@ class Orchestration:
         executor = self._contact.executors().get(row.name)
         record = None if row.result["call"] is None else self._journal.call(row.result["call"])
         value: Any = None
-        if record is not None and isinstance(executor, Agent):
+        if record is not None and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
         elif record is not None and executor is not None:
             contact = contact_of(executor)

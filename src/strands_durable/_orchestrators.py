@@ -89,19 +89,31 @@ class GraphContact:
             "usage": state.accumulated_usage,
             "metrics": state.accumulated_metrics,
             "count": state.execution_count,
+            "time": state.execution_time,
         }
 
     def turn(self) -> Carried | None:
         """Return what a node's turn has changed so far: nothing."""
         return None
 
+    def base(self) -> Carried | None:
+        """Return what a session manager of its own has put in place before the call, if it has."""
+        return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
+
     def restore(self, task: Any, visits: list[Visit], carried: Carried, ahead: list[str] | None, status: str) -> None:
-        """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over."""
-        graph = self.me
+        """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over.
+
+        What its session had put in place before the call has been put in place again.
+        """
+        graph, before = self.me, self.me.state if self.me._resume_from_session else GraphState()
         graph._interrupt_state = InterruptState.from_dict(carried["interrupts"])
+        graph._resume_from_session = False
         state = graph.state = GraphState(
             status=Status(status),
             task=task,
+            completed_nodes=set(before.completed_nodes),
+            results=dict(before.results),
+            execution_order=list(before.execution_order),
             total_nodes=len(graph.nodes),
             edges=[(edge.from_node, edge.to_node) for edge in graph.edges],
             entry_points=list(graph.entry_points),
@@ -109,6 +121,7 @@ class GraphContact:
             accumulated_usage=carried["usage"],
             accumulated_metrics=carried["metrics"],
             execution_count=carried["count"],
+            execution_time=carried["time"],
         )
         for visit in visits:
             self._put_back(state, visit)
@@ -226,6 +239,7 @@ class SwarmContact:
             "handoff": None if handoff is None else handoff.node_id,
             "message": state.handoff_message,
             "shared": self.me.shared_context.context,
+            "time": state.execution_time,
         }
 
     def turn(self) -> Carried | None:
@@ -240,21 +254,33 @@ class SwarmContact:
         state.handoff_message = turn["message"]
         self.me.shared_context.context = turn["shared"]
 
+    def base(self) -> Carried | None:
+        """Return what a session manager of its own has put in place before the call, if it has."""
+        return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
+
     def restore(self, task: Any, visits: list[Visit], carried: Carried, ahead: list[str] | None, status: str) -> None:
-        """Put the swarm where it stood; ``ahead`` is the node to go on with, None if it has not begun or is over."""
-        swarm = self.me
+        """Put the swarm where it stood; ``ahead`` is the node to go on with, None if it has not begun or is over.
+
+        What its session had put in place before the call has been put in place again.
+        """
+        swarm, before = self.me, self.me.state if self.me._resume_from_session else None
+        swarm._resume_from_session = False
         swarm._interrupt_state = InterruptState.from_dict(carried["interrupts"])
         swarm.shared_context.context = carried["shared"]
         current = ahead[0] if ahead else carried["current"]
+        is_turn = carried["handoff"] is not None and current == carried["current"]
+        history = [swarm.nodes[visit.node_id] for visit in visits if visit.result.status is Status.COMPLETED]
         swarm.state = SwarmState(
             current_node=swarm.nodes.get(current),
             task=task,
             completion_status=Status(status),
             shared_context=swarm.shared_context,
-            node_history=[swarm.nodes[visit.node_id] for visit in visits if visit.result.status is Status.COMPLETED],
-            results={visit.node_id: visit.result for visit in visits},
+            node_history=(before.node_history if before else []) + history,
+            results={**(before.results if before else {}), **{visit.node_id: visit.result for visit in visits}},
             accumulated_usage=carried["usage"],
             accumulated_metrics=carried["metrics"],
+            execution_time=carried["time"],
+            handoff_node=swarm.nodes[carried["handoff"]] if is_turn else None,
             handoff_message=carried["message"],
         )
         if ahead is not None and not swarm._interrupt_state.activated:

@@ -124,3 +124,14 @@ class ExecutionRecord:
     owner: str | None
     created_at: float
     updated_at: float
+
+
+def answers_in(prompt: Any) -> dict[str, Any] | None:
+    """Return the answers if ``prompt`` is a list of them."""
+    if (
+        not isinstance(prompt, list)
+        or not prompt
+        or not all(isinstance(b, dict) and "interruptResponse" in b for b in prompt)
+    ):
+        return None
+    return {block["interruptResponse"]["interruptId"]: block["interruptResponse"]["response"] for block in prompt}

@@ -15,6 +15,7 @@ from ._journal import Journal
 from ._keys import checked_id
 from ._lease import Lease, acquire, look
 from ._options import Options
+from ._records import answers_in
 from ._seat import Desk, RootDesk, nested_desk
 from ._session import Session, process
 from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
@@ -73,7 +74,7 @@ def _is_for_strands(subject: Subject, prompt: Any) -> bool:
     """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
     if not subject.is_interrupted() or subject.may_know_better():
         return not isinstance(prompt, (str, list, type(None)))
-    answers = _admission.answers_in(prompt)
+    answers = answers_in(prompt)
     return answers is None or not all(subject.knows_interrupt(interrupt_id) for interrupt_id in answers)
 
 
@@ -112,7 +113,9 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
         try:
             subject.enter(session)
             journal = Journal(lease)
-            desk = RootDesk(options, journal, session, subject.name)
+            answers = answers_in(prompt) or {}
+            waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
+            desk = RootDesk(options, journal, session, subject.name, waits=waits)
             events = subject.open(options, journal, session, desk, prompt, given)
             try:
                 async for event in events:
@@ -128,6 +131,7 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
     finally:
         session.leave()
         if is_made_up:
+            _tell(given.get("invocation_state"), execution_id)
             _end_made_up(options, subject, session)
 
 
@@ -158,10 +162,14 @@ def _execution_id(options: Options, subject: Subject, prompt: Any, invocation_st
         return checked_id(named), False
     if options.execution_id is not None:
         return options.execution_id, False
-    if subject.me in _waiting and subject.is_interrupted() and _admission.answers_in(prompt) is not None:
+    if subject.me in _waiting and subject.is_interrupted() and answers_in(prompt) is not None:
         return _waiting[subject.me], True
     execution_id = uuid.uuid4().hex
     logger.info("execution_id=<%s> | new execution", execution_id)
+    return execution_id, True
+
+
+def _tell(invocation_state: Any, execution_id: str) -> None:
+    """Tell the caller the id that was made up; after the call, so that no tool, hook or node sees a key that is not its."""
     if isinstance(invocation_state, dict):
         invocation_state["execution_id"] = invocation_state[MADE_UP] = execution_id
-    return execution_id, True

@@ -16,7 +16,7 @@ from ._context import Frame
 from ._journal import Journal
 from ._latch import Latch
 from ._options import Options
-from ._records import CallRecord, ExecutionStatus, Seat
+from ._records import CallRecord, ExecutionStatus, Seat, answers_in
 from ._session import Session
 from ._stages import validate_answer
 from .errors import InDoubtError
@@ -46,8 +46,10 @@ class RootDesk:
 
     outer = None
 
-    def __init__(self, options: Options, journal: Journal, session: Session, name: str) -> None:
+    def __init__(self, options: Options, journal: Journal, session: Session, name: str, *, waits: bool) -> None:
         self._options, self._journal, self._session, self._name = options, journal, session, name
+        self._waits = waits
+        """True if what is called waits for answers, and knows what it is given."""
 
     def seat(self) -> Seat:
         """Return where a new call stands."""
@@ -55,14 +57,21 @@ class RootDesk:
 
     def decide(self, prompt: Any) -> _admission.Admission | None:
         """Say what the call means; None: nobody asked for these answers, and Strands says so."""
-        answers = _admission.answers_in(prompt)
+        answers = answers_in(prompt)
         if answers is not None:
             record = self._asked(answers)
-            if record is None:
-                return None
+            if record is None or (record.status is S.COMPLETED and self._is_still_asked(record)):
+                return self._plainly(prompt) if self._waits else None
             self._session.position = record.position
             _refuse_malformed(self._journal, record, answers)
             return _admission.admit_answers(self._journal, record, answers)
+        return self._plainly(prompt)
+
+    def _is_still_asked(self, record: CallRecord) -> bool:
+        """Say whether Strands waits for the same answers again: a call with them was cancelled in this process."""
+        return self._waits and self._session.call_id == record.call_id
+
+    def _plainly(self, prompt: Any) -> _admission.Admission:
         position = self._session.position
         if position == 0 and self._options.on_completed == "restart" and self._is_over():
             self._journal.start_run()
@@ -105,7 +114,7 @@ class NestedDesk:
 
     def decide(self, prompt: Any) -> _admission.Admission:
         """Say what the call means. What calls it was recorded, too: its input is not compared."""
-        answers = _admission.answers_in(prompt)
+        answers = answers_in(prompt)
         record = self._asked(answers) if answers is not None and not self.is_hosted else None
         if record is None:
             seat = self.standing

@@ -18,7 +18,6 @@ from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
-from ._auxiliary import Attentive
 from ._call import Call
 from ._changes import difference
 from ._context import Frame, within
@@ -28,7 +27,16 @@ from ._keys import path
 from ._latch import ours
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy, policy_of
 from ._records import StepRecord
-from ._strands import Interrupt, InterruptException, ToolInterruptEvent, agent_behind, answer_to, cancel_flags, copied
+from ._strands import (
+    Interrupt,
+    InterruptException,
+    ToolInterruptEvent,
+    agent_behind,
+    answer_to,
+    cancel_flags,
+    changed_model_state,
+    copied,
+)
 from ._tool_steps import ToolRequest
 from ._usage import tool_runs
 from .errors import InDoubtError
@@ -58,10 +66,8 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
             _judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
-    attempt, states = call.progress.attempt, list[Any]()
+    attempt = call.progress.attempt
     standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
-    if context.model.stateful:
-        context = context.replace(model=Attentive(context.model, states))
     try:
         async for event in within(standing, next_fn(context)):
             if isinstance(event, ModelStopReason):
@@ -80,8 +86,9 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     with ours(call, starts=False):
         message = {"tracking_id": str(uuid.uuid4()), **stop.message}
         fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
-        if states:
-            fields["model_state"] = states[0]
+        state = changed_model_state(call.agent)
+        if state is not None:
+            fields["model_state"] = state
         result = call.models.finish(key, started_at, context, fields, redacted)
     yield _stop_event(result)
 
@@ -219,6 +226,11 @@ def _judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
     raise InDoubtError(call.execution_id, key, 'its policy is model_in_doubt="fail"')
 
 
+_NO_RESULT = (
+    "A middleware of ExecuteToolStage dropped the tool's result: it must pass on every event of next_fn(context)."
+)
+
+
 class _ToolRun:
     """One live attempt of a tool call."""
 
@@ -249,6 +261,8 @@ class _ToolRun:
                 if isinstance(event, ToolInterruptEvent):
                     self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
                 yield event
+            if self._result is None and not self.interrupted:
+                raise RuntimeError(_NO_RESULT)
         except InterruptException as interruption:
             self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
             raise

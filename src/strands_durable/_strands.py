@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from strands import Agent
 from strands.agent._agent_as_tool import _AgentAsTool
@@ -42,10 +42,12 @@ __all__ = [
     "answer_to",
     "cancel_flags",
     "carried_by",
+    "changed_model_state",
     "copied",
     "force_output",
     "forced_output",
     "has_session",
+    "is_agent",
     "is_handoff",
     "is_interrupted",
     "is_model_driven",
@@ -60,6 +62,7 @@ __all__ = [
     "silence_unheard_traces",
     "stays_in_loop",
     "wait_for_answers",
+    "watch_model_states",
     "watch_output",
     "watch_state",
 ]
@@ -119,6 +122,11 @@ def stays_in_loop(tool: Any) -> bool:
     return getattr(tool, "tool_type", None) == "structured_output"
 
 
+def is_agent(found: Any) -> TypeGuard[Agent]:
+    """Say whether something is an agent; a mock that claims to be one has no loop to stand in."""
+    return issubclass(type(found), Agent)
+
+
 def is_handoff(tool: Any) -> bool:
     """Say whether a tool is the one by which the agents of a swarm hand over: its effect is the swarm's state."""
     return getattr(tool, "tool_name", None) == "handoff_to_agent"
@@ -137,7 +145,7 @@ def agents_beside(agent: Agent) -> list[Agent]:
 
 def refuse_unsupported(agent: Agent) -> str | None:
     """Return the reason why this agent cannot be made durable, if there is one."""
-    if not isinstance(agent, Agent):
+    if not is_agent(agent):
         return f"only a strands.Agent runs in steps, and a {type(agent).__name__} does not"
     if agent._background_tasks is not None:
         return "background tasks outlive the step that starts them, and their ids are random"
@@ -218,9 +226,36 @@ def force_output(agent: Agent, tool_choice: Any) -> None:
         found.set_forced_mode(tool_choice)
 
 
+_model_states: weakref.WeakKeyDictionary[Agent, dict[str, Any]] = weakref.WeakKeyDictionary()
+"""What the model call under way of each agent is given as its own state, to change in place; it lives nowhere else."""
+
+
+def watch_model_states() -> None:
+    """Follow the state that models change in a call."""
+    make_terminal = event_loop._make_invoke_model_terminal
+    if getattr(make_terminal, "_strands_durable", False):
+        return
+
+    def noting(agent: Any, cycle_span: Any, tracer: Any, model_state: dict[str, Any]) -> Any:
+        if is_agent(agent):
+            _model_states[agent] = model_state
+        return make_terminal(agent, cycle_span, tracer, model_state)
+
+    noting._strands_durable = True  # type: ignore[attr-defined]
+    event_loop._make_invoke_model_terminal = noting
+
+
+def changed_model_state(agent: Agent) -> dict[str, Any] | None:
+    """Return what the model call under way has made of the model's own state; None if it left it as it was."""
+    found = _model_states.get(agent)
+    return None if found is None or found == agent._model_state else found
+
+
 def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
     """Put the state in place that a model keeps on its server's behalf."""
-    agent._model_state = state
+    kept = dict(state)
+    agent._model_state.clear()
+    agent._model_state.update(kept)
 
 
 def offer_auxiliary(offer: Callable[[Agent, Any], Any]) -> None:
