@@ -226,9 +226,7 @@ def _judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
     raise InDoubtError(call.execution_id, key, 'its policy is model_in_doubt="fail"')
 
 
-_NO_RESULT = (
-    "A middleware of ExecuteToolStage dropped the tool's result: it must pass on every event of next_fn(context)."
-)
+_NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on all that next_fn gives."
 
 
 class _ToolRun:
