@@ -1,0 +1,115 @@
+"""What a hostile review found: calls inside calls, graphs and swarms, each once wrong."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+from strands import Agent, ToolContext, tool
+from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.graph import Graph
+
+from strands_durable import Durability
+from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
+
+warnings.filterwarnings("ignore", message="graph has no max_node_executions")
+
+
+class Failing(ScriptedModel):
+    """A scripted model that fails the first times that it is asked, over all processes."""
+
+    def __init__(self, script: Any, failures: list[str]) -> None:
+        super().__init__(script)
+        self.failures = failures
+
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.failures:
+            raise RuntimeError(self.failures.pop())
+        async for chunk in super().stream(messages, *args, **kwargs):
+            yield chunk
+
+
+@tool
+def look_up(what: str) -> str:
+    """Look something up."""
+    return f"found {what}"
+
+
+@tool(context=True)
+def approve(what: str, tool_context: ToolContext) -> str:
+    """Ask a person."""
+    return f"{what}: {tool_context.interrupt('approval', reason=what)}"
+
+
+@tool(context=True)
+def mark(key: str, tool_context: ToolContext) -> str:
+    """Leave a mark for the nodes that follow."""
+    tool_context.invocation_state.setdefault("marks", {})[key] = True
+    return "marked"
+
+
+def agent(name: str, script: Any, tools: list[Any] | None = None, failures: list[str] | None = None) -> Agent:
+    model = Failing(script, failures if failures is not None else [])
+    return Agent(model=model, name=name, tools=tools or [], callback_handler=None)
+
+
+def root(script: Any, tools: list[Any], **options: Any) -> Agent:
+    return Agent(model=ScriptedModel(script), tools=tools, plugins=[durability(**options)], callback_handler=None)
+
+
+def durability(**options: Any) -> Durability:
+    """Return the plugin as a new process makes it."""
+    forget_process()
+    return Durability("runs.db", execution_id="trip", **options)
+
+
+def graph(nodes: dict[str, Any], edges: list[tuple[str, str]]) -> Graph:
+    builder = GraphBuilder()
+    for node_id, executor in nodes.items():
+        builder.add_node(executor, node_id)
+    for source, target in edges:
+        builder.add_edge(source, target)
+    builder.set_plugins([durability()])
+    return builder.build()
+
+
+def crash_at(point: str, run: Any) -> None:
+    with CrashPoints().crashing(point, "raise"), pytest.raises(SimulatedCrash):
+        run()
+
+
+def answers(result: Any) -> list[dict[str, Any]]:
+    return [
+        {"interruptResponse": {"interruptId": found.id, "response": f"yes to {found.reason}"}}
+        for found in result.interrupts
+    ]
+
+
+def handoff(to: str) -> Any:
+    return call("handoff_to_agent", agent_name=to, message=f"over to {to}", context={})
+
+
+def history(swarm_result: Any) -> list[str]:
+    return [node.node_id for node in swarm_result.node_history]
+
+
+def test_c23_dying_twice_where_a_swarm_goes_on_does_not_lose_the_handoff() -> None:
+    def swarm() -> Swarm:
+        plugins = [durability()]
+        return Swarm([agent("one", [handoff("two"), "given"]), agent("two", ["done"])], plugins=plugins)
+
+    crash_at("node.done:after@1", lambda: swarm()("Go"))
+    crash_at("call.reopen:after@1", lambda: swarm()("Go"))
+    assert history(swarm()("Go")) == ["one", "two"]
+
+
+def test_c24_dying_twice_where_a_graph_goes_on_does_not_lose_what_it_cost() -> None:
+    def pair() -> Graph:
+        return graph({"a": agent("a", ["a"]), "b": agent("b", ["b"])}, [("a", "b")])
+
+    crash_at("node.start:after@2", lambda: pair()("Go"))
+    crash_at("call.reopen:after@1", lambda: pair()("Go"))
+    result = pair()("Go")
+    assert result.accumulated_usage["totalTokens"] == 30
+    assert result.execution_count == 2
