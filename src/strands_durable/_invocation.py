@@ -243,7 +243,8 @@ class Invocation:
         counted = self._site.session.counted
         if record.call_id not in counted:
             counted.add(record.call_id)
-            progress = self._journal.closing(record.call_id)
+            is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
+            progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
             Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
 
     def _restore_helpers(self, record: CallRecord) -> None:

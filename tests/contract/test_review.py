@@ -113,3 +113,16 @@ def test_c24_dying_twice_where_a_graph_goes_on_does_not_lose_what_it_cost() -> N
     result = pair()("Go")
     assert result.accumulated_usage["totalTokens"] == 30
     assert result.execution_count == 2
+
+
+def test_c24_a_finished_call_that_had_failed_before_counts_whole() -> None:
+    failures = ["out of order"]
+
+    def one() -> Graph:
+        return graph({"a": agent("a", ["a"], failures=failures)}, [])
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        one()("Go")
+    crash_at("node.done:before@1", lambda: one()("Go"))
+    assert one()("Go").accumulated_usage["totalTokens"] == 15
+    assert one()("Go").results["a"].accumulated_usage["totalTokens"] == 15
