@@ -226,9 +226,16 @@ class OrchestratorCall(Latch):
             for node_id, row in self._last.items():
                 if row.status == "started" and self.contact.has_failed(node_id):
                     self._end_row(connection, node_id, self._ending(node_id, self.contact.result_of(node_id)))
+            self._step_ahead()
             self._write(connection)
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(connection, self.record, ExecutionStatus.FAILED, result)
+
+    def _step_ahead(self) -> None:
+        """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
+        current = self.contact.carried().get("current")
+        if current is not None and self.contact.has_failed(current) and all(self._is_done(*at) for at in self._batch):
+            self._batch = [[current, self._visit(current)]]
 
     # Committing
 

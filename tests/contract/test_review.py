@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from strands import Agent, ToolContext, tool
 from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
 from strands_durable import Durability
@@ -126,3 +127,21 @@ def test_c24_a_finished_call_that_had_failed_before_counts_whole() -> None:
     crash_at("node.done:before@1", lambda: one()("Go"))
     assert one()("Go").accumulated_usage["totalTokens"] == 15
     assert one()("Go").results["a"].accumulated_usage["totalTokens"] == 15
+
+
+@pytest.mark.parametrize("then", ["two", "one"])
+def test_c24_a_swarm_that_failed_at_a_limit_is_not_completed_by_running_it_again(then: str) -> None:
+    def one(turn: int, messages: list[Any]) -> Any:
+        is_last = "over to one" in messages[0]["content"][0]["text"]
+        return "done" if turn or is_last else handoff(then)
+
+    def swarm(limit: int) -> Swarm:
+        plugins = [durability()]
+        return Swarm([agent("one", one), agent("two", ["done"])], plugins=plugins, max_iterations=limit)
+
+    assert swarm(1)("Go").status is Status.FAILED
+    again = swarm(1)("Go")
+    assert (again.status, history(again)) == (Status.FAILED, ["one"])
+    crash_at("call.reopen:after@1", lambda: swarm(1)("Go"))
+    more = swarm(2)("Go")
+    assert (more.status, history(more)) == (Status.COMPLETED, ["one", then])
