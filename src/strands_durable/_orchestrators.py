@@ -99,6 +99,8 @@ class GraphContact:
         """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over."""
         graph = self.me
         graph._interrupt_state = InterruptState.from_dict(carried["interrupts"])
+        if ahead is not None and "completed_nodes" not in graph._interrupt_state.context:
+            graph._interrupt_state = InterruptState()  # its batch was cut off before anybody heard the question
         state = graph.state = GraphState(
             status=Status(status),
             task=task,

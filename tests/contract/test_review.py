@@ -145,3 +145,24 @@ def test_c24_a_swarm_that_failed_at_a_limit_is_not_completed_by_running_it_again
     crash_at("call.reopen:after@1", lambda: swarm(1)("Go"))
     more = swarm(2)("Go")
     assert (more.status, history(more)) == (Status.COMPLETED, ["one", then])
+
+
+def test_c24_a_graph_goes_on_after_one_node_asked_and_its_neighbour_failed() -> None:
+    failures = ["out of order"]
+
+    def pair() -> Graph:
+        left, right = (
+            agent("left", [call("approve", what="it"), "left"], [approve]),
+            agent("r", ["r"], failures=failures),
+        )
+        return graph(
+            {"start": agent("start", ["s"]), "left": left, "right": right}, [("start", "left"), ("start", "right")]
+        )
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        pair()("Go")
+    asked = pair()("Go")
+    assert [found.reason for found in asked.interrupts] == ["it"]
+    result = pair()(answers(asked))
+    assert result.status is Status.COMPLETED
+    assert sorted(result.results) == ["left", "right", "start"]
