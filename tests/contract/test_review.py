@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
+from strands.hooks import BeforeNodeCallEvent, HookProvider, HookRegistry
 from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
@@ -166,3 +167,31 @@ def test_c24_a_graph_goes_on_after_one_node_asked_and_its_neighbour_failed() -> 
     result = pair()(answers(asked))
     assert result.status is Status.COMPLETED
     assert sorted(result.results) == ["left", "right", "start"]
+
+
+class Gate(HookProvider):
+    """Asks a person before a node."""
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        registry.add_callback(BeforeNodeCallEvent, self.ask)
+
+    def ask(self, event: BeforeNodeCallEvent) -> None:
+        event.interrupt("go on?", reason="gate")
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_c04_a_swarm_asks_before_a_node_and_then_inside_it(is_new_process: bool) -> None:
+    def swarm() -> Swarm:
+        plugins = [durability()]
+        nodes = [agent("one", [call("approve", what="it"), "done"], [approve])]
+        return Swarm(nodes, plugins=plugins, hooks=[Gate()])
+
+    team = swarm()
+    asked = team("Go")
+    assert [found.reason for found in asked.interrupts] == ["gate"]
+    team = swarm() if is_new_process else team
+    asked = team(answers(asked))
+    assert [found.reason for found in asked.interrupts] == ["it"]
+    team = swarm() if is_new_process else team
+    assert team(answers(asked)).status is Status.COMPLETED
+    assert "it: yes to it" in str(team.nodes["one"].executor.messages)
