@@ -210,7 +210,8 @@ class Invocation:
         self.restored(record)
         self._desk.ended(record)
         if given.get("invocation_state") is not None:
-            self._site.member.head.restore_invocation_state(given["invocation_state"])
+            is_node = hasattr(self._site.outer, "contact")
+            self._site.member.head.restore_invocation_state(given["invocation_state"], shared=is_node)
         result = record.result
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]

@@ -74,8 +74,7 @@ class Orchestration:
         rows, parts = call.load()
         call.take_up(admission.answers if isinstance(admission, _admission.Answer) else None)
         if "invocation" in parts:
-            given["invocation_state"] = given.get("invocation_state") or {}
-            Head.put_back(parts["invocation"], given["invocation_state"])
+            Head.put_back(parts["invocation"], given["invocation_state"], shared=outer is not None)
         if "carried" not in parts:
             return call, record.input
         ahead = call.ahead(parts["carried"])
@@ -164,7 +163,7 @@ class Orchestration:
         call = self._call(record)
         rows, parts = call.load()
         if invocation_state is not None and "invocation" in parts:
-            Head.put_back(parts["invocation"], invocation_state)
+            Head.put_back(parts["invocation"], invocation_state, shared=record.parent != 0)
         recorded = record.result or {"status": "failed", "interrupts": None}
         if "carried" in parts:
             visits = self._visits(rows, is_over=True)

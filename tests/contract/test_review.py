@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,3 +197,32 @@ def test_c04_a_swarm_asks_before_a_node_and_then_inside_it(is_new_process: bool)
     team = swarm() if is_new_process else team
     assert team(answers(asked)).status is Status.COMPLETED
     assert "it: yes to it" in str(team.nodes["one"].executor.messages)
+
+
+def test_c05_a_graph_that_goes_on_writes_to_the_invocation_state_that_it_was_given() -> None:
+    def one() -> Graph:
+        return graph({"a": agent("a", [call("mark", key="a"), "a"], [mark])}, [])
+
+    crash_at("tool.start:after@1", lambda: one()("Go", {}))
+    resumed: dict[str, Any] = {}
+    one()("Go", resumed)
+    assert resumed["marks"] == {"a": True}
+
+
+def test_c14_a_node_that_goes_on_leaves_its_neighbours_part_of_the_invocation_state() -> None:
+    def pair() -> Graph:
+        left = agent("left", [call("mark", key="left"), "left"], [mark])
+        right = agent("right", [call("look_up", what="1"), call("look_up", what="2"), "right"], [look_up])
+        return graph({"left": left, "right": right}, [])
+
+    whole: dict[str, Any] = {}
+    pair()("Go", whole)
+    Path("runs.db").unlink()
+    for at in range(1, 10):
+        with CrashPoints().crashing(f"model.start:after@{at}", "raise"), suppress(SimulatedCrash):
+            pair()("Go", {})
+        resumed: dict[str, Any] = {}
+        pair()("Go", resumed)
+        assert resumed["marks"] == whole["marks"] == {"left": True}
+        forget_process()
+        Path("runs.db").unlink()
