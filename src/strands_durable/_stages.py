@@ -111,11 +111,13 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
 async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Run a tool whose effect is the loop itself: it is no step, it only counts."""
     name = context.tool_use["name"]
-    runs, successes = tool_runs(call.agent, name)
+    before, is_success = tool_runs(call.agent, name), False
     async for event in next_fn(context):
+        if isinstance(event, ToolResultEvent):
+            is_success = event.tool_result.get("status") == "success"
         yield event
-    after = tool_runs(call.agent, name)
-    call.tools.ran_in_loop(name, after[0] - runs, after[1] - successes)
+    if tool_runs(call.agent, name) > before:  # by one or more: others of its name may run at the same time
+        call.tools.ran_in_loop(name, 1, int(is_success))
 
 
 def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:

@@ -226,3 +226,18 @@ def test_c14_a_node_that_goes_on_leaves_its_neighbours_part_of_the_invocation_st
         assert resumed["marks"] == whole["marks"] == {"left": True}
         forget_process()
         Path("runs.db").unlink()
+
+
+def test_c29_two_handoffs_in_one_answer_count_as_two_in_a_new_process() -> None:
+    def swarm() -> Swarm:
+        plugins = [durability()]
+        nodes = [agent("one", [[handoff("two"), handoff("nobody"), handoff("two")], "given"]), agent("two", ["done"])]
+        return Swarm(nodes, plugins=plugins)
+
+    counts = []
+    for _ in range(2):
+        team = swarm()
+        team("Go")
+        found = team.nodes["one"].executor.event_loop_metrics.tool_metrics["handoff_to_agent"]
+        counts.append((found.call_count, found.success_count, found.error_count))
+    assert counts == [(3, 2, 1), (3, 2, 1)]
