@@ -103,9 +103,17 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         if run.interrupted:
             return
         outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
+        if outcome is None:
+            await _let_go()
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
+
+
+async def _let_go() -> None:
+    """Strands leaves a tool's generator to the event loop to close, and an agent behind it is busy until then."""
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:

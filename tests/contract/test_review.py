@@ -14,7 +14,7 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
-from strands_durable import Durability
+from strands_durable import Durability, ToolPolicy
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")
@@ -241,3 +241,10 @@ def test_c29_two_handoffs_in_one_answer_count_as_two_in_a_new_process() -> None:
         found = team.nodes["one"].executor.event_loop_metrics.tool_metrics["handoff_to_agent"]
         counts.append((found.call_count, found.success_count, found.error_count))
     assert counts == [(3, 2, 1), (3, 2, 1)]
+
+
+def test_c12_an_agent_behind_a_tool_is_tried_again_by_its_policy() -> None:
+    sub = agent("sub", ["here"], failures=["out", "out"])
+    lead = root([call("sub", input="?"), "done"], [sub.as_tool()], tool_policies={"sub": ToolPolicy(retries=2)})
+    lead("Go")
+    assert lead.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "here\n"}]
