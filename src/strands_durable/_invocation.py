@@ -148,6 +148,7 @@ class Invocation:
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
         session.counted.add(call.record.call_id)
+        self._site.member.put_back = 0
         if call.record.parent == 0:
             session.call_id = call.record.call_id
         events = running_in(call, self._original(prompt, **{**given, "limits": segments[agent].limits}))
@@ -256,11 +257,13 @@ class Invocation:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
             helper = Invocation(replace(self._site, agent=agent), self._desk, None)
-            is_unknown = helper._site.member.lineage is None
+            member = helper._site.member
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
-            if calls and is_unknown:
+            # It may stand behind tools of several agents: its last call of all is what it remembers.
+            if calls and (member.lineage is None or calls[-1].call_id > member.put_back > 0):
+                member.put_back = calls[-1].call_id
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool

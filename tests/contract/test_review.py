@@ -248,3 +248,16 @@ def test_c12_an_agent_behind_a_tool_is_tried_again_by_its_policy() -> None:
     lead = root([call("sub", input="?"), "done"], [sub.as_tool()], tool_policies={"sub": ToolPolicy(retries=2)})
     lead("Go")
     assert lead.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "here\n"}]
+
+
+def test_c20_an_agent_behind_tools_of_two_agents_remembers_what_both_asked() -> None:
+    def team() -> Agent:
+        sub = agent("sub", lambda turn, messages: f"{len(messages)} messages")
+        mid = agent("mid", [call("sub", input="2"), "asked"], [sub.as_tool(preserve_context=True)])
+        script = [call("sub", input="1"), call("mid", input="ask"), call("sub", input="3"), "done"]
+        return root(script, [sub.as_tool(preserve_context=True), mid.as_tool()])
+
+    crash_at("model.start:after@6", lambda: team()("Go"))
+    lead = team()
+    lead("Go")
+    assert lead.messages[6]["content"][0]["toolResult"]["content"] == [{"text": "5 messages\n"}]
