@@ -126,7 +126,7 @@ class Call(Latch):
             self._restore_messages(self.progress.ranges)
         self.head.restore(self.journal, self.record.call_id, parts)
         if self.invocation_state is not None:
-            self.head.restore_invocation_state(self.invocation_state)
+            self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
         return changed
 
     def take_up(self, answers: dict[str, Any] | None) -> None:
@@ -154,7 +154,7 @@ class Call(Latch):
         if is_said:
             self.head.restore_state(self.journal.state(self.record.call_id))
             if self.invocation_state is not None:
-                self.head.restore_invocation_state(self.invocation_state)
+                self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
             if self.progress.forced is not None:
                 force_output(self.agent, self.progress.forced)
         with self.journal.transaction("call.reopen") as connection:
@@ -205,7 +205,7 @@ class Call(Latch):
         self.enter_call("before")
         self.invocation_state = invocation_state
         if self.is_taken_up:
-            self.head.restore_invocation_state(invocation_state)
+            self.head.restore_invocation_state(invocation_state, shared=self.is_node)
         if self.past is not None:
             self.past.give_back_once(self.agent.event_loop_metrics)
 
@@ -303,6 +303,11 @@ class Call(Latch):
     def _capture(self) -> None:
         self._sync()
         self.head.capture(self.invocation_state, self._turn())
+
+    @property
+    def is_node(self) -> bool:
+        """Whether this is the call of a node's agent."""
+        return hasattr(self.outer, "contact")
 
     @property
     def is_turn(self) -> bool:

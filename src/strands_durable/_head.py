@@ -137,15 +137,15 @@ class Head:
             state.set(key, value)
         self._free = {}
 
-    def restore_invocation_state(self, invocation_state: dict[str, Any]) -> None:
-        """Put the recorded values over those that the caller passed again; what cannot be stored stays the caller's."""
+    def restore_invocation_state(self, invocation_state: dict[str, Any], *, shared: bool = False) -> None:
+        """Put the recorded values over those that the caller passed again; what cannot be stored stays the caller's.
+
+        Nodes share one invocation state: what is missing from the record of one may be the work of its neighbour, and stays.
+        """
         recorded = self._recorded_invocation
         if recorded is None:
             return
-        for key in set(invocation_state) - set(recorded) - _STRANDS_KEYS:
-            if encodable(invocation_state[key]):
-                del invocation_state[key]
-        _changes.apply(_changes.difference(self.storable(invocation_state), recorded), invocation_state)
+        _put_back(self.storable(invocation_state), recorded, invocation_state, shared)
 
     @staticmethod
     def own_part(invocation_state: dict[str, Any]) -> dict[str, Any]:
@@ -153,9 +153,9 @@ class Head:
         return {key: found for key, found in invocation_state.items() if key not in _STRANDS_KEYS and encodable(found)}
 
     @staticmethod
-    def put_back(recorded: dict[str, Any], invocation_state: dict[str, Any]) -> None:
+    def put_back(recorded: dict[str, Any], invocation_state: dict[str, Any], *, shared: bool) -> None:
         """Put recorded values over those that the caller passed again."""
-        _changes.apply(_changes.difference(Head.own_part(invocation_state), recorded), invocation_state)
+        _put_back(Head.own_part(invocation_state), recorded, invocation_state, shared)
 
     def _offer(self, part: str, value: dict[str, Any]) -> None:
         """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
@@ -180,3 +180,8 @@ class Head:
                 "key=<%s>, type=<%s> | invocation_state value cannot be stored, left out", key, type(value).__qualname__
             )
         return False
+
+
+def _put_back(found: dict[str, Any], recorded: dict[str, Any], invocation_state: dict[str, Any], shared: bool) -> None:
+    changes = _changes.difference(found, recorded)
+    _changes.apply([change for change in changes if not shared or len(change) > 1], invocation_state)

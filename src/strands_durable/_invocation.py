@@ -149,6 +149,7 @@ class Invocation:
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
         session.counted.add(call.record.call_id)
+        self._site.member.put_back = 0
         if call.record.parent == 0:
             session.call_id = call.record.call_id
         events = running_in(call, self._original(prompt, **{**given, "limits": segments[agent].limits}))
@@ -211,7 +212,8 @@ class Invocation:
         self.restored(record)
         self._desk.ended(record)
         if given.get("invocation_state") is not None:
-            self._site.member.head.restore_invocation_state(given["invocation_state"])
+            is_node = hasattr(self._site.outer, "contact")
+            self._site.member.head.restore_invocation_state(given["invocation_state"], shared=is_node)
         result = record.result
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]
@@ -244,7 +246,7 @@ class Invocation:
         counted = self._site.session.counted
         if record.call_id not in counted:
             counted.add(record.call_id)
-            is_failed = record.status is ExecutionStatus.FAILED
+            is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
             progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
             Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
 
@@ -256,11 +258,13 @@ class Invocation:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
             helper = Invocation(replace(self._site, agent=agent), self._desk, None)
-            is_unknown = helper._site.member.lineage is None
+            member = helper._site.member
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
-            if calls and is_unknown:
+            # It may stand behind tools of several agents: its last call of all is what it remembers.
+            if calls and (member.lineage is None or calls[-1].call_id > member.put_back > 0):
+                member.put_back = calls[-1].call_id
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool

@@ -104,7 +104,9 @@ class OrchestratorCall(Latch):
         self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
         self._is_resumed = bool(self._batch)
         label = "call.reopen" if answers is None else "call.answer"
-        with self._committing(label, self.progress.resume) as connection:  # type: ignore[arg-type]
+        self._move(self.progress.resume)  # type: ignore[arg-type]
+        with self.journal.transaction(label) as connection:  # what it carries is on record, and not yet in place
+            self.journal.write_head(connection, self.record.call_id, [("progress", _compact(self.progress))])
             if answers is not None:
                 self.journal.insert_answers(connection, self.record.call_id, answers)
             self.journal.reopen_call(connection, self.record)
@@ -228,22 +230,32 @@ class OrchestratorCall(Latch):
             for node_id, row in self._last.items():
                 if row.status == "started" and self.contact.has_failed(node_id):
                     self._end_row(connection, node_id, self._ending(node_id, self.contact.result_of(node_id)))
+            self._step_ahead()
             self._write(connection)
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(connection, self.record, ExecutionStatus.FAILED, result)
+
+    def _step_ahead(self) -> None:
+        """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
+        current = self.contact.carried().get("current")
+        if current is not None and self.contact.has_failed(current) and all(self._is_done(*at) for at in self._batch):
+            self._batch = [[current, self._visit(current)]]
 
     # Committing
 
     @contextmanager
     def _committing(self, label: str, phase: Phase) -> Iterator[sqlite3.Connection]:
         """Commit where the call stands, together with what the block writes."""
+        self._move(phase)
+        with self.journal.transaction(label) as connection:
+            yield connection
+            self._write(connection)
+
+    def _move(self, phase: Phase) -> None:
         if phase != self.progress.phase:
             move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
         resume = phase if phase in ("ready", "nodes") else self.progress.resume
         self.progress = replace(self.progress, phase=phase, resume=resume)
-        with self.journal.transaction(label) as connection:
-            yield connection
-            self._write(connection)
 
     def _write(self, connection: sqlite3.Connection) -> None:
         parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]

@@ -74,12 +74,11 @@ class Orchestration:
         rows, parts = call.load()
         call.take_up(admission.answers if isinstance(admission, _admission.Answer) else None)
         if "invocation" in parts:
-            given["invocation_state"] = given.get("invocation_state") or {}
-            Head.put_back(parts["invocation"], given["invocation_state"])
+            Head.put_back(parts["invocation"], given["invocation_state"], shared=outer is not None)
         self._put_base(parts)
         if "carried" not in parts:
             return call, record.input
-        is_asked = parts["carried"]["interrupts"]["activated"]  # then nothing but what asked runs
+        is_asked = contact.is_asked(parts["carried"])  # then nothing but what asked runs
         if record.status is ExecutionStatus.FAILED:
             parts["carried"]["time"] = 0  # a run that was out of time has time again
         ahead = call.ahead(parts["carried"])
@@ -173,7 +172,7 @@ class Orchestration:
         call = self._call(record)
         rows, parts = call.load()
         if invocation_state is not None and "invocation" in parts:
-            Head.put_back(parts["invocation"], invocation_state)
+            Head.put_back(parts["invocation"], invocation_state, shared=record.parent != 0)
         recorded = record.result or {"status": "failed", "interrupts": None}
         self._put_base(parts)
         if "carried" in parts:

@@ -108,6 +108,8 @@ class GraphContact:
         graph, before = self.me, self.me.state if self.me._resume_from_session else GraphState()
         graph._interrupt_state = InterruptState.from_dict(carried["interrupts"])
         graph._resume_from_session = False
+        if ahead is not None and not self.is_asked(carried):
+            graph._interrupt_state = InterruptState()  # its batch was cut off before anybody heard the question
         state = graph.state = GraphState(
             status=Status(status),
             task=task,
@@ -130,6 +132,11 @@ class GraphContact:
         elif ahead is not None:
             graph._resume_from_session = True
             graph._resume_next_nodes = [graph.nodes[node_id] for node_id in ahead]
+
+    def is_asked(self, carried: Carried) -> bool:
+        """Say whether a question of its nodes was heard, so that it waits for answers."""
+        found = carried["interrupts"]
+        return bool(found["activated"] and "completed_nodes" in found["context"])
 
     def _put_back(self, state: GraphState, visit: Visit) -> None:
         node = self.me.nodes.get(visit.node_id) or GraphNode(visit.node_id, None)  # type: ignore[arg-type]
@@ -285,6 +292,10 @@ class SwarmContact:
         )
         if ahead is not None and not swarm._interrupt_state.activated:
             swarm._resume_from_session = True
+
+    def is_asked(self, carried: Carried) -> bool:
+        """Say whether it waits for answers."""
+        return bool(carried["interrupts"]["activated"])
 
     def over(self, status: str, interrupts: list[Any]) -> Any:
         """Return the result of a call that is over, or waits."""

@@ -122,6 +122,9 @@ class NestedDesk:
         if record is None:
             return _admission.Start()
         if answers is not None:
+            if self.is_hosted:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
+                asked = _admission.asked_by(record) | set(self.journal.answers(record.call_id))
+                answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
             _refuse_malformed(self.journal, record, answers)
             return _admission.admit_answers(self.journal, record, answers)
         if record.status in (S.SUSPENDED, S.COMPLETED):

@@ -110,19 +110,29 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         if run.interrupted:
             return
         outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
+        if outcome is None:
+            await _let_go()
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
 
 
+async def _let_go() -> None:
+    """Strands leaves a tool's generator to the event loop to close, and an agent behind it is busy until then."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
 async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Run a tool whose effect is the loop itself: it is no step, it only counts."""
     name = context.tool_use["name"]
-    runs, successes = tool_runs(call.agent, name)
+    before, is_success = tool_runs(call.agent, name), False
     async for event in next_fn(context):
+        if isinstance(event, ToolResultEvent):
+            is_success = event.tool_result.get("status") == "success"
         yield event
-    after = tool_runs(call.agent, name)
-    call.tools.ran_in_loop(name, after[0] - runs, after[1] - successes)
+    if tool_runs(call.agent, name) > before:  # by one or more: others of its name may run at the same time
+        call.tools.ran_in_loop(name, 1, int(is_success))
 
 
 def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
