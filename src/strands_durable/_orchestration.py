@@ -96,7 +96,8 @@ class Orchestration:
         ]
 
     def _put_base(self, parts: dict[str, Any]) -> None:
-        """Put in place what the orchestrator's own session had put in place before the call."""
+        """Put in place what the orchestrator's own session had put in place before the call, not what it saved since."""
+        self._contact.forget_session()
         if "base" in parts:
             self._contact.me.deserialize_state(parts["base"])
 

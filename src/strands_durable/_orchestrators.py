@@ -96,6 +96,10 @@ class GraphContact:
         """Return what a node's turn has changed so far: nothing."""
         return None
 
+    def forget_session(self) -> None:
+        """Leave aside what a session manager of its own has put in place."""
+        self.me._resume_from_session = False
+
     def base(self) -> Carried | None:
         """Return what a session manager of its own has put in place before the call, if it has."""
         return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
@@ -260,6 +264,10 @@ class SwarmContact:
         state.handoff_node = None if turn["handoff"] is None else self.me.nodes[turn["handoff"]]
         state.handoff_message = turn["message"]
         self.me.shared_context.context = turn["shared"]
+
+    def forget_session(self) -> None:
+        """Leave aside what a session manager of its own has put in place."""
+        self.me._resume_from_session = False
 
     def base(self) -> Carried | None:
         """Return what a session manager of its own has put in place before the call, if it has."""
