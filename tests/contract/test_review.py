@@ -261,3 +261,20 @@ def test_c20_an_agent_behind_tools_of_two_agents_remembers_what_both_asked() -> 
     lead = team()
     lead("Go")
     assert lead.messages[6]["content"][0]["toolResult"]["content"] == [{"text": "5 messages\n"}]
+
+
+def test_c05_an_agent_that_also_stands_behind_a_tool_remembers_what_it_was_asked_there() -> None:
+    def team() -> tuple[Agent, Agent]:
+        model = ScriptedModel(lambda turn, messages: f"{len(messages)} messages")
+        expert = Agent(model=model, name="expert", agent_id="expert", plugins=[durability()], callback_handler=None)
+        return expert, root([call("expert", input="?"), "done"], [expert.as_tool(preserve_context=True)])
+
+    expert, lead = team()
+    expert("One")
+    lead("Go")
+    assert len(expert.messages) == 4
+    expert, lead = team()
+    expert("One")
+    lead("Go")
+    assert len(expert.messages) == 4
+    assert str(expert("Three")).strip() == "5 messages"
