@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
 from strands_durable import Durability, ToolPolicy
+from strands_durable.errors import ExecutionBusyError
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")
@@ -278,3 +280,22 @@ def test_c05_an_agent_that_also_stands_behind_a_tool_remembers_what_it_was_asked
     lead("Go")
     assert len(expert.messages) == 4
     assert str(expert("Three")).strip() == "5 messages"
+
+
+def test_c07_a_graph_that_is_in_a_call_takes_no_other_one() -> None:
+    @tool
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.2)
+        return "at last"
+
+    team = graph({"a": agent("a", [call("slow"), "a"], [slow])}, [])
+
+    async def both() -> Any:
+        first = asyncio.create_task(team.invoke_async("Go"))
+        await asyncio.sleep(0.1)
+        with pytest.raises(ExecutionBusyError, match="in another call"):
+            await team.invoke_async("Other")
+        return await first
+
+    assert asyncio.run(both()).status is Status.COMPLETED
