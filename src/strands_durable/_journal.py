@@ -67,11 +67,6 @@ class Journal(Shelf):
         )
         return [call_of(row) for row in rows]
 
-    def is_followed(self, record: CallRecord) -> bool:
-        """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
-        prefix = record.place.partition("@")[0] + "@"
-        return any(call.call_id > record.call_id for call in self.calls_in(record.parent, prefix))
-
     def _of(self, parent: int) -> tuple[int, int, int]:
         return self.lease.row_id, self.run, parent
 

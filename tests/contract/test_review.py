@@ -299,3 +299,15 @@ def test_c07_a_graph_that_is_in_a_call_takes_no_other_one() -> None:
         return await first
 
     assert asyncio.run(both()).status is Status.COMPLETED
+
+
+def test_c21_a_node_is_not_taken_for_another_whose_id_begins_like_it() -> None:
+    failures = ["out of order"]
+
+    def pair() -> Graph:
+        first = agent("first", ["1"], failures=failures)
+        return graph({"step@1": first, "step@2": agent("second", ["2"])}, [])
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        pair()("Go")
+    assert pair()("Go").status is Status.COMPLETED
