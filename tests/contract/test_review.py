@@ -70,13 +70,13 @@ def durability(**options: Any) -> Durability:
     return Durability("runs.db", execution_id="trip", **options)
 
 
-def graph(nodes: dict[str, Any], edges: list[tuple[str, str]]) -> Graph:
+def graph(nodes: dict[str, Any], edges: list[tuple[str, str]], **options: Any) -> Graph:
     builder = GraphBuilder()
     for node_id, executor in nodes.items():
         builder.add_node(executor, node_id)
     for source, target in edges:
         builder.add_edge(source, target)
-    builder.set_plugins([durability()])
+    builder.set_plugins([durability(**options)])
     return builder.build()
 
 
@@ -311,3 +311,39 @@ def test_c21_a_node_is_not_taken_for_another_whose_id_begins_like_it() -> None:
     with pytest.raises(RuntimeError, match="out of order"):
         pair()("Go")
     assert pair()("Go").status is Status.COMPLETED
+
+
+def test_c12_two_nodes_in_doubt_at_once_are_two_questions() -> None:
+    def pair() -> Graph:
+        nodes = {name: agent(name, [call("look_up", what=name), name], [look_up]) for name in ("a", "b/model~0")}
+        return graph(nodes, [], tool_policies={"look_up": ToolPolicy(in_doubt="ask")})
+
+    crash_at("tool.start:after@2", lambda: pair()("Go"))
+    team = pair()
+    asked = team("Go")
+    assert len({found.id for found in asked.interrupts}) == 2
+    given = [
+        {"interruptResponse": {"interruptId": found.id, "response": {"result": found.reason["input"]["what"]}}}
+        for found in asked.interrupts
+    ]
+    assert team(given).status is Status.COMPLETED
+    results = {name: node.executor.messages[2]["content"][0]["toolResult"] for name, node in team.nodes.items()}
+    assert {name: result["content"] for name, result in results.items()} == {
+        name: [{"text": name}] for name in ("a", "b/model~0")
+    }
+
+
+def test_c12_two_nodes_whose_model_calls_are_in_doubt_are_two_questions() -> None:
+    class Slow(ScriptedModel):
+        async def stream(self, *args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0.1)
+            async for chunk in super().stream(*args, **kwargs):
+                yield chunk
+
+    def pair() -> Graph:
+        nodes = {name: Agent(model=Slow([name]), callback_handler=None) for name in ("a", "b")}
+        return graph(nodes, [], model_in_doubt="ask")
+
+    crash_at("model.start:after@2", lambda: pair()("Go"))
+    asked = pair()("Go")
+    assert len({found.id for found in asked.interrupts}) == 2
