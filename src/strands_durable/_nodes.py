@@ -223,10 +223,10 @@ class OrchestratorCall(Latch):
         """Commit that the call failed: an exception left it, or it returned that it failed."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         with self.journal.transaction("call.failed") as connection:
+            self._step_ahead()
             for node_id, row in self._last.items():
                 if row.status == "started" and self.contact.has_failed(node_id):
                     self._end_row(connection, node_id, self._ending(node_id, self.contact.result_of(node_id)))
-            self._step_ahead()
             self._write(connection)
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(connection, self.record, ExecutionStatus.FAILED, result)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
-from strands.hooks import BeforeNodeCallEvent, HookProvider, HookRegistry
+from strands.hooks import AfterNodeCallEvent, BeforeNodeCallEvent, HookProvider, HookRegistry
 from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
@@ -347,3 +347,30 @@ def test_c12_two_nodes_whose_model_calls_are_in_doubt_are_two_questions() -> Non
     crash_at("model.start:after@2", lambda: pair()("Go"))
     asked = pair()("Go")
     assert len({found.id for found in asked.interrupts}) == 2
+
+
+class BadAfterwards(HookProvider):
+    """Raises after a node, once."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self.failures = failures
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        registry.add_callback(AfterNodeCallEvent, self.fail)
+
+    def fail(self, event: AfterNodeCallEvent) -> None:
+        if self.failures:
+            raise RuntimeError(self.failures.pop())
+
+
+def test_c24_a_node_after_which_a_hook_failed_has_run_all_the_same() -> None:
+    failures = ["bad hook"]
+
+    def swarm() -> Swarm:
+        plugins = [durability()]
+        nodes = [agent("one", [handoff("two"), "given"]), agent("two", ["done"])]
+        return Swarm(nodes, plugins=plugins, hooks=[BadAfterwards(failures)])
+
+    assert swarm()("Go").status is Status.FAILED
+    result = swarm()("Go")
+    assert (result.status, history(result)) == (Status.COMPLETED, ["one", "two"])
