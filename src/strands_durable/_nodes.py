@@ -125,6 +125,10 @@ class OrchestratorCall(Latch):
         self._batch += [[name, self._visit(name)] for name in failed if name not in batch]
         return [name for name, _ in self._batch]
 
+    def unfinished(self) -> set[str]:
+        """Return the nodes of the batch under way whose visits have no end."""
+        return {name for name, visit in self._batch if not self._is_done(name, visit)}
+
     # What Strands tells us through its hooks
 
     @property

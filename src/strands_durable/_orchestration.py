@@ -78,7 +78,8 @@ class Orchestration:
         if "carried" not in parts:
             return call, record.input
         ahead = call.ahead(parts["carried"])
-        contact.restore(record.input, self._visits(rows, is_over=False), parts["carried"], ahead, "executing")
+        visits = self._visits(rows, is_over=False)
+        contact.restore(record.input, visits, parts["carried"], ahead, "executing", call.unfinished())
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.scope, record.position, ", ".join(ahead), call.record.attempt,

@@ -95,7 +95,15 @@ class GraphContact:
         """Return what a node's turn has changed so far: nothing."""
         return None
 
-    def restore(self, task: Any, visits: list[Visit], carried: Carried, ahead: list[str] | None, status: str) -> None:
+    def restore(
+        self,
+        task: Any,
+        visits: list[Visit],
+        carried: Carried,
+        ahead: list[str] | None,
+        status: str,
+        unfinished: set[str] | None = None,
+    ) -> None:
         """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over."""
         graph = self.me
         graph._interrupt_state = InterruptState.from_dict(carried["interrupts"])
@@ -115,7 +123,7 @@ class GraphContact:
         for visit in visits:
             self._put_back(state, visit)
         if graph._interrupt_state.activated:
-            self._wait_again(state)
+            self._wait_again(state, unfinished)
         elif ahead is not None:
             graph._resume_from_session = True
             graph._resume_next_nodes = [graph.nodes[node_id] for node_id in ahead]
@@ -133,13 +141,13 @@ class GraphContact:
             state.failed_nodes.discard(node)
             state.completed_nodes.add(node)
 
-    def _wait_again(self, state: GraphState) -> None:
+    def _wait_again(self, state: GraphState, unfinished: set[str] | None) -> None:
         """Have the nodes of the batch that asked run when there are answers, except for those that have run since."""
         context = self.me._interrupt_state.context
         for node_id, node in self.me.nodes.items():
             if node_id in context:
                 state.interrupted_nodes.add(node)
-                if node_id not in state.results or state.results[node_id].status is Status.INTERRUPTED:
+                if unfinished is None or node_id in unfinished:
                     node.execution_status = Status.INTERRUPTED
 
     def over(self, status: str, interrupts: list[Any]) -> Any:
@@ -242,7 +250,15 @@ class SwarmContact:
         state.handoff_message = turn["message"]
         self.me.shared_context.context = turn["shared"]
 
-    def restore(self, task: Any, visits: list[Visit], carried: Carried, ahead: list[str] | None, status: str) -> None:
+    def restore(
+        self,
+        task: Any,
+        visits: list[Visit],
+        carried: Carried,
+        ahead: list[str] | None,
+        status: str,
+        unfinished: set[str] | None = None,
+    ) -> None:
         """Put the swarm where it stood; ``ahead`` is the node to go on with, None if it has not begun or is over."""
         swarm = self.me
         swarm._interrupt_state = InterruptState.from_dict(carried["interrupts"])

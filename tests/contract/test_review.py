@@ -374,3 +374,33 @@ def test_c24_a_node_after_which_a_hook_failed_has_run_all_the_same() -> None:
     assert swarm()("Go").status is Status.FAILED
     result = swarm()("Go")
     assert (result.status, history(result)) == (Status.COMPLETED, ["one", "two"])
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_c04_a_node_that_asks_on_its_second_visit_takes_the_answer(is_new_process: bool) -> None:
+    def again(state: Any) -> bool:
+        return len(state.execution_order) < 4
+
+    def review(turn: int, messages: list[Any]) -> Any:
+        is_answered = "toolResult" in messages[-1]["content"][0]
+        return f"reviewed {len(messages)}" if is_answered else call("approve", f"id-{turn}", what=f"turn {turn}")
+
+    def cycle() -> Graph:
+        builder = GraphBuilder()
+        builder.add_node(agent("draft", lambda turn, messages: f"draft {turn}"), "draft")
+        builder.add_node(agent("review", review, [approve]), "review")
+        builder.add_edge("draft", "review")
+        builder.add_edge("review", "draft", condition=again)
+        builder.set_entry_point("draft")
+        builder.set_max_node_executions(9)
+        builder.set_plugins([durability()])
+        return builder.build()
+
+    team = cycle()
+    result = team("Go")
+    for _ in range(2):
+        assert len(result.interrupts) == 1
+        team = cycle() if is_new_process else team
+        result = team(answers(result))
+    assert [node.node_id for node in result.execution_order] == ["draft", "review", "draft", "review"]
+    assert result.status is Status.COMPLETED
