@@ -175,7 +175,7 @@ class Journal(Shelf):
         """Record a person's answers."""
         now = time.time()
         rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
-        connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
+        connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
 
     def answers(self, call_id: int) -> dict[str, Any]:
         """Return the recorded answers of a call."""

@@ -404,3 +404,25 @@ def test_c04_a_node_that_asks_on_its_second_visit_takes_the_answer(is_new_proces
         result = team(answers(result))
     assert [node.node_id for node in result.execution_order] == ["draft", "review", "draft", "review"]
     assert result.status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_c04_a_question_that_a_hook_asks_at_every_visit_is_answered_at_every_visit(is_new_process: bool) -> None:
+    def loop() -> Graph:
+        builder = GraphBuilder()
+        builder.add_node(agent("a", lambda turn, messages: f"{len(messages)} messages"), "a")
+        builder.add_edge("a", "a", condition=lambda state: len(state.execution_order) < 2)
+        builder.set_entry_point("a")
+        builder.set_max_node_executions(9)
+        builder.set_plugins([durability()])
+        builder.set_hook_providers([Gate()])
+        return builder.build()
+
+    team = loop()
+    result = team("Go")
+    for _ in range(2):
+        assert result.status is Status.INTERRUPTED
+        team = loop() if is_new_process else team
+        result = team(answers(result))
+    assert result.status is Status.COMPLETED
+    assert len(result.execution_order) == 2
