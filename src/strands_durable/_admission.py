@@ -99,6 +99,10 @@ def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any) 
 def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:
     """Decide about answers to the call at ``record``."""
     known = journal.answers(record.call_id)
+    if (
+        record.status is S.SUSPENDED
+    ):  # an id may come again, with another visit of a node: what is open has no answer yet
+        known = {interrupt_id: answer for interrupt_id, answer in known.items() if interrupt_id not in asked_by(record)}
     changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
     asked = asked_by(record) | set(known)
     if changed or not set(answers) <= asked:

@@ -35,6 +35,7 @@ from . import _root, _sessions, _stages
 from ._auxiliary import offered
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
+from ._lease import Owner
 from ._opaque import Opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
@@ -59,7 +60,7 @@ from ._strands import (
     watch_model_states,
     watch_output,
 )
-from .errors import UnsupportedFeatureError
+from .errors import ExecutionBusyError, UnsupportedFeatureError
 
 Events = AsyncGenerator[Any, None]
 
@@ -205,6 +206,10 @@ class _OrchestratorSubject:
         """An orchestrator takes part as it is: its calls hold all there is of it."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
+        running = conducted.get(self.me)
+        if running is not None:  # Strands would run both calls on one state, and so would we record them
+            why = f"{self._contact.kind} {self.name!r} is in another call, and one object can be in one only."
+            raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
     def open(

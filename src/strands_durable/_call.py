@@ -42,6 +42,7 @@ class Call(Latch):
     def __init__(self, site: Site, record: CallRecord, progress: Progress) -> None:
         super().__init__(site.outer)
         self.agent, self.journal, self.record = site.agent, site.journal, record
+        site.member.last = record.call_id
         self.history, self.head = site.member.history, site.member.head
         self.session, self.options = site.session, site.options
         self.progress = progress

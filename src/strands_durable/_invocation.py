@@ -149,7 +149,6 @@ class Invocation:
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
         session.counted.add(call.record.call_id)
-        self._site.member.put_back = 0
         if call.record.parent == 0:
             session.call_id = call.record.call_id
         events = running_in(call, self._original(prompt, **{**given, "limits": segments[agent].limits}))
@@ -262,9 +261,8 @@ class Invocation:
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
-            # It may stand behind tools of several agents: its last call of all is what it remembers.
-            if calls and (member.lineage is None or calls[-1].call_id > member.put_back > 0):
-                member.put_back = calls[-1].call_id
+            # It may stand behind tools of several agents, or make root calls, too: it remembers its last call of all.
+            if calls and calls[-1].call_id > member.last:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool

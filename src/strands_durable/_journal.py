@@ -67,11 +67,6 @@ class Journal(Shelf):
         )
         return [call_of(row) for row in rows]
 
-    def is_followed(self, record: CallRecord) -> bool:
-        """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
-        prefix = record.place.partition("@")[0] + "@"
-        return any(call.call_id > record.call_id for call in self.calls_in(record.parent, prefix))
-
     def _of(self, parent: int) -> tuple[int, int, int]:
         return self.lease.row_id, self.run, parent
 
@@ -180,7 +175,7 @@ class Journal(Shelf):
         """Record a person's answers."""
         now = time.time()
         rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
-        connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
+        connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
 
     def answers(self, call_id: int, given: Any = None) -> dict[str, Any]:
         """Return the recorded answers of a call; also those that it began with, if ``given`` is its input."""

@@ -129,6 +129,10 @@ class OrchestratorCall(Latch):
         self._batch += [[name, self._visit(name)] for name in failed if name not in batch]
         return [name for name, _ in self._batch]
 
+    def unfinished(self) -> set[str]:
+        """Return the nodes of the batch under way whose visits have no end."""
+        return {name for name, visit in self._batch if not self._is_done(name, visit)}
+
     # What Strands tells us through its hooks
 
     @property
@@ -227,10 +231,10 @@ class OrchestratorCall(Latch):
         """Commit that the call failed: an exception left it, or it returned that it failed."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         with self.journal.transaction("call.failed") as connection:
+            self._step_ahead()
             for node_id, row in self._last.items():
                 if row.status == "started" and self.contact.has_failed(node_id):
                     self._end_row(connection, node_id, self._ending(node_id, self.contact.result_of(node_id)))
-            self._step_ahead()
             self._write(connection)
             self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(connection, self.record, ExecutionStatus.FAILED, result)

@@ -12,6 +12,7 @@ from strands.multiagent.base import MultiAgentBase
 from strands.telemetry.metrics import EventLoopMetrics
 
 from ._context import frame
+from ._keys import path
 from ._latch import ours
 from ._nodes import OrchestratorCall
 from ._policy import DoubtfulStep, ToolPolicy
@@ -102,7 +103,7 @@ async def _verified(call: OrchestratorCall, node_id: str, policy: ToolPolicy, st
 
 
 def _question(call: OrchestratorCall, node_id: str, step: Any) -> Interrupt:
-    name = f"{QUESTION} ({step.key})"
+    name = f"{QUESTION} ({path(call.record.scope, call.record.position, step.key)})"
     interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
     reason = {"question": f"Did node {node_id!r} take effect? It had started.", "node": node_id, "answers": ANSWERS}
     return Interrupt(id=interrupt_id, name=name, reason=reason)

@@ -82,7 +82,8 @@ class Orchestration:
         if record.status is ExecutionStatus.FAILED:
             parts["carried"]["time"] = 0  # a run that was out of time has time again
         ahead = call.ahead(parts["carried"])
-        contact.restore(record.input, self._visits(rows, is_over=is_asked), parts["carried"], ahead, "executing")
+        visits = self._visits(rows, is_over=is_asked)
+        contact.restore(record.input, visits, parts["carried"], ahead, "executing", call.unfinished())
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.scope, record.position, ", ".join(ahead), call.record.attempt,

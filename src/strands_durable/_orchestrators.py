@@ -104,7 +104,15 @@ class GraphContact:
         """Return what a session manager of its own has put in place before the call, if it has."""
         return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
 
-    def restore(self, task: Any, visits: list[Visit], carried: Carried, ahead: list[str] | None, status: str) -> None:
+    def restore(
+        self,
+        task: Any,
+        visits: list[Visit],
+        carried: Carried,
+        ahead: list[str] | None,
+        status: str,
+        unfinished: set[str] | None = None,
+    ) -> None:
         """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over.
 
         What its session had put in place before the call has been put in place again.
@@ -132,7 +140,7 @@ class GraphContact:
         for visit in visits:
             self._put_back(state, visit)
         if graph._interrupt_state.activated:
-            self._wait_again(state)
+            self._wait_again(state, unfinished)
         elif ahead is not None:
             graph._resume_from_session = True
             graph._resume_next_nodes = [graph.nodes[node_id] for node_id in ahead]
@@ -155,13 +163,13 @@ class GraphContact:
             state.failed_nodes.discard(node)
             state.completed_nodes.add(node)
 
-    def _wait_again(self, state: GraphState) -> None:
+    def _wait_again(self, state: GraphState, unfinished: set[str] | None) -> None:
         """Have the nodes of the batch that asked run when there are answers, except for those that have run since."""
         context = self.me._interrupt_state.context
         for node_id, node in self.me.nodes.items():
             if node_id in context:
                 state.interrupted_nodes.add(node)
-                if node_id not in state.results or state.results[node_id].status is Status.INTERRUPTED:
+                if unfinished is None or node_id in unfinished:
                     node.execution_status = Status.INTERRUPTED
 
     def over(self, status: str, interrupts: list[Any]) -> Any:
@@ -273,7 +281,15 @@ class SwarmContact:
         """Return what a session manager of its own has put in place before the call, if it has."""
         return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
 
-    def restore(self, task: Any, visits: list[Visit], carried: Carried, ahead: list[str] | None, status: str) -> None:
+    def restore(
+        self,
+        task: Any,
+        visits: list[Visit],
+        carried: Carried,
+        ahead: list[str] | None,
+        status: str,
+        unfinished: set[str] | None = None,
+    ) -> None:
         """Put the swarm where it stood; ``ahead`` is the node to go on with, None if it has not begun or is over.
 
         What its session had put in place before the call has been put in place again.

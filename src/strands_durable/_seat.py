@@ -105,8 +105,8 @@ class NestedDesk:
     journal: Journal
     outer: Latch
     standing: Seat
-    is_hosted: bool
-    """True for the agent of a node or of a tool: there is one call at such a place."""
+    beside: str | None
+    """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
 
     def seat(self) -> Seat:
         """Return where a new call stands."""
@@ -115,31 +115,37 @@ class NestedDesk:
     def decide(self, prompt: Any) -> _admission.Admission:
         """Say what the call means. What calls it was recorded, too: its input is not compared."""
         answers = answers_in(prompt)
-        record = self._asked(answers) if answers is not None and not self.is_hosted else None
+        record = self._asked(answers) if answers is not None else None
         if record is None:
             seat = self.standing
             record = self.journal.call_in(seat.parent, seat.place, seat.position)
         if record is None:
             return _admission.Start()
         if answers is not None:
-            if self.is_hosted:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
+            if self.beside is None:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
                 asked = _admission.asked_by(record) | set(self.journal.answers(record.call_id))
                 answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
             _refuse_malformed(self.journal, record, answers)
             return _admission.admit_answers(self.journal, record, answers)
         if record.status in (S.SUSPENDED, S.COMPLETED):
             return _admission.Return(record)
-        if record.status is S.FAILED and self.journal.is_followed(record):
+        if record.status is S.FAILED and self._is_followed(record):
             return _admission.failed(self.journal, record)
         return _admission.GoOn(record)
 
     def ended(self, record: CallRecord) -> None:
         """Nothing comes after it at its place."""
 
+    def _calls_beside(self) -> list[CallRecord]:
+        return [] if self.beside is None else self.journal.calls_in(self.standing.parent, self.beside)
+
+    def _is_followed(self, record: CallRecord) -> bool:
+        """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
+        return any(call.call_id > record.call_id for call in self._calls_beside())
+
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
         """Return the call beside this place that asked."""
-        beside = self.journal.calls_in(self.standing.parent, self.standing.place.partition("@")[0] + "@")
-        for call in reversed(beside):
+        for call in reversed(self._calls_beside()):
             if set(answers) & (_admission.asked_by(call) | set(self.journal.answers(call.call_id))):
                 return call
         return None
@@ -151,13 +157,13 @@ def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> Nested
     scope = _keys.path(outer.record.scope, outer.record.position, standing.key)
     if standing.hosted is subject:
         seat = Seat(parent=outer.record.call_id, place=standing.key, position=0, member=standing.name, scope=scope)
-        return NestedDesk(journal, outer, seat, True)
+        return NestedDesk(journal, outer, seat, None)
     tail = f"{standing.phase}@{name}:{_digest(prompt)}"
     place = f"{standing.key}/{tail}"
     position = standing.occurrences[place]
     standing.occurrences[place] += 1
     seat = Seat(parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}")
-    return NestedDesk(journal, outer, seat, False)
+    return NestedDesk(journal, outer, seat, f"{standing.key}/{standing.phase}@")
 
 
 def _digest(prompt: Any) -> str:

@@ -34,8 +34,8 @@ class Member:
     history: History = field(default_factory=History)
     lineage: int | None = None
     """The log that its messages go to, once it has one."""
-    put_back: int = 0
-    """The call whose end it was given, until it makes one in this process."""
+    last: int = 0
+    """The last call that the agent made here, or was put back to."""
 
     def forget(self) -> None:
         """After a call that did not end: what was written of the conversation is to be read back, not assumed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -44,6 +45,7 @@ from .errors import InDoubtError
 Events = AsyncGenerator[Any, None]
 ANSWERS = '"retry", "fail" or {"result": ...}'
 QUESTION = "strands-durable: in doubt"
+_MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
 
 
 async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
@@ -170,12 +172,12 @@ async def _judge_tool(
 ) -> dict[str, Any] | None:
     """Decide what becomes of a tool call that had started and has no result; None: run it again."""
     if recorded.status == "unstorable":
-        verdict: Any = _ask(request, recorded, context)
+        verdict: Any = _ask(call, request, recorded, context)
     elif policy.in_doubt == "verify":
         found = await _verify(call, policy, request, recorded)
         verdict = "retry" if found is None else {"result": found}
     elif policy.in_doubt == "ask":
-        verdict = _ask(request, recorded, context)
+        verdict = _ask(call, request, recorded, context)
     else:
         verdict = policy.in_doubt
     if verdict == "retry":
@@ -205,7 +207,7 @@ async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded
         raise InDoubtError(call.execution_id, request.key, f"its verify callback raised {error!r}") from error
 
 
-def _ask(request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
+def _ask(call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
     """Ask a person; each attempt is a question of its own."""
     reason = {
         "question": f"Did tool {request.name!r} take effect? It had started, and its result is not known.",
@@ -214,14 +216,19 @@ def _ask(request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
         "attempt": recorded.attempt,
         "answers": ANSWERS,
     }
-    return context.interrupt(f"{QUESTION} ({request.key}, attempt {recorded.attempt})", reason=reason).response
+    return context.interrupt(_question(call, request.key, recorded.attempt), reason=reason).response
+
+
+def _question(call: Call, key: str, attempt: int) -> str:
+    """Name a question by the step's whole path: nodes that run together may have steps with one key."""
+    return f"{QUESTION} ({path(call.record.scope, call.record.position, key)}, attempt {attempt})"
 
 
 def _judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
     """Return if the model may be called again; raise otherwise."""
     attempt = call.progress.attempt
     if policy == "ask":
-        name = f"{QUESTION} ({key}, attempt {attempt})"
+        name = _question(call, key, attempt)
         interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
         answer = answer_to(call.agent, interrupt_id)
         if answer is None:
@@ -405,6 +412,6 @@ def validate_answer(name: str, answer: Any) -> str | None:
     """Return what is wrong with an answer to one of our own questions."""
     if not name.startswith(QUESTION) or answer in ("retry", "fail"):
         return None
-    if isinstance(answer, dict) and set(answer) == {"result"} and "/model" not in name:
+    if isinstance(answer, dict) and set(answer) == {"result"} and _MODEL_QUESTION.search(name) is None:
         return None
     return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
-from strands.hooks import BeforeNodeCallEvent, HookProvider, HookRegistry
+from strands.hooks import AfterNodeCallEvent, BeforeNodeCallEvent, HookProvider, HookRegistry
 from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
 from strands_durable import Durability, ToolPolicy
+from strands_durable.errors import ExecutionBusyError
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")
@@ -68,13 +70,13 @@ def durability(**options: Any) -> Durability:
     return Durability("runs.db", execution_id="trip", **options)
 
 
-def graph(nodes: dict[str, Any], edges: list[tuple[str, str]]) -> Graph:
+def graph(nodes: dict[str, Any], edges: list[tuple[str, str]], **options: Any) -> Graph:
     builder = GraphBuilder()
     for node_id, executor in nodes.items():
         builder.add_node(executor, node_id)
     for source, target in edges:
         builder.add_edge(source, target)
-    builder.set_plugins([durability()])
+    builder.set_plugins([durability(**options)])
     return builder.build()
 
 
@@ -261,3 +263,166 @@ def test_c20_an_agent_behind_tools_of_two_agents_remembers_what_both_asked() -> 
     lead = team()
     lead("Go")
     assert lead.messages[6]["content"][0]["toolResult"]["content"] == [{"text": "5 messages\n"}]
+
+
+def test_c05_an_agent_that_also_stands_behind_a_tool_remembers_what_it_was_asked_there() -> None:
+    def team() -> tuple[Agent, Agent]:
+        model = ScriptedModel(lambda turn, messages: f"{len(messages)} messages")
+        expert = Agent(model=model, name="expert", agent_id="expert", plugins=[durability()], callback_handler=None)
+        return expert, root([call("expert", input="?"), "done"], [expert.as_tool(preserve_context=True)])
+
+    expert, lead = team()
+    expert("One")
+    lead("Go")
+    assert len(expert.messages) == 4
+    expert, lead = team()
+    expert("One")
+    lead("Go")
+    assert len(expert.messages) == 4
+    assert str(expert("Three")).strip() == "5 messages"
+
+
+def test_c07_a_graph_that_is_in_a_call_takes_no_other_one() -> None:
+    @tool
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.2)
+        return "at last"
+
+    team = graph({"a": agent("a", [call("slow"), "a"], [slow])}, [])
+
+    async def both() -> Any:
+        first = asyncio.create_task(team.invoke_async("Go"))
+        await asyncio.sleep(0.1)
+        with pytest.raises(ExecutionBusyError, match="in another call"):
+            await team.invoke_async("Other")
+        return await first
+
+    assert asyncio.run(both()).status is Status.COMPLETED
+
+
+def test_c21_a_node_is_not_taken_for_another_whose_id_begins_like_it() -> None:
+    failures = ["out of order"]
+
+    def pair() -> Graph:
+        first = agent("first", ["1"], failures=failures)
+        return graph({"step@1": first, "step@2": agent("second", ["2"])}, [])
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        pair()("Go")
+    assert pair()("Go").status is Status.COMPLETED
+
+
+def test_c12_two_nodes_in_doubt_at_once_are_two_questions() -> None:
+    def pair() -> Graph:
+        nodes = {name: agent(name, [call("look_up", what=name), name], [look_up]) for name in ("a", "b/model~0")}
+        return graph(nodes, [], tool_policies={"look_up": ToolPolicy(in_doubt="ask")})
+
+    crash_at("tool.start:after@2", lambda: pair()("Go"))
+    team = pair()
+    asked = team("Go")
+    assert len({found.id for found in asked.interrupts}) == 2
+    given = [
+        {"interruptResponse": {"interruptId": found.id, "response": {"result": found.reason["input"]["what"]}}}
+        for found in asked.interrupts
+    ]
+    assert team(given).status is Status.COMPLETED
+    results = {name: node.executor.messages[2]["content"][0]["toolResult"] for name, node in team.nodes.items()}
+    assert {name: result["content"] for name, result in results.items()} == {
+        name: [{"text": name}] for name in ("a", "b/model~0")
+    }
+
+
+def test_c12_two_nodes_whose_model_calls_are_in_doubt_are_two_questions() -> None:
+    class Slow(ScriptedModel):
+        async def stream(self, *args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0.1)
+            async for chunk in super().stream(*args, **kwargs):
+                yield chunk
+
+    def pair() -> Graph:
+        nodes = {name: Agent(model=Slow([name]), callback_handler=None) for name in ("a", "b")}
+        return graph(nodes, [], model_in_doubt="ask")
+
+    crash_at("model.start:after@2", lambda: pair()("Go"))
+    asked = pair()("Go")
+    assert len({found.id for found in asked.interrupts}) == 2
+
+
+class BadAfterwards(HookProvider):
+    """Raises after a node, once."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self.failures = failures
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        registry.add_callback(AfterNodeCallEvent, self.fail)
+
+    def fail(self, event: AfterNodeCallEvent) -> None:
+        if self.failures:
+            raise RuntimeError(self.failures.pop())
+
+
+def test_c24_a_node_after_which_a_hook_failed_has_run_all_the_same() -> None:
+    failures = ["bad hook"]
+
+    def swarm() -> Swarm:
+        plugins = [durability()]
+        nodes = [agent("one", [handoff("two"), "given"]), agent("two", ["done"])]
+        return Swarm(nodes, plugins=plugins, hooks=[BadAfterwards(failures)])
+
+    assert swarm()("Go").status is Status.FAILED
+    result = swarm()("Go")
+    assert (result.status, history(result)) == (Status.COMPLETED, ["one", "two"])
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_c04_a_node_that_asks_on_its_second_visit_takes_the_answer(is_new_process: bool) -> None:
+    def again(state: Any) -> bool:
+        return len(state.execution_order) < 4
+
+    def review(turn: int, messages: list[Any]) -> Any:
+        is_answered = "toolResult" in messages[-1]["content"][0]
+        return f"reviewed {len(messages)}" if is_answered else call("approve", f"id-{turn}", what=f"turn {turn}")
+
+    def cycle() -> Graph:
+        builder = GraphBuilder()
+        builder.add_node(agent("draft", lambda turn, messages: f"draft {turn}"), "draft")
+        builder.add_node(agent("review", review, [approve]), "review")
+        builder.add_edge("draft", "review")
+        builder.add_edge("review", "draft", condition=again)
+        builder.set_entry_point("draft")
+        builder.set_max_node_executions(9)
+        builder.set_plugins([durability()])
+        return builder.build()
+
+    team = cycle()
+    result = team("Go")
+    for _ in range(2):
+        assert len(result.interrupts) == 1
+        team = cycle() if is_new_process else team
+        result = team(answers(result))
+    assert [node.node_id for node in result.execution_order] == ["draft", "review", "draft", "review"]
+    assert result.status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_c04_a_question_that_a_hook_asks_at_every_visit_is_answered_at_every_visit(is_new_process: bool) -> None:
+    def loop() -> Graph:
+        builder = GraphBuilder()
+        builder.add_node(agent("a", lambda turn, messages: f"{len(messages)} messages"), "a")
+        builder.add_edge("a", "a", condition=lambda state: len(state.execution_order) < 2)
+        builder.set_entry_point("a")
+        builder.set_max_node_executions(9)
+        builder.set_plugins([durability()])
+        builder.set_hook_providers([Gate()])
+        return builder.build()
+
+    team = loop()
+    result = team("Go")
+    for _ in range(2):
+        assert result.status is Status.INTERRUPTED
+        team = loop() if is_new_process else team
+        result = team(answers(result))
+    assert result.status is Status.COMPLETED
+    assert len(result.execution_order) == 2

@@ -25,7 +25,7 @@ def keep(key: str, tool_context: ToolContext) -> str:
     effect("keep", item=key)
     agent.state.set(key, {"by": key, "price": 3.5, "deep": [1, {"x": None}]})
     agent.state.delete(f"{key} began")
-    invocation["notes"][key] = {"seen": sorted(invocation["notes"])[:1], "cents": Decimal("0.10")}
+    invocation["notes"][key] = {"by": key, "cents": Decimal("0.10")}
     invocation["request_state"][key] = [key]
     assert isinstance(invocation["client"], Client)
     invocation[f"client of {key}"] = Client()
