@@ -222,9 +222,10 @@ class OrchestratorCall(Latch):
         waiting = self.contact.waiting() if phase == "waiting" else set()
         with self._committing("call.end", phase) as connection:
             for node_id in waiting:
-                self._end_row(
-                    connection, node_id, self._ending(node_id, self.contact.result_of(node_id), "interrupted")
-                )
+                asked = self.contact.result_of(node_id)
+                if asked is not None and asked.status is not Status.INTERRUPTED:
+                    asked = None  # a graph has none of a node that asks: this is that of an earlier visit
+                self._end_row(connection, node_id, self._ending(node_id, asked, "interrupted"))
             self.journal.end_call(connection, self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:

@@ -86,9 +86,6 @@ class GraphContact:
         state = self.me.state
         return {
             "interrupts": _interrupts(self.me),
-            "usage": state.accumulated_usage,
-            "metrics": state.accumulated_metrics,
-            "count": state.execution_count,
             "time": state.execution_time,
         }
 
@@ -132,9 +129,9 @@ class GraphContact:
             edges=[(edge.from_node, edge.to_node) for edge in graph.edges],
             entry_points=list(graph.entry_points),
             start_time=time.time(),
-            accumulated_usage=carried["usage"],
-            accumulated_metrics=carried["metrics"],
-            execution_count=carried["count"],
+            accumulated_usage=before.accumulated_usage,
+            accumulated_metrics=before.accumulated_metrics,
+            execution_count=before.execution_count,
             execution_time=carried["time"],
         )
         for visit in visits:
@@ -157,6 +154,7 @@ class GraphContact:
         state.results[visit.node_id] = visit.result
         if visit.is_ordered:
             state.execution_order.append(node)
+            self.me._accumulate_metrics(visit.result)
         if visit.result.status is Status.FAILED:
             state.failed_nodes.add(node)
         else:
