@@ -6,6 +6,7 @@ them are not there yet when plugins are initialized, so that a root call looks a
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -33,6 +34,7 @@ from strands.multiagent.base import MultiAgentBase
 
 from . import _root, _sessions, _stages
 from ._auxiliary import offered
+from ._context import enclosing
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
 from ._lease import Owner
@@ -62,10 +64,16 @@ from ._strands import (
 )
 from .errors import ExecutionBusyError, UnsupportedFeatureError
 
+logger = logging.getLogger(__name__)
+
 Events = AsyncGenerator[Any, None]
 
 _attached: weakref.WeakKeyDictionary[Any, Options | None] = weakref.WeakKeyDictionary()
 """What we stand around, and the options of its own `Durability`, if it has one."""
+
+
+_lasting: weakref.WeakSet[Agent] = weakref.WeakSet()
+"""Agents that were there before any call: what they remember outlives the tool that calls them."""
 
 
 def attach(subject: Any, options: Options | None) -> None:
@@ -74,6 +82,8 @@ def attach(subject: Any, options: Options | None) -> None:
         contact = contact_of(subject)
         if contact is None:
             _attach_agent(subject)
+            if enclosing.get() is None:
+                _lasting.add(subject)
         else:
             _attach_orchestrator(contact)
         _attached[subject] = options
@@ -132,7 +142,23 @@ class _AgentSubject:
     ) -> Events:
         attach_parts(self.me)
         site = Site(self.me, journal, session, options, desk.outer)
-        return Invocation(site, desk, self._original).open(prompt, given)
+        invocation = Invocation(site, desk, self._original)
+        if desk.outer is not None and self.me in _lasting:
+            self._recall(invocation, desk)
+        return invocation.open(prompt, given)
+
+    def _recall(self, invocation: Invocation, desk: Desk) -> None:
+        """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
+        seat = desk.seat()
+        if not seat.member.startswith("@"):
+            return  # what stands behind a tool or node is put back with it
+        if sum(found.agent_id == self.name for found in _lasting) == 1:
+            invocation.recall(seat.member)
+        else:
+            logger.warning(
+                "agent_id=<%s>, scope=<%s> | several agents have this id, so that none remembers calls of another process",
+                self.name, seat.scope,
+            )  # fmt: skip
 
 
 def _attach_agent(agent: Agent) -> None:

@@ -233,6 +233,18 @@ class Invocation:
         if record.parent == 0:
             self._site.session.call_id = record.call_id
 
+    def recall(self, member: str) -> None:
+        """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
+        calls = self._journal.calls_by(member)
+        over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
+        if self._site.member.last or not over:
+            return
+        base = _messages.read(self._journal, calls[0].lineage, calls[0].base)
+        if _drift.base_change(base, self._agent.messages) is None:
+            for call in over:
+                self.counted(call)
+            self.put_back(over[-1])
+
     def put_back(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, or has come to."""
         call = Call.go_on(self._site, record)

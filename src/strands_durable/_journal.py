@@ -67,6 +67,16 @@ class Journal(Shelf):
         )
         return [call_of(row) for row in rows]
 
+    def calls_by(self, member: str) -> list[CallRecord]:
+        """Return the calls that ``member`` made anywhere inside the current run, in order."""
+        rows = self.store.read(
+            f"{CALL} WHERE execution = ? AND run = ? AND parent > 0 AND member = ? ORDER BY id",
+            self.lease.row_id,
+            self.run,
+            member,
+        )
+        return [call_of(row) for row in rows]
+
     def _of(self, parent: int) -> tuple[int, int, int]:
         return self.lease.row_id, self.run, parent
 

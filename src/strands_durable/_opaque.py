@@ -12,12 +12,12 @@ from strands.multiagent.base import MultiAgentBase
 from strands.telemetry.metrics import EventLoopMetrics
 
 from ._context import frame
+from ._doubt import ANSWERS, QUESTION
 from ._keys import path
 from ._latch import ours
 from ._nodes import OrchestratorCall
 from ._policy import DoubtfulStep, ToolPolicy
 from ._records import answers_in
-from ._stages import ANSWERS, QUESTION
 from ._strands import Interrupt
 from .errors import InDoubtError, UnsupportedFeatureError
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from . import _admission, _keys
 from ._codec import encode
 from ._context import Frame
+from ._doubt import validate_answer
 from ._journal import Journal
 from ._latch import Latch
 from ._options import Options
 from ._records import CallRecord, ExecutionStatus, Seat, answers_in
 from ._session import Session
-from ._stages import validate_answer
 from .errors import InDoubtError
 
 S = ExecutionStatus

@@ -9,8 +9,6 @@ Errors of ours never travel through Strands as exceptions: it would show them to
 from __future__ import annotations
 
 import asyncio
-import inspect
-import re
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -22,11 +20,12 @@ from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStop
 from ._call import Call
 from ._changes import difference
 from ._context import Frame, within
+from ._doubt import judge_model, judge_tool, outcome_of, tool_result, unknown
 from ._events import RecordedEvent
-from ._failure import describe, revive
+from ._failure import revive
 from ._keys import path
 from ._latch import ours
-from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy, policy_of
+from ._policy import ToolPolicy, policy_of
 from ._records import StepRecord
 from ._strands import (
     Interrupt,
@@ -40,12 +39,8 @@ from ._strands import (
 )
 from ._tool_steps import ToolRequest
 from ._usage import tool_runs
-from .errors import InDoubtError
 
 Events = AsyncGenerator[Any, None]
-ANSWERS = '"retry", "fail" or {"result": ...}'
-QUESTION = "strands-durable: in doubt"
-_MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
 
 
 async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
@@ -65,7 +60,7 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         return
     with ours(call):
         if call.models.is_in_doubt(recorded) and policy != "retry":
-            _judge_model(call, policy, key)
+            judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
@@ -156,7 +151,7 @@ async def _settle(
         return None, recorded.attempt + 1
     if recorded.status == "failed":
         return None, recorded.attempt + 1
-    return await _judge_tool(call, policy, request, recorded, context), recorded.attempt + 1
+    return await judge_tool(call, policy, request, recorded, context), recorded.attempt + 1
 
 
 def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
@@ -165,82 +160,6 @@ def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
     if all(answer_to(call.agent, found["id"]) is None for found in interrupts):
         found = interrupts[0]
         raise InterruptException(Interrupt(id=found["id"], name=found["name"], reason=found["reason"]))
-
-
-async def _judge_tool(
-    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
-) -> dict[str, Any] | None:
-    """Decide what becomes of a tool call that had started and has no result; None: run it again."""
-    if recorded.status == "unstorable":
-        verdict: Any = _ask(call, request, recorded, context)
-    elif policy.in_doubt == "verify":
-        found = await _verify(call, policy, request, recorded)
-        verdict = "retry" if found is None else {"result": found}
-    elif policy.in_doubt == "ask":
-        verdict = _ask(call, request, recorded, context)
-    else:
-        verdict = policy.in_doubt
-    if verdict == "retry":
-        return None
-    given = verdict["result"] if isinstance(verdict, dict) else _unknown(request)
-    outcome = _outcome(_tool_result(request, given))
-    return call.tools.finish(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
-
-
-async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
-    assert policy.verify is not None
-    view = Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
-    step = DoubtfulStep(
-        execution_id=call.execution_id,
-        key=view.key,
-        idempotency_key=view.idempotency_key,
-        attempt=recorded.attempt,
-        tool=request.name,
-        tool_use_id=request.tool_use_id,
-        input=request.input,
-        started_at=recorded.started_at,
-    )
-    try:
-        found = policy.verify(step)
-        return await found if inspect.isawaitable(found) else found
-    except Exception as error:
-        raise InDoubtError(call.execution_id, request.key, f"its verify callback raised {error!r}") from error
-
-
-def _ask(call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
-    """Ask a person; each attempt is a question of its own."""
-    reason = {
-        "question": f"Did tool {request.name!r} take effect? It had started, and its result is not known.",
-        "tool": request.name,
-        "input": request.input,
-        "attempt": recorded.attempt,
-        "answers": ANSWERS,
-    }
-    return context.interrupt(_question(call, request.key, recorded.attempt), reason=reason).response
-
-
-def _question(call: Call, key: str, attempt: int) -> str:
-    """Name a question by the step's whole path: nodes that run together may have steps with one key."""
-    return f"{QUESTION} ({path(call.record.scope, call.record.position, key)}, attempt {attempt})"
-
-
-def _judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
-    """Return if the model may be called again; raise otherwise."""
-    attempt = call.progress.attempt
-    if policy == "ask":
-        name = _question(call, key, attempt)
-        interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
-        answer = answer_to(call.agent, interrupt_id)
-        if answer is None:
-            reason = {
-                "question": "May the model be called again? A call had started, and its answer is not known.",
-                "attempt": attempt,
-                "answers": '"retry" or "fail"',
-            }
-            raise InterruptException(Interrupt(id=interrupt_id, name=name, reason=reason))
-        if answer == "retry":
-            return
-    raise InDoubtError(call.execution_id, key, 'its policy is model_in_doubt="fail"')
 
 
 _NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on all that next_fn gives."
@@ -299,7 +218,7 @@ class _ToolRun:
         """Commit the outcome; None if the policy wants another attempt."""
         assert self._result is not None
         cancelled = cancel_flags(self._call.agent)
-        outcome = _outcome(
+        outcome = outcome_of(
             self._result.tool_result,
             exception=self._result.exception,
             state=standing.changes,
@@ -322,9 +241,9 @@ class _ToolRun:
         """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
         step = self._step
         if step is None or (self._policy.in_doubt == "retry" and self._attempt > self._policy.retries):
-            outcome = _outcome(_tool_result(self._request, _unknown(self._request, self._policy.timeout)))
+            outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
             return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
-        return await _judge_tool(self._call, self._policy, self._request, step, context)
+        return await judge_tool(self._call, self._policy, self._request, step, context)
 
     def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True
@@ -334,30 +253,6 @@ class _ToolRun:
     def _has_run(self) -> bool:
         """Say whether the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
         return tool_runs(self._call.agent, self._request.name) > self._runs_before
-
-
-def _outcome(
-    result: Any, *, exception: Exception | None = None, state: Any = None, invocation: Any = None, cancel: Any = None
-) -> dict[str, Any]:
-    """Return the recorded form of a tool's outcome; what did not happen is not stored."""
-    outcome = {"result": result, "state": state, "invocation": invocation, "cancel": cancel}
-    if exception is not None:
-        outcome["exception"] = describe(exception)
-    return {name: value for name, value in outcome.items() if value or name == "result"}
-
-
-def _tool_result(request: ToolRequest, given: Any) -> dict[str, Any]:
-    """Make a tool result of what a person or a callback gave."""
-    if isinstance(given, dict) and "status" in given and "content" in given:
-        return {**given, "toolUseId": request.tool_use_id}
-    block = {"text": given} if isinstance(given, str) else {"json": given}
-    return {"toolUseId": request.tool_use_id, "status": "success", "content": [block]}
-
-
-def _unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any]:
-    why = "was interrupted by a crash" if timeout is None else f"did not answer within {timeout:g} s"
-    text = f"The outcome of {request.name} is unknown: it had started and {why}. It may or may not have taken effect."
-    return {"status": "error", "content": [{"text": text}]}
 
 
 def _stop_event(result: dict[str, Any]) -> ModelStopReason:
@@ -406,12 +301,3 @@ class _Deadline:
             if uncancel is not None:
                 uncancel()
             raise _TimedOut from None
-
-
-def validate_answer(name: str, answer: Any) -> str | None:
-    """Return what is wrong with an answer to one of our own questions."""
-    if not name.startswith(QUESTION) or answer in ("retry", "fail"):
-        return None
-    if isinstance(answer, dict) and set(answer) == {"result"} and _MODEL_QUESTION.search(name) is None:
-        return None
-    return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"

@@ -122,3 +122,16 @@ def delegate(topic: str) -> str:
 def agents_that_a_tool_builds() -> Any:
     agent = root([[call("delegate", topic="a"), call("delegate", topic="b")], "Done."], [delegate])
     return seen(agent, agent("Go"))
+
+
+@feature(6, "an agent that a tool calls, and that remembers")
+def an_agent_that_a_tool_calls() -> Any:
+    sub = helper("diary", _remembers, [count], agent_id="diary", plugins=[durability()])
+
+    @tool
+    def note(what: str) -> str:
+        """Write into the diary."""
+        return str(sub(what)).strip()
+
+    agent = root([call("note", what="one"), call("note", what="two"), "Both noted."], [note])
+    return seen(agent, agent("Note"))

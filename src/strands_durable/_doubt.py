@@ -1,0 +1,133 @@
+"""Steps in doubt: what becomes of a tool or model call that had started and has no result, and how a person is asked."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import uuid
+from typing import Any
+
+from strands.middleware import ExecuteToolContext
+
+from ._call import Call
+from ._context import Frame
+from ._failure import describe
+from ._keys import path
+from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
+from ._records import StepRecord
+from ._strands import Interrupt, InterruptException, answer_to
+from ._tool_steps import ToolRequest
+from .errors import InDoubtError
+
+ANSWERS = '"retry", "fail" or {"result": ...}'
+QUESTION = "strands-durable: in doubt"
+_MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
+
+
+async def judge_tool(
+    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
+) -> dict[str, Any] | None:
+    """Decide what becomes of a tool call that had started and has no result; None: run it again."""
+    if recorded.status == "unstorable":
+        verdict: Any = _ask(call, request, recorded, context)
+    elif policy.in_doubt == "verify":
+        found = await _verify(call, policy, request, recorded)
+        verdict = "retry" if found is None else {"result": found}
+    elif policy.in_doubt == "ask":
+        verdict = _ask(call, request, recorded, context)
+    else:
+        verdict = policy.in_doubt
+    if verdict == "retry":
+        return None
+    given = verdict["result"] if isinstance(verdict, dict) else unknown(request)
+    outcome = outcome_of(tool_result(request, given))
+    return call.tools.finish(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
+
+
+async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
+    assert policy.verify is not None
+    view = Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+    step = DoubtfulStep(
+        execution_id=call.execution_id,
+        key=view.key,
+        idempotency_key=view.idempotency_key,
+        attempt=recorded.attempt,
+        tool=request.name,
+        tool_use_id=request.tool_use_id,
+        input=request.input,
+        started_at=recorded.started_at,
+    )
+    try:
+        found = policy.verify(step)
+        return await found if inspect.isawaitable(found) else found
+    except Exception as error:
+        raise InDoubtError(call.execution_id, request.key, f"its verify callback raised {error!r}") from error
+
+
+def _ask(call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
+    """Ask a person; each attempt is a question of its own."""
+    reason = {
+        "question": f"Did tool {request.name!r} take effect? It had started, and its result is not known.",
+        "tool": request.name,
+        "input": request.input,
+        "attempt": recorded.attempt,
+        "answers": ANSWERS,
+    }
+    return context.interrupt(_question(call, request.key, recorded.attempt), reason=reason).response
+
+
+def _question(call: Call, key: str, attempt: int) -> str:
+    """Name a question by the step's whole path: nodes that run together may have steps with one key."""
+    return f"{QUESTION} ({path(call.record.scope, call.record.position, key)}, attempt {attempt})"
+
+
+def judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
+    """Return if the model may be called again; raise otherwise."""
+    attempt = call.progress.attempt
+    if policy == "ask":
+        name = _question(call, key, attempt)
+        interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
+        answer = answer_to(call.agent, interrupt_id)
+        if answer is None:
+            reason = {
+                "question": "May the model be called again? A call had started, and its answer is not known.",
+                "attempt": attempt,
+                "answers": '"retry" or "fail"',
+            }
+            raise InterruptException(Interrupt(id=interrupt_id, name=name, reason=reason))
+        if answer == "retry":
+            return
+    raise InDoubtError(call.execution_id, key, 'its policy is model_in_doubt="fail"')
+
+
+def tool_result(request: ToolRequest, given: Any) -> dict[str, Any]:
+    """Make a tool result of what a person or a callback gave."""
+    if isinstance(given, dict) and "status" in given and "content" in given:
+        return {**given, "toolUseId": request.tool_use_id}
+    block = {"text": given} if isinstance(given, str) else {"json": given}
+    return {"toolUseId": request.tool_use_id, "status": "success", "content": [block]}
+
+
+def unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any]:
+    why = "was interrupted by a crash" if timeout is None else f"did not answer within {timeout:g} s"
+    text = f"The outcome of {request.name} is unknown: it had started and {why}. It may or may not have taken effect."
+    return {"status": "error", "content": [{"text": text}]}
+
+
+def outcome_of(
+    result: Any, *, exception: Exception | None = None, state: Any = None, invocation: Any = None, cancel: Any = None
+) -> dict[str, Any]:
+    """Return the recorded form of a tool's outcome; what did not happen is not stored."""
+    outcome = {"result": result, "state": state, "invocation": invocation, "cancel": cancel}
+    if exception is not None:
+        outcome["exception"] = describe(exception)
+    return {name: value for name, value in outcome.items() if value or name == "result"}
+
+
+def validate_answer(name: str, answer: Any) -> str | None:
+    """Return what is wrong with an answer to one of our own questions."""
+    if not name.startswith(QUESTION) or answer in ("retry", "fail"):
+        return None
+    if isinstance(answer, dict) and set(answer) == {"result"} and _MODEL_QUESTION.search(name) is None:
+        return None
+    return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"
