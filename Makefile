@@ -30,8 +30,9 @@ strands-suite: $(READY)  ## Strands' own tests with us on every agent, then with
 	$(BIN)/python -m pip install --quiet --requirement tests/strands_suite/requirements.txt
 	$(BIN)/python -m tests.strands_suite.run
 
-soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default
+soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point
 	$(BIN)/python -m tests.crash.soak $(or $(KILLS),3000)
+	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py
 
 bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side
 	$(BIN)/python -m bench.run
