@@ -11,6 +11,7 @@ import pytest
 
 from strands_durable.testing import forget_process
 from tests.features import table
+from tests.features.harness import load
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if name == "feature"
     ]
     if outcomes and os.environ.get("FEATURES") == "write":
-        table.write(outcomes)
+        table.write(outcomes, load())
     if kills:
         terminalreporter.write_line(f"{sum(kills)} processes killed with SIGKILL, in {len(kills)} tests")

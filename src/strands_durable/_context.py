@@ -91,25 +91,6 @@ frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=No
 enclosing: ContextVar[Call | OrchestratorCall | None] = ContextVar("strands_durable_call", default=None)
 
 
-async def running_in(call: Call | OrchestratorCall, events: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """Pass on the events of a call. Between them the consumer's code runs, outside of the call and of its steps."""
-    standing: Frame | None = None
-    try:
-        while True:
-            outer, step = enclosing.set(call), frame.set(standing)
-            try:
-                event = await events.__anext__()
-            except StopAsyncIteration:
-                return
-            finally:
-                standing = frame.get()
-                frame.reset(step)
-                enclosing.reset(outer)
-            yield event
-    finally:
-        await events.aclose()
-
-
 async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
     """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
     guard = deadline or nullcontext()

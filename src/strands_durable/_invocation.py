@@ -15,9 +15,8 @@ from strands.agent import AgentResult
 from . import _admission, _drift, _messages, _sessions
 from ._call import Call
 from ._codec import decode, encodable
-from ._context import running_in
+from ._conduct import conduct, only
 from ._journal import Journal
-from ._latch import Abort
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
 from ._seat import Desk
@@ -67,7 +66,7 @@ class Invocation:
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
             result = self.returned(admission.record, given)
-            return _only({**AgentResultEvent(result).as_dict(), "recorded": True})
+            return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.restored(admission.record)
             self._desk.ended(admission.record)
@@ -143,41 +142,28 @@ class Invocation:
 
     # Running
 
-    async def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
+    def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
+        start = partial(self._start, call, prompt, given)
+        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
+
+    def _start(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
         agent, session = self._agent, self._site.session
-        active[agent], call.is_open = call, True
+        active[agent] = call
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
         session.counted.add(call.record.call_id)
         if call.record.parent == 0:
             session.call_id = call.record.call_id
-        events = running_in(call, self._original(prompt, **{**given, "limits": segments[agent].limits}))
-        try:
-            async for event in events:
-                if isinstance(event.get("result"), AgentResult):
-                    self._end(call, event["result"])
-                yield event
-        except Abort:
-            error = call.error
-            assert error is not None
-            self._failed(call, error)
-            if call.outer is not None:
-                raise
-            raise error from error.__cause__
-        except DurableError as error:
-            self._failed(call, error)
-            if call.outer is not None:
-                call.fail(error)  # it must not become a tool result or a failed node on its way out
-            raise
-        except BaseException as error:
-            self._failed(call, error)
-            call.notice(error)
-            raise
-        finally:
-            call.is_open = False
-            active.pop(agent, None)
-            segments.pop(agent, None)
-            await events.aclose()
+        events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
+        return events
+
+    def _close(self) -> None:
+        active.pop(self._agent, None)
+        segments.pop(self._agent, None)
+
+    def _seen(self, call: Call, event: Any) -> None:
+        if isinstance(event.get("result"), AgentResult):
+            self._end(call, event["result"])
 
     def _end(self, call: Call, result: AgentResult) -> None:
         phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
@@ -288,10 +274,6 @@ def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str])
         "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, going on",
         journal.execution_id, step, "; ".join(changes),
     )  # fmt: skip
-
-
-async def _only(event: Any) -> Events:
-    yield event
 
 
 def _responses(agent: Agent, answers: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase
 from strands.telemetry.metrics import EventLoopMetrics
 
+from ._conduct import only
 from ._context import frame
 from ._doubt import ANSWERS, QUESTION
 from ._keys import path
@@ -46,7 +47,7 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
     else:
         with ours(call):
             result = await _judged(call, standing.name, executor, prompt)
-        events = original(prompt, *args, **given) if result is None else _only({"result": result})
+        events = original(prompt, *args, **given) if result is None else only({"result": result})
     try:
         async for event in events:
             yield event
@@ -116,7 +117,3 @@ def _result(stop_reason: Any, given: Any, interrupts: list[Interrupt] | None = N
         if isinstance(given, AgentResult)
         else AgentResult(stop_reason, message, EventLoopMetrics(), {}, interrupts)
     )
-
-
-async def _only(event: Any) -> Events:
-    yield event

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from strands import Agent
 from strands.multiagent.base import MultiAgentResult, NodeResult, Status
 
 from . import _admission, _drift
-from ._context import running_in
+from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
 from ._invocation import Invocation, report_drift
 from ._journal import Journal
-from ._latch import Abort
 from ._nodes import OrchestratorCall
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
@@ -52,7 +52,7 @@ class Orchestration:
         if isinstance(admission, _admission.Return):
             self._desk.ended(admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
-            return _only({"result": result, "recorded": True})
+            return only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.returned(admission.record)
             self._desk.ended(admission.record)
@@ -112,37 +112,24 @@ class Orchestration:
 
     # Running
 
-    async def _run(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
-        conducted[self._contact.me], call.is_open = call, True
+    def _run(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
+        start = partial(self._start, call, task, given)
+        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
+
+    def _start(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
+        conducted[self._contact.me] = call
         if call.record.parent == 0:
             self._session.call_id = call.record.call_id
-        events = running_in(call, self._original(task, **given))
-        try:
-            async for event in events:
-                if isinstance(event.get("result"), MultiAgentResult):
-                    call.check()
-                    self._end(call, event["result"])
-                yield event
-        except Abort:
-            error = call.error
-            assert error is not None
-            self._failed(call, error)
-            if call.outer is not None:
-                raise
-            raise error from error.__cause__
-        except DurableError as error:
-            self._failed(call, error)
-            if call.outer is not None:
-                call.fail(error)
-            raise
-        except BaseException as error:
-            self._failed(call, error)
-            call.notice(error)
-            raise
-        finally:
-            call.is_open = False
-            conducted.pop(self._contact.me, None)
-            await events.aclose()
+        events: Events = self._original(task, **given)
+        return events
+
+    def _close(self) -> None:
+        conducted.pop(self._contact.me, None)
+
+    def _seen(self, call: OrchestratorCall, event: Any) -> None:
+        if isinstance(event.get("result"), MultiAgentResult):
+            call.check()
+            self._end(call, event["result"])
 
     def _end(self, call: OrchestratorCall, result: MultiAgentResult) -> None:
         interrupts = [found.to_dict() for found in result.interrupts] if result.interrupts else None
@@ -262,7 +249,3 @@ def _cause(contact: Contact, result: MultiAgentResult) -> Exception:
     """Return why an orchestrator that returned FAILED did so."""
     failed = [found.result for found in result.results.values() if isinstance(found.result, Exception)]
     return failed[-1] if failed else RuntimeError(f"{contact.kind} {contact.name!r} returned {result.status.value}")
-
-
-async def _only(event: Any) -> Events:
-    yield event

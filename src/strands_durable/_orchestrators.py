@@ -34,13 +34,13 @@ class Visit:
     """False for a node that raised: it is not part of the order of execution."""
 
 
-class GraphContact:
-    """A graph."""
+class _Contact:
+    """What graphs and swarms have in common."""
 
-    kind: CallKind = "graph"
+    me: Any
 
-    def __init__(self, graph: Graph) -> None:
-        self.me = graph
+    def __init__(self, me: Any) -> None:
+        self.me = me
 
     @property
     def name(self) -> str:
@@ -50,6 +50,34 @@ class GraphContact:
     def executors(self) -> dict[str, Any]:
         """Return what runs each node."""
         return {node_id: node.executor for node_id, node in self.me.nodes.items()}
+
+    def forget_session(self) -> None:
+        """Leave aside what a session manager of its own has put in place."""
+        self.me._resume_from_session = False
+
+    def base(self) -> Carried | None:
+        """Return what a session manager of its own has put in place before the call, if it has."""
+        return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
+
+    def is_interrupted(self) -> bool:
+        """Say whether it waits for answers."""
+        return bool(self.me._interrupt_state.activated)
+
+    def knows_interrupt(self, interrupt_id: str) -> bool:
+        """Say whether it has raised this interrupt."""
+        return interrupt_id in self.me._interrupt_state.interrupts
+
+    def result_of(self, node_id: str) -> NodeResult | None:
+        """Return the last result of a node in this run."""
+        found: NodeResult | None = self.me.state.results.get(node_id)
+        return found
+
+
+class GraphContact(_Contact):
+    """A graph."""
+
+    kind: CallKind = "graph"
+    me: Graph
 
     def topology(self) -> dict[str, Any]:
         """Return what a change of would make another graph."""
@@ -68,10 +96,6 @@ class GraphContact:
         if not isinstance(self.me.edges, _Ordered):
             self.me.edges = _Ordered(self.me.edges, lambda edge: _edge_order(order, edge))
             self.me.entry_points = _Ordered(self.me.entry_points, lambda node: order.get(node.node_id, 0))
-
-    def result_of(self, node_id: str) -> NodeResult | None:
-        """Return the last result of a node in this run."""
-        return self.me.state.results.get(node_id)
 
     def has_failed(self, node_id: str) -> bool:
         """Say whether a node failed in this run."""
@@ -92,14 +116,6 @@ class GraphContact:
     def turn(self) -> Carried | None:
         """Return what a node's turn has changed so far: nothing."""
         return None
-
-    def forget_session(self) -> None:
-        """Leave aside what a session manager of its own has put in place."""
-        self.me._resume_from_session = False
-
-    def base(self) -> Carried | None:
-        """Return what a session manager of its own has put in place before the call, if it has."""
-        return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
 
     def restore(
         self,
@@ -175,14 +191,6 @@ class GraphContact:
         self.me.state.status = Status(status)
         return self.me._build_result(interrupts)
 
-    def is_interrupted(self) -> bool:
-        """Say whether it waits for answers."""
-        return bool(self.me._interrupt_state.activated)
-
-    def knows_interrupt(self, interrupt_id: str) -> bool:
-        """Say whether it has raised this interrupt."""
-        return interrupt_id in self.me._interrupt_state.interrupts
-
     def intercept(self, call_of: Callable[[], Any]) -> None:
         """Ask the durable call, if there is one, which nodes of a batch have yet to run."""
         graph, original = self.me, self.me._execute_nodes_parallel
@@ -202,22 +210,11 @@ class GraphContact:
         graph._execute_nodes_parallel = run_batch  # type: ignore[method-assign]
 
 
-class SwarmContact:
+class SwarmContact(_Contact):
     """A swarm."""
 
     kind: CallKind = "swarm"
-
-    def __init__(self, swarm: Swarm) -> None:
-        self.me = swarm
-
-    @property
-    def name(self) -> str:
-        """Its id."""
-        return str(self.me.id)
-
-    def executors(self) -> dict[str, Any]:
-        """Return what runs each node."""
-        return {node_id: node.executor for node_id, node in self.me.nodes.items()}
+    me: Swarm
 
     def topology(self) -> dict[str, Any]:
         """Return what a change of would make another swarm."""
@@ -229,10 +226,6 @@ class SwarmContact:
 
     def settle(self) -> None:
         """A swarm has an order already."""
-
-    def result_of(self, node_id: str) -> NodeResult | None:
-        """Return the last result of a node in this run."""
-        return self.me.state.results.get(node_id)
 
     def has_failed(self, node_id: str) -> bool:
         """Say whether a node failed in this run."""
@@ -270,14 +263,6 @@ class SwarmContact:
         state.handoff_node = None if turn["handoff"] is None else self.me.nodes[turn["handoff"]]
         state.handoff_message = turn["message"]
         self.me.shared_context.context = turn["shared"]
-
-    def forget_session(self) -> None:
-        """Leave aside what a session manager of its own has put in place."""
-        self.me._resume_from_session = False
-
-    def base(self) -> Carried | None:
-        """Return what a session manager of its own has put in place before the call, if it has."""
-        return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
 
     def restore(
         self,
@@ -323,14 +308,6 @@ class SwarmContact:
         """Return the result of a call that is over, or waits."""
         self.me.state.completion_status = Status(status)
         return self.me._build_result(interrupts)
-
-    def is_interrupted(self) -> bool:
-        """Say whether it waits for answers."""
-        return bool(self.me._interrupt_state.activated)
-
-    def knows_interrupt(self, interrupt_id: str) -> bool:
-        """Say whether it has raised this interrupt."""
-        return interrupt_id in self.me._interrupt_state.interrupts
 
     def intercept(self, call_of: Callable[[], Any]) -> None:
         """Have a swarm whose last node had ended without a handoff do nothing but end."""

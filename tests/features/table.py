@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
@@ -34,14 +35,26 @@ def row(outcome: Outcome) -> str:
     return f"| {_LINES[line]} | {name} | {kills} | {kills} | {again} |"
 
 
+def _cells(text: str) -> list[str]:
+    return [cell.strip() for cell in text.split("|")]
+
+
+def name_in(text: str) -> str:
+    """Return the name of the program that a line of the table tells of."""
+    return _cells(text)[2]
+
+
 def documented() -> set[str]:
     """Return the lines that the page has."""
     found = _TABLE.search(PAGE.read_text())
     return set() if found is None else {text for text in found[1].splitlines() if text.startswith("|")}
 
 
-def write(outcomes: list[Outcome]) -> None:
-    """Fill the page's table."""
+def write(outcomes: list[Outcome], names: Collection[str]) -> None:
+    """Bring the page's table up to date: what ran is written anew, and what is not among ``names`` goes."""
     head = "| | what runs | killed at | ended the same | finished steps done again |\n|---|---|---|---|---|\n"
-    table = head + "\n".join(row(found) for found in sorted(outcomes)) + "\n"
+    rows = {found: text for text in documented() if (found := name_in(text)) in names}
+    rows.update((found[1], row(found)) for found in outcomes)
+    order = list(_LINES.values())
+    table = head + "\n".join(sorted(rows.values(), key=lambda text: (order.index(_cells(text)[1]), text))) + "\n"
     PAGE.write_text(_TABLE.sub(lambda _: f"<!-- features -->\n{table}<!-- /features -->", PAGE.read_text()))

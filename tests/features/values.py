@@ -37,7 +37,9 @@ async def tell(tool_context: ToolContext) -> str:
     """Say what is there."""
     effect("tell")
     invocation = tool_context.invocation_state
-    return f"{sorted(tool_context.agent.state.get())} {sorted(invocation['notes'])} {sorted(invocation['request_state'])}"
+    return (
+        f"{sorted(tool_context.agent.state.get())} {sorted(invocation['notes'])} {sorted(invocation['request_state'])}"
+    )
 
 
 def told(script: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What a hostile review found: calls inside calls, graphs and swarms, each once wrong."""
+"""Corners of calls inside calls, of graphs and of swarms, each of them once wrong."""
 
 from __future__ import annotations
 
