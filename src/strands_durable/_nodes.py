@@ -58,7 +58,7 @@ class OrchestratorCall(Latch):
         """True if nothing is left to do but to end."""
         self.invocation_state: dict[str, Any] | None = None
         self._batch: list[list[Any]] = []
-        self._is_resumed = False
+        self._is_resumed, self._tries_again = False, True
         self._last: dict[str, StepRecord] = {}
         self._before: dict[str, NodeResult | None] = {}
         self._doubtful: dict[str, StepRecord] = {}
@@ -111,15 +111,16 @@ class OrchestratorCall(Latch):
                 self.journal.insert_answers(connection, self.record.call_id, answers)
             self.journal.reopen_call(connection, self.record)
 
-    def ahead(self, carried: dict[str, Any]) -> list[str]:
-        """Return the nodes to go on with: the batch under way, and whatever failed."""
+    def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
+        """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
+        self._tries_again = tries_again
         if self.contact.kind == "swarm":
             ((name, visit),) = self._batch
             if not self._is_done(name, visit):
                 return [name]
             self.is_through = carried["handoff"] is None
             return [carried["handoff"] or name]
-        failed = [name for name, row in self._last.items() if row.status == "failed"]
+        failed = [name for name, row in self._last.items() if row.status == "failed"] if tries_again else []
         batch = [name for name, visit in self._batch]
         if all(self._is_done(name, visit) for name, visit in self._batch) and failed:
             batch = []
@@ -297,7 +298,7 @@ class OrchestratorCall(Latch):
         self.journal.end_step(connection, row.step_id, end)
         self._doubtful.pop(node_id, None)
         result = None if end.result is None else decode(end.result)
-        self._last[node_id] = replace(row, status=end.status, result=result)
+        self._last[node_id] = replace(row, status=end.status, result=result, error=end.error)
 
     # Visits
 
@@ -311,7 +312,14 @@ class OrchestratorCall(Latch):
 
     def _is_done(self, node_id: str, visit: int) -> bool:
         last = self._last.get(node_id)
-        return last is not None and last.status == "done" and _keys.visit_of(last.key) == visit
+        if last is None or _keys.visit_of(last.key) != visit:
+            return False
+        return last.status == "done" or (not self._tries_again and has_returned_failure(last))
+
+
+def has_returned_failure(row: StepRecord) -> bool:
+    """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
+    return row.status == "failed" and row.error is None and "status" in row.result
 
 
 def _compact(progress: Progress) -> str:

@@ -17,7 +17,7 @@ from ._failure import revive
 from ._head import Head
 from ._invocation import Invocation, report_drift
 from ._journal import Journal
-from ._nodes import OrchestratorCall
+from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
 from ._records import CallRecord, ExecutionStatus, StepRecord
@@ -79,10 +79,11 @@ class Orchestration:
         if "carried" not in parts:
             return call, record.input
         is_asked = contact.is_asked(parts["carried"])  # then nothing but what asked runs
-        if record.status is ExecutionStatus.FAILED:
+        tries_again = record.status is ExecutionStatus.FAILED
+        if tries_again:
             parts["carried"]["time"] = 0  # a run that was out of time has time again
-        ahead = call.ahead(parts["carried"])
-        visits = self._visits(rows, is_over=is_asked)
+        ahead = call.ahead(parts["carried"], tries_again=tries_again)
+        visits = self._visits(rows, is_over=is_asked, tries_again=tries_again)
         contact.restore(record.input, visits, parts["carried"], ahead, "executing", call.unfinished())
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
@@ -165,21 +166,26 @@ class Orchestration:
         recorded = record.result or {"status": "failed", "interrupts": None}
         self._put_base(parts)
         if "carried" in parts:
-            visits = self._visits(rows, is_over=True)
+            visits = self._visits(rows, is_over=True, tries_again=False)
             self._contact.restore(record.input, visits, parts["carried"], None, recorded["status"])
         if record.parent == 0:
             self._session.call_id = record.call_id
         return self._contact.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
 
-    def _visits(self, rows: list[StepRecord], *, is_over: bool) -> list[Visit]:
-        """Return the finished visits in the order in which they ended; what failed last is tried again unless all is over."""
+    def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
+        """Return the finished visits in the order in which they ended; what is tried again is not among them."""
         latest = {row.name: row for row in rows}
+
+        def counts(row: StepRecord) -> bool:
+            is_kept = is_over or row is not latest[row.name] or (not tries_again and has_returned_failure(row))
+            return row.status == "failed" and is_kept and "status" in row.result
+
         by_key = {row.key: row for row in rows}
         wanted = [
             row
             for row in by_key.values()
             if row.status == "done"
-            or (row.status == "failed" and (is_over or row is not latest[row.name]) and "status" in row.result)
+            or counts(row)
             or (row.status == "interrupted" and is_over and "status" in row.result)
         ]
         wanted.sort(key=lambda row: (row.ended_at or 0.0, row.step_id))

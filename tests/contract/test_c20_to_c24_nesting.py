@@ -419,6 +419,34 @@ def test_c24_an_agent_that_cancelled_itself_in_a_node_is_asked_again() -> None:
     assert seen["b"] == 1
 
 
+def test_c24_a_node_that_failed_beside_others_is_tried_again_only_when_the_run_has_failed() -> None:
+    @tool(context=True)
+    def stop(tool_context: ToolContext) -> str:
+        """Cancel, once."""
+        seen["stop"] += 1
+        if seen["stop"] == 1:
+            tool_context.agent.cancel()
+        return "stopped"
+
+    def graph() -> Any:
+        forget_process()
+        builder = GraphBuilder()
+        builder.add_node(agent("a", [call("stop"), "a"], [stop]), "a")
+        builder.add_node(agent("b", ["b"]), "b")
+        builder.add_node(agent("c", ["c"]), "c")
+        builder.add_edge("b", "c")
+        builder.set_plugins([durability()])
+        return builder.build()
+
+    crash_at("call.end:after@3", lambda: graph()("Go"))  # in c, after a had failed and b had ended
+    result = graph()("Go")
+    assert result.status is Status.FAILED
+    assert (seen["a"], seen["b"], seen["c"]) == (1, 1, 1)
+    assert {node.node_id for node in result.execution_order} == {"a", "b", "c"}
+    assert graph()("Go").status is Status.COMPLETED
+    assert (seen["a"], seen["b"], seen["c"]) == (3, 1, 1)
+
+
 def test_c31_an_orchestrator_of_an_unknown_kind_is_refused() -> None:
     class Own(MultiAgentBase):
         async def invoke_async(self, task: Any, invocation_state: Any = None, **kwargs: Any) -> Any:
