@@ -10,7 +10,7 @@ from typing import Any
 from strands.middleware import ExecuteToolContext
 
 from ._call import Call
-from ._context import Frame
+from ._context import CurrentStep, Frame
 from ._failure import describe
 from ._keys import path
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
@@ -45,23 +45,28 @@ async def judge_tool(
 
 
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
-    assert policy.verify is not None
     view = Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+    return await verified(policy, view, recorded, tool_use_id=request.tool_use_id, given=request.input)
+
+
+async def verified(policy: ToolPolicy, view: CurrentStep, recorded: StepRecord, *, tool_use_id: str, given: Any) -> Any:
+    """Return what the policy's callback says about a step in doubt; None: it did not happen."""
+    assert policy.verify is not None
     step = DoubtfulStep(
-        execution_id=call.execution_id,
+        execution_id=view.execution_id,
         key=view.key,
         idempotency_key=view.idempotency_key,
         attempt=recorded.attempt,
-        tool=request.name,
-        tool_use_id=request.tool_use_id,
-        input=request.input,
+        tool=view.name,
+        tool_use_id=tool_use_id,
+        input=given,
         started_at=recorded.started_at,
     )
     try:
         found = policy.verify(step)
         return await found if inspect.isawaitable(found) else found
     except Exception as error:
-        raise InDoubtError(call.execution_id, request.key, f"its verify callback raised {error!r}") from error
+        raise InDoubtError(view.execution_id, recorded.key, f"its verify callback raised {error!r}") from error
 
 
 def _ask(call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:

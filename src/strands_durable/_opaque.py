@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -13,11 +12,11 @@ from strands.telemetry.metrics import EventLoopMetrics
 
 from ._conduct import only
 from ._context import frame
-from ._doubt import ANSWERS, QUESTION
+from ._doubt import ANSWERS, QUESTION, verified
 from ._keys import path
 from ._latch import ours
 from ._nodes import OrchestratorCall
-from ._policy import DoubtfulStep, ToolPolicy
+from ._policy import ToolPolicy
 from ._records import answers_in
 from ._strands import Interrupt
 from .errors import InDoubtError, UnsupportedFeatureError
@@ -69,7 +68,7 @@ async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: A
         )
     verdict: Any = policy.in_doubt
     if policy.in_doubt == "verify":
-        verdict = await _verified(call, node_id, policy, step)
+        verdict = await verified(policy, call.view(node_id), step, tool_use_id="", given={})
     elif policy.in_doubt == "ask":
         interrupt = _question(call, node_id, step)
         answer = (answers_in(prompt) or {}).get(interrupt.id)
@@ -81,26 +80,6 @@ async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: A
     if verdict == "fail":
         raise InDoubtError(call.execution_id, step.key, "it had started, and its result is not known")
     return None if verdict in (None, "retry") else _result("end_turn", verdict)
-
-
-async def _verified(call: OrchestratorCall, node_id: str, policy: ToolPolicy, step: Any) -> Any:
-    assert policy.verify is not None
-    view = call.view(node_id)
-    doubtful = DoubtfulStep(
-        execution_id=call.execution_id,
-        key=view.key,
-        idempotency_key=view.idempotency_key,
-        attempt=step.attempt,
-        tool=node_id,
-        tool_use_id="",
-        input={},
-        started_at=step.started_at,
-    )
-    try:
-        found = policy.verify(doubtful)
-        return await found if inspect.isawaitable(found) else found
-    except Exception as error:
-        raise InDoubtError(call.execution_id, step.key, f"its verify callback raised {error!r}") from error
 
 
 def _question(call: OrchestratorCall, node_id: str, step: Any) -> Interrupt:
