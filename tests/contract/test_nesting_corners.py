@@ -283,19 +283,23 @@ def test_c05_an_agent_that_also_stands_behind_a_tool_remembers_what_it_was_asked
 
 
 def test_c07_a_graph_that_is_in_a_call_takes_no_other_one() -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
     @tool
     async def slow() -> str:
-        """Take a while."""
-        await asyncio.sleep(0.2)
+        """Take as long as it needs."""
+        started.set()
+        await ended.wait()
         return "at last"
 
     team = graph({"a": agent("a", [call("slow"), "a"], [slow])}, [])
 
     async def both() -> Any:
         first = asyncio.create_task(team.invoke_async("Go"))
-        await asyncio.sleep(0.1)
+        await started.wait()
         with pytest.raises(ExecutionBusyError, match="in another call"):
             await team.invoke_async("Other")
+        ended.set()
         return await first
 
     assert asyncio.run(both()).status is Status.COMPLETED
@@ -336,7 +340,8 @@ def test_c12_two_nodes_in_doubt_at_once_are_two_questions() -> None:
 def test_c12_two_nodes_whose_model_calls_are_in_doubt_are_two_questions() -> None:
     class Slow(ScriptedModel):
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
-            await asyncio.sleep(0.1)
+            for _ in range(100):  # until the other node has begun, too
+                await asyncio.sleep(0)
             async for chunk in super().stream(*args, **kwargs):
                 yield chunk
 
