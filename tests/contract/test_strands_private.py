@@ -6,6 +6,7 @@ import copy
 import threading
 from importlib.metadata import version
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel
@@ -195,3 +196,28 @@ def test_a_caller_s_cancel_signal_is_seen(agent: Agent) -> None:
     assert _strands.cancel_flags(agent) is None
     agent._external_cancel_signal.set()
     assert _strands.cancel_flags(agent) == {"message": None, "after_current_tools": False}
+
+
+def test_the_state_of_a_model_is_seen_while_a_call_changes_it(agent: Agent) -> None:
+    class Counting(ScriptedModel):
+        async def stream(self, *args: Any, **kwargs: Any) -> Any:
+            kwargs["model_state"]["calls"] = 1
+            seen.append(_strands.changed_model_state(agent))
+            async for chunk in super().stream(*args, **kwargs):
+                yield chunk
+
+    seen: list[Any] = []
+    _strands.watch_model_states()
+    _strands.watch_model_states()  # once is enough
+    agent.model = Counting(["Hi."])
+    agent("Go")
+    assert seen == [{"calls": 1}]
+    assert _strands.changed_model_state(agent) is None  # Strands has taken it over
+    before = agent._model_state
+    _strands.set_model_state(agent, {"calls": 2})
+    assert agent._model_state is before == {"calls": 2}
+
+
+def test_a_mock_is_no_agent(agent: Agent) -> None:
+    assert _strands.is_agent(agent)
+    assert not _strands.is_agent(Mock(spec=Agent))

@@ -113,3 +113,20 @@ def test_the_handoff_tool_is_known_by_its_name() -> None:
     swarm = Swarm([agent("a"), agent("b")])
     tools = swarm.nodes["a"].executor.tool_registry.registry
     assert [name for name, found in tools.items() if _strands.is_handoff(found)] == ["handoff_to_agent"]
+
+
+def test_orchestrators_go_through_their_hooks_by_the_method_that_is_replaced(graph: Graph) -> None:
+    swarm = Swarm([agent("a"), agent("b")])
+    for orchestrator in (graph, swarm):
+        fired: list[str] = []
+        original = orchestrator.hooks.invoke_callbacks_async
+
+        async def invoke(event: Any, original: Any = original, fired: list[str] = fired) -> Any:
+            fired.append(type(event).__name__)
+            return await original(event)
+
+        orchestrator.hooks.invoke_callbacks_async = invoke  # type: ignore[method-assign]
+        orchestrator("Go")
+        assert fired[0] == "BeforeMultiAgentInvocationEvent"
+        assert fired[1:3] == ["BeforeNodeCallEvent", "AfterNodeCallEvent"]
+        assert fired[-1] == "AfterMultiAgentInvocationEvent"
