@@ -41,6 +41,15 @@ def look_up(what: str) -> str:
     return f"found {what}"
 
 
+@tool(context=True)
+def stop(tool_context: ToolContext) -> str:
+    """Cancel, once."""
+    seen["stop"] += 1
+    if seen["stop"] == 1:
+        tool_context.agent.cancel()
+    return "stopped"
+
+
 class Counted(ScriptedModel):
     """A scripted model that counts its calls, and fails as often as it is told to."""
 
@@ -401,14 +410,6 @@ def test_c24_a_node_whose_time_is_over_goes_on_where_it_was() -> None:
 
 
 def test_c24_an_agent_that_cancelled_itself_in_a_node_is_asked_again() -> None:
-    @tool(context=True)
-    def stop(tool_context: ToolContext) -> str:
-        """Cancel, once."""
-        seen["stop"] += 1
-        if seen["stop"] == 1:
-            tool_context.agent.cancel()
-        return "stopped"
-
     def graph() -> Any:
         return chain(agent("a", [call("stop"), "a"], [stop]), agent("b", ["b"]))
 
@@ -420,14 +421,6 @@ def test_c24_an_agent_that_cancelled_itself_in_a_node_is_asked_again() -> None:
 
 
 def test_c24_a_node_that_failed_beside_others_is_tried_again_only_when_the_run_has_failed() -> None:
-    @tool(context=True)
-    def stop(tool_context: ToolContext) -> str:
-        """Cancel, once."""
-        seen["stop"] += 1
-        if seen["stop"] == 1:
-            tool_context.agent.cancel()
-        return "stopped"
-
     def graph() -> Any:
         forget_process()
         builder = GraphBuilder()
