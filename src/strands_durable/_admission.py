@@ -67,7 +67,10 @@ def admit(
     refuse_other_input(journal, record, given)
     if record.status is S.PENDING:
         raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
-    if record.status in (S.SUSPENDED, S.COMPLETED):
+    if record.status is S.SUSPENDED:
+        replies = journal.replies(record.call_id)
+        return Answer(record, replies) if replies else Return(record)
+    if record.status is S.COMPLETED:
         return Return(record)
     if record.status is S.FAILED and (not is_last or on_failed == "raise"):
         if not is_last or record.result is not None:
@@ -98,18 +101,22 @@ def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any) 
 
 def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:
     """Decide about answers to the call at ``record``."""
-    known = journal.answers(record.call_id)
-    if (
-        record.status is S.SUSPENDED
-    ):  # an id may come again, with another visit of a node: what is open has no answer yet
-        known = {interrupt_id: answer for interrupt_id, answer in known.items() if interrupt_id not in asked_by(record)}
-    changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
-    asked = asked_by(record) | set(known)
-    if changed or not set(answers) <= asked:
-        raise mismatch(journal, record, answers)
-    if record.status is S.SUSPENDED and not set(answers) <= set(known):
-        return Answer(record, answers)
+    replies = journal.replies(record.call_id)
+    if new_answers(journal, record, answers) or (replies and record.status is S.SUSPENDED):
+        return Answer(record, {**replies, **answers})
     return Return(record) if record.status in (S.SUSPENDED, S.COMPLETED) else GoOn(record)
+
+
+def new_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> dict[str, Any]:
+    """Return which of the answers were not given before; raise if nobody asked, or if another one was given."""
+    known = journal.answers(record.call_id)
+    if record.status is S.SUSPENDED:  # an id may come again, with another visit of a node: what is open has no answer
+        known = {interrupt_id: answer for interrupt_id, answer in known.items() if interrupt_id not in asked_by(record)}
+        known |= journal.replies(record.call_id)
+    changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
+    if changed or not set(answers) <= asked_by(record) | set(known):
+        raise mismatch(journal, record, answers)
+    return {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id not in known}
 
 
 def mismatch(journal: Journal, record: CallRecord, given: Any) -> InputMismatchError:

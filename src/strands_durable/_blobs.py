@@ -19,7 +19,8 @@ _BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}
 """1366 characters of base64 are about 1 KB: below it, a reference and a row cost more than the bytes."""
 _REFERENCE = re.compile(r'\{"\$":"blob","of":"(bytes|bytearray)","n":(\d+),"v":"([0-9a-f]{64})"\}')
 _PLACES = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messages", "data"), ("heads", "data"),
-           ("state", "value"), ("answers", "answer"), ("steps", "error"), ("failures", "error"))  # fmt: skip
+           ("state", "value"), ("answers", "answer"), ("replies", "answer"), ("steps", "error"), ("failures", "error"),
+           ("dispatches", "given"), ("dispatches", "spec"))  # fmt: skip
 
 
 class Connection(sqlite3.Connection):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import uuid
 from typing import Any
 
@@ -14,14 +13,11 @@ from ._context import CurrentStep, Frame
 from ._failure import describe
 from ._keys import path
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
+from ._questions import ANSWERS, QUESTION
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, answer_to
 from ._tool_steps import ToolRequest
 from .errors import InDoubtError
-
-ANSWERS = '"retry", "fail" or {"result": ...}'
-QUESTION = "strands-durable: in doubt"
-_MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
 
 
 async def judge_tool(
@@ -127,12 +123,3 @@ def outcome_of(
     if exception is not None:
         outcome["exception"] = describe(exception)
     return {name: value for name, value in outcome.items() if value or name == "result"}
-
-
-def validate_answer(name: str, answer: Any) -> str | None:
-    """Return what is wrong with an answer to one of our own questions."""
-    if not name.startswith(QUESTION) or answer in ("retry", "fail"):
-        return None
-    if isinstance(answer, dict) and set(answer) == {"result"} and _MODEL_QUESTION.search(name) is None:
-        return None
-    return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"

@@ -17,6 +17,7 @@ from ._call import Call
 from ._codec import decode, encodable
 from ._conduct import conduct, only
 from ._journal import Journal
+from ._lease import Released
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
 from ._seat import Desk
@@ -163,6 +164,8 @@ class Invocation:
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
+            if event["result"].stop_reason == "cancelled":
+                call.check()  # it may have been us
             self._end(call, event["result"])
 
     def _end(self, call: Call, result: AgentResult) -> None:
@@ -174,10 +177,13 @@ class Invocation:
 
     def _failed(self, call: Call, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
+        member = self._site.member
+        if call.is_cancelled(error):
+            member.forget()
+            return
         if call.progress.phase in ("done", "waiting"):
             return
-        member = self._site.member
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError)):
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
             member.forget()
             return
         self._desk.ended(call.record)

@@ -31,6 +31,7 @@ class Journal(Shelf):
     def __init__(self, lease: Lease) -> None:
         self.lease, self.store = lease, lease.store
         self.execution_id, self.run = lease.execution_id, lease.run
+        self._number: int | None = None
 
     def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[sqlite3.Connection]:
         """Open a transaction that fails if the lease is lost."""
@@ -107,9 +108,12 @@ class Journal(Shelf):
         call_id: Any = connection.execute(
             "INSERT INTO calls (execution, run, parent, place, position, kind, member, scope, input, input_hash, lineage,"
             " status, attempt, base, config, started_at, taken_up_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 'RUNNING', 1, '[]', ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 'RUNNING', 1, '[]', ?, ?, ?)"
+            " ON CONFLICT (execution, run, parent, place, position) DO UPDATE SET kind = excluded.kind, status = 'RUNNING',"
+            " member = excluded.member, scope = excluded.scope, config = excluded.config, started_at = excluded.started_at,"
+            " taken_up_at = excluded.taken_up_at WHERE status = 'PENDING' RETURNING id",
             (*self._of(seat.parent), *values, config_id, now, now),
-        ).lastrowid
+        ).fetchone()[0]
         if lineage is None and seat.parent == 0:
             lineage = connection.execute(
                 "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND parent = ? AND scope = ?",
@@ -138,6 +142,8 @@ class Journal(Shelf):
         self, connection: sqlite3.Connection, call: CallRecord, status: ExecutionStatus, result: Any = None
     ) -> None:
         """Record how a call ended, or that it waits; with a root call the lease is given up."""
+        if call.parent == 0 and status is ExecutionStatus.SUSPENDED and self.lease.halt is not None:
+            raise self.lease.halt  # it does not wait for answers that nobody may use
         connection.execute(
             "UPDATE calls SET status = ?, result = ?, ended_at = ? WHERE id = ?",
             (status.value, None if result is None else encode(result, "The result"), time.time(), call.call_id),
@@ -145,6 +151,25 @@ class Journal(Shelf):
         if call.parent == 0:
             self.set_status(connection, status)
             self.lease.drop(connection)
+
+    def cancel(self, connection: sqlite3.Connection) -> None:
+        """Record that the execution was cancelled, with every call of it that has no end."""
+        connection.execute(
+            "UPDATE calls SET status = 'CANCELLED', ended_at = ? WHERE execution = ? AND run = ?"
+            " AND status IN ('PENDING', 'RUNNING', 'SUSPENDED')",
+            (time.time(), *self._of(0)[:2]),
+        )
+        self.set_status(connection, ExecutionStatus.CANCELLED)
+        self.lease.drop(connection)
+
+    def is_cancel_due(self) -> bool:
+        """Say whether somebody asked to cancel the execution while it had an owner who did not live to do so."""
+        rows = self.store.read(
+            "SELECT 1 FROM executions WHERE id = ? AND cancel_asked_at IS NOT NULL AND status IN"
+            " ('PENDING', 'RUNNING', 'SUSPENDED')",
+            self.lease.row_id,
+        )
+        return bool(rows)
 
     def insert_failure(self, connection: sqlite3.Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
         """Record what a call failed with. Rows of this table are never changed."""
@@ -186,6 +211,14 @@ class Journal(Shelf):
         now = time.time()
         rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
         connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+        connection.executemany(
+            "DELETE FROM replies WHERE call = ? AND interrupt_id = ?", [(call_id, name) for name in answers]
+        )
+
+    def replies(self, call_id: int) -> dict[str, Any]:
+        """Return the answers that were given from outside, and that the call has not taken up yet."""
+        rows = self.store.read("SELECT interrupt_id, answer FROM replies WHERE call = ?", call_id)
+        return {interrupt_id: decode(answer) for interrupt_id, answer in rows}
 
     def answers(self, call_id: int, given: Any = None) -> dict[str, Any]:
         """Return the recorded answers of a call; also those that it began with, if ``given`` is its input."""
@@ -216,19 +249,33 @@ class Journal(Shelf):
     ) -> int:
         """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
         columns = ("started", None, None, None, None) if end is None else end.columns()
+        number = None if end is None else self._next_number(connection)
         step_id: Any = connection.execute(
             "INSERT INTO steps (call, key, attempt, kind, name, title, config, started_at, status, ended_at, usage, result,"
-            " error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (call_id, key, attempt, kind, name, title, config_id, started_at, *columns),
+            " error, number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (call_id, key, attempt, kind, name, title, config_id, started_at, *columns, number),
         ).lastrowid
         return int(step_id)
 
     def end_step(self, connection: sqlite3.Connection, step_id: int, end: Ending) -> None:
         """Record how a step ended."""
         connection.execute(
-            "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ? WHERE id = ?",
-            (*end.columns(), step_id),
+            "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ?, number = ? WHERE id = ?",
+            (*end.columns(), self._next_number(connection), step_id),
         )
+
+    def _next_number(self, connection: sqlite3.Connection) -> int:
+        """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
+        if self.lease.on_progress is not None:
+            self.lease.on_progress(connection)
+        if self._number is None:
+            found = connection.execute(
+                "SELECT max(steps.number) FROM calls JOIN steps ON steps.call = calls.id WHERE calls.execution = ?",
+                (self.lease.row_id,),
+            ).fetchone()[0]
+            self._number = found or 0
+        self._number += 1
+        return self._number
 
     def set_step_result(self, connection: sqlite3.Connection, step_id: int, result: str) -> None:
         """Overwrite a recorded result: only a redaction does this."""

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ._context import Frame, frame
+from ._journal import Journal
 from ._strands import InterruptException
+from .errors import ExecutionCancelledError
 
 
 class Abort(BaseException):
@@ -21,6 +23,8 @@ class Abort(BaseException):
 
 class Latch:
     """Holds the first error of ours in a call, and in the calls inside it."""
+
+    journal: Journal
 
     def __init__(self, outer: Latch | None) -> None:
         self.outer = outer
@@ -54,6 +58,18 @@ class Latch:
             raise Abort
         if self.outer is not None:
             self.outer.check()
+        elif self.journal.lease.halt is not None:
+            self.fail(self.journal.lease.halt)
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Say whether a call ends because its execution was cancelled; with the root call that is recorded."""
+        halt = self.journal.lease.halt
+        if error is not halt or not isinstance(error, ExecutionCancelledError):
+            return False
+        if self.outer is None:
+            with self.journal.transaction("call.cancelled") as connection:
+                self.journal.cancel(connection)
+        return True
 
     @property
     def error(self) -> BaseException | None:

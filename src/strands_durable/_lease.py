@@ -16,13 +16,20 @@ import socket
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ._records import ExecutionStatus
 from ._store import Store
-from .errors import BackendUnavailableError, ExecutionBusyError, LeaseLostError
+from .errors import (
+    BackendUnavailableError,
+    DurableError,
+    ExecutionBusyError,
+    ExecutionCancelledError,
+    LeaseLostError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +131,13 @@ def _answers(pid: int) -> bool:
     return True
 
 
+class Released(DurableError):
+    """This process stops, and leaves the execution to another; never seen by users."""
+
+    def __str__(self) -> str:
+        return "The execution was left to another worker."
+
+
 class Lease:
     """The right to write to one execution, until somebody else has it."""
 
@@ -131,12 +145,23 @@ class Lease:
         self.store, self.row_id, self.execution_id, self.run = store, row_id, execution_id, run
         self.fence, self.seconds = fence, seconds
         self.dropped = False
+        self.halt: DurableError | None = None
+        """Why no step may start any more: somebody cancelled the execution, or its worker is to stop."""
+        self.on_progress: Callable[[sqlite3.Connection], None] | None = None
+        """To be called with the first step that ends under this lease."""
+        self.is_alone = False
+        """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""
-        fence, owner = connection.execute("SELECT fence, owner FROM executions WHERE id = ?", (self.row_id,)).fetchone()
+        row = connection.execute(
+            "SELECT fence, owner, cancel_asked_at FROM executions WHERE id = ?", (self.row_id,)
+        ).fetchone()
+        fence, owner, cancel_asked_at = row or (None, None, None)
         if fence != self.fence:
             raise LeaseLostError(self.execution_id, str(Owner.parse(owner)) if owner else "another process")
+        if cancel_asked_at is not None:
+            self.halt = ExecutionCancelledError(self.execution_id)
 
     def renew(self, connection: sqlite3.Connection) -> None:
         """Push the end of the lease out, if it is still ours."""
@@ -148,6 +173,8 @@ class Lease:
     def drop(self, connection: sqlite3.Connection) -> None:
         """Give the lease up, as part of a transaction that ends the work."""
         connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (self.row_id, self.fence))
+        if self.is_alone:
+            connection.execute("UPDATE dispatches SET is_alone = 0 WHERE execution = ?", (self.row_id,))
         self.dropped = True
 
 

@@ -12,11 +12,12 @@ from strands.telemetry.metrics import EventLoopMetrics
 
 from ._conduct import only
 from ._context import frame
-from ._doubt import ANSWERS, QUESTION, verified
+from ._doubt import verified
 from ._keys import path
 from ._latch import ours
 from ._nodes import OrchestratorCall
 from ._policy import ToolPolicy
+from ._questions import ANSWERS, QUESTION
 from ._records import answers_in
 from ._strands import Interrupt
 from .errors import InDoubtError, UnsupportedFeatureError

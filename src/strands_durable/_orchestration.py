@@ -17,6 +17,7 @@ from ._failure import revive
 from ._head import Head
 from ._invocation import Invocation, report_drift
 from ._journal import Journal
+from ._lease import Released
 from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
@@ -143,9 +144,9 @@ class Orchestration:
 
     def _failed(self, call: OrchestratorCall, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
-        if call.progress.phase in ("done", "waiting", "failed"):
+        if call.is_cancelled(error) or call.progress.phase in ("done", "waiting", "failed"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError)):
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
             return
         self._desk.ended(call.record)
         if not isinstance(error, Exception):

@@ -16,8 +16,10 @@ from ._keys import checked_id
 from ._lease import Lease, acquire, look
 from ._options import Options
 from ._records import answers_in
-from ._seat import Desk, RootDesk, nested_desk
+from ._seat import Desk, DispatchedDesk, RootDesk, nested_desk
 from ._session import Session, process
+from ._store import Store
+from ._stores import stores
 from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
 
 logger = logging.getLogger(__name__)
@@ -102,20 +104,17 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
     session = process.session(options.path, execution_id)
     session.enter(subject.me)
     try:
-        store, heart = process.store(options.path, options.busy_seconds)
-        try:
-            lease = await acquire(store, execution_id, options.lease_seconds)
-        except ExecutionBusyError:
-            journal = Journal(look(store, execution_id))
-            _admission.refuse_other_input(journal, journal.call_at(session.position), prompt)
-            raise
+        store, heart = stores.open(options.path, options.busy_seconds)
+        claimed, session.claim = session.claim, None
+        lease = claimed or await _acquired(options, session, store, prompt)
         heart.keep(lease)
         try:
             subject.enter(session)
             journal = Journal(lease)
             answers = answers_in(prompt) or {}
             waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
-            desk = RootDesk(options, journal, session, subject.name, waits=waits)
+            make_desk = RootDesk if claimed is None else DispatchedDesk
+            desk = make_desk(options, journal, session, subject.name, waits=waits)
             events = subject.open(options, journal, session, desk, prompt, given)
             try:
                 async for event in events:
@@ -126,13 +125,28 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
             heart.let_go(lease)
             _release(lease)
     except BackendUnavailableError:
-        process.drop_store(options.path)
+        stores.drop(options.path)
         raise
     finally:
         session.leave()
         if is_made_up:
             _tell(given.get("invocation_state"), execution_id)
             _end_made_up(options, subject, session)
+
+
+async def _acquired(options: Options, session: Session, store: Store, prompt: Any) -> Lease:
+    """Become the owner; a cancel that nobody has seen to yet is seen to first."""
+    try:
+        lease = await acquire(store, session.execution_id, options.lease_seconds)
+    except ExecutionBusyError:
+        journal = Journal(look(store, session.execution_id))
+        _admission.refuse_other_input(journal, journal.call_at(session.position), prompt)
+        raise
+    journal = Journal(lease)
+    if journal.is_cancel_due():
+        with journal.transaction("call.cancelled") as connection:
+            journal.cancel(connection)
+    return lease
 
 
 def _end_made_up(options: Options, subject: Subject, session: Session) -> None:

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 from . import _admission, _keys
 from ._codec import encode
 from ._context import Frame
-from ._doubt import validate_answer
 from ._journal import Journal
 from ._latch import Latch
 from ._options import Options
+from ._questions import refuse_malformed
 from ._records import CallRecord, ExecutionStatus, Seat, answers_in
 from ._session import Session
-from .errors import InDoubtError
 
 S = ExecutionStatus
 
@@ -63,7 +62,7 @@ class RootDesk:
             if record is None or (record.status is S.COMPLETED and self._is_still_asked(record)):
                 return self._plainly(prompt) if self._waits else None
             self._session.position = record.position
-            _refuse_malformed(self._journal, record, answers)
+            refuse_malformed(self._journal.execution_id, record, answers)
             return _admission.admit_answers(self._journal, record, answers)
         return self._plainly(prompt)
 
@@ -98,6 +97,17 @@ class RootDesk:
         return None
 
 
+class DispatchedDesk(RootDesk):
+    """The one root call of a dispatched execution, for the worker that has claimed it: what is wanted was decided then."""
+
+    def decide(self, prompt: Any) -> _admission.Admission | None:
+        """Say what the call means: it begins, goes on after a death or a failure, or takes up answers."""
+        record = self._journal.call_at(0)
+        if record is not None and record.status is S.PENDING:
+            return _admission.Start()
+        return _admission.admit(self._journal, record, None, is_last=True, on_failed="resume")
+
+
 @dataclass
 class NestedDesk:
     """A call inside another: what is recorded at its place decides."""
@@ -125,7 +135,7 @@ class NestedDesk:
             if self.beside is None:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
                 asked = _admission.asked_by(record) | set(self.journal.answers(record.call_id))
                 answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
-            _refuse_malformed(self.journal, record, answers)
+            refuse_malformed(self.journal.execution_id, record, answers)
             return _admission.admit_answers(self.journal, record, answers)
         if record.status in (S.SUSPENDED, S.COMPLETED):
             return _admission.Return(record)
@@ -168,11 +178,3 @@ def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> Nested
 
 def _digest(prompt: Any) -> str:
     return hashlib.blake2b(encode(prompt, "The prompt").encode(), digest_size=6).hexdigest()
-
-
-def _refuse_malformed(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> None:
-    names = {found["id"]: found["name"] for found in (record.result or {}).get("interrupts") or ()}
-    for interrupt_id, answer in answers.items():
-        wrong = validate_answer(names.get(interrupt_id, ""), answer)
-        if wrong is not None:
-            raise InDoubtError(journal.execution_id, names[interrupt_id], wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import threading
@@ -18,9 +17,9 @@ from ._head import Head
 from ._history import History
 from ._journal import Journal
 from ._latch import Latch
-from ._lease import Heart, Owner
+from ._lease import Lease, Owner
 from ._options import Options
-from ._store import Store
+from ._stores import stores
 from .errors import ExecutionBusyError, UnsupportedFeatureError
 
 _REMEMBERED_SESSIONS = 256
@@ -68,6 +67,8 @@ class Session:
     call_id: int | None = None
     """The last of them."""
     busy: weakref.ref[Any] | None = None
+    claim: Lease | None = None
+    """The lease under which a worker has claimed the execution, until the call begins."""
     members: weakref.WeakKeyDictionary[Agent, Member] = field(default_factory=weakref.WeakKeyDictionary)
     counted: set[int] = field(default_factory=set)
     """The calls whose cost is part of the metrics of an agent in this process."""
@@ -109,24 +110,13 @@ class Session:
 
 
 class Process:
-    """The stores that this process has open, and the sessions on them."""
+    """The executions that this process takes part in."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._stores: dict[Path, tuple[Store, Heart]] = {}
         self._sessions: dict[tuple[Path, str], Session] = {}
         self._remembered: deque[Session] = deque()
-
-    def store(self, path: Path, busy_seconds: float) -> tuple[Store, Heart]:
-        """Return the store at ``path``, opened once."""
-        with self._lock:
-            self._forget_after_fork()
-            found = self._stores.get(path)
-            if found is None:
-                store = Store(path, busy_seconds=busy_seconds)
-                found = self._stores[path] = (store, Heart(store))
-            return found
 
     def session(self, path: Path, execution_id: str) -> Session:
         """Return this process's part in an execution."""
@@ -139,10 +129,18 @@ class Process:
                 self._remember(found)
             return found
 
+    def claim(self, path: Path, lease: Lease) -> Session:
+        """Take part in an execution that a worker has claimed, as if this process knew nothing of it."""
+        with self._lock:
+            self._forget_after_fork()
+            session = self._sessions[path, lease.execution_id] = Session(lease.execution_id, claim=lease)
+            return session
+
     def end_session(self, path: Path, session: Session) -> None:
         """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""
         with self._lock:
-            self._sessions.pop((path, session.execution_id), None)
+            if self._sessions.get((path, session.execution_id)) is session:
+                del self._sessions[path, session.execution_id]
 
     def _remember(self, session: Session) -> None:
         """What is written of an agent can be read back; a process with very many executions keeps only the latest."""
@@ -152,25 +150,16 @@ class Process:
             if oldest.busy is None:
                 oldest.members.clear()
 
-    def drop_store(self, path: Path) -> None:
-        """Forget a store that failed: the next call opens the file again."""
-        with self._lock:
-            self._stores.pop(path, None)
-
     def forget(self) -> None:
         """Forget everything, as a new process would."""
         with self._lock:
-            if self._pid == os.getpid():
-                for store, heart in self._stores.values():
-                    heart.stop()
-                    store.close()
-            self._stores, self._sessions, self._remembered = {}, {}, deque()
+            self._sessions, self._remembered = {}, deque()
+        stores.close()
 
     def _forget_after_fork(self) -> None:
-        """A SQLite connection must not be used across a fork."""
+        """What the parent knows, the child did not do."""
         if self._pid != os.getpid():
-            self._pid, self._stores, self._sessions, self._remembered = os.getpid(), {}, {}, deque()
+            self._pid, self._sessions, self._remembered = os.getpid(), {}, deque()
 
 
 process = Process()
-atexit.register(process.forget)  # the last connection to close a store leaves one file, without a WAL beside it

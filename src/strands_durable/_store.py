@@ -20,7 +20,7 @@ from . import _blobs
 from ._points import reach
 from .errors import BackendUnavailableError, FormatVersionError, UnsupportedFeatureError
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION_ID = 0x5344_4A31
 _MAGIC = b"SQLite format 3\x00"
 
@@ -30,7 +30,13 @@ _SCHEMA = """
 CREATE TABLE executions (
     id INTEGER PRIMARY KEY, execution_id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, status TEXT NOT NULL,
     run INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
-    fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL);
+    fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL,
+    cancel_asked_at REAL, listened_until REAL NOT NULL DEFAULT 0);
+CREATE INDEX executions_open ON executions (id) WHERE status IN ('PENDING', 'RUNNING');
+CREATE TABLE dispatches (
+    execution INTEGER PRIMARY KEY, agent TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL, given TEXT NOT NULL,
+    is_suspected INTEGER NOT NULL DEFAULT 0, is_alone INTEGER NOT NULL DEFAULT 0, deaths INTEGER NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, note TEXT);
 CREATE TABLE calls (
     id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, parent INTEGER NOT NULL, place TEXT NOT NULL,
     position INTEGER NOT NULL, kind TEXT NOT NULL, member TEXT NOT NULL, scope TEXT NOT NULL, lineage INTEGER NOT NULL,
@@ -44,11 +50,18 @@ CREATE TABLE failures (call INTEGER NOT NULL, attempt INTEGER NOT NULL, error TE
 CREATE TABLE answers (
     call INTEGER NOT NULL, interrupt_id TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (call, interrupt_id)) WITHOUT ROWID;
+CREATE TABLE replies (
+    call INTEGER NOT NULL, interrupt_id TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (call, interrupt_id)) WITHOUT ROWID;
 CREATE TABLE steps (
     id INTEGER PRIMARY KEY, call INTEGER NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL, kind TEXT NOT NULL,
     name TEXT NOT NULL, title TEXT NOT NULL, status TEXT NOT NULL, config INTEGER,
-    started_at REAL NOT NULL, ended_at REAL, usage TEXT, result TEXT, error TEXT);
+    started_at REAL NOT NULL, ended_at REAL, usage TEXT, result TEXT, error TEXT, number INTEGER);
 CREATE UNIQUE INDEX steps_by_key ON steps (call, key, attempt);
+CREATE INDEX steps_by_number ON steps (call, number) WHERE number IS NOT NULL;
+CREATE TABLE chunks (
+    execution INTEGER NOT NULL, step TEXT NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, data TEXT NOT NULL,
+    PRIMARY KEY (execution, step, attempt, number)) WITHOUT ROWID;
 CREATE TABLE messages (
     lineage INTEGER NOT NULL, seq INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (lineage, seq)) WITHOUT ROWID;
 CREATE TABLE heads (call INTEGER NOT NULL, part TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (call, part)) WITHOUT ROWID;

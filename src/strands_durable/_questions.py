@@ -1,0 +1,30 @@
+"""Questions of our own to a person, about a step in doubt, and which answers they take. Knows no Strands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ._records import CallRecord
+from .errors import InDoubtError
+
+ANSWERS = '"retry", "fail" or {"result": ...}'
+QUESTION = "strands-durable: in doubt"
+_MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
+
+
+def refuse_malformed(execution_id: str, record: CallRecord, answers: dict[str, Any]) -> None:
+    """Raise if one of the answers is none to the question of ours that it is for."""
+    names = {found["id"]: found["name"] for found in (record.result or {}).get("interrupts") or ()}
+    for interrupt_id, answer in answers.items():
+        wrong = _wrong(names.get(interrupt_id, ""), answer)
+        if wrong is not None:
+            raise InDoubtError(execution_id, names[interrupt_id], wrong)
+
+
+def _wrong(name: str, answer: Any) -> str | None:
+    if not name.startswith(QUESTION) or answer in ("retry", "fail"):
+        return None
+    if isinstance(answer, dict) and set(answer) == {"result"} and _MODEL_QUESTION.search(name) is None:
+        return None
+    return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"

@@ -1,0 +1,51 @@
+"""The stores that this process has open: each once, with the heart that keeps its leases. Knows no Strands."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from pathlib import Path
+
+from ._lease import Heart
+from ._store import Store
+
+BUSY_SECONDS = 10.0
+
+
+class Stores:
+    """Every open store of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._open: dict[Path, tuple[Store, Heart]] = {}
+
+    def open(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> tuple[Store, Heart]:
+        """Return the store at ``path``, opened once."""
+        with self._lock:
+            if self._pid != os.getpid():  # a SQLite connection must not be used across a fork
+                self._pid, self._open = os.getpid(), {}
+            found = self._open.get(path)
+            if found is None:
+                store = Store(path, busy_seconds=busy_seconds)
+                found = self._open[path] = (store, Heart(store))
+            return found
+
+    def drop(self, path: Path) -> None:
+        """Forget a store that failed: the next call opens the file again."""
+        with self._lock:
+            self._open.pop(path, None)
+
+    def close(self) -> None:
+        """Close all stores; the last connection to close one leaves one file, without a WAL beside it."""
+        with self._lock:
+            if self._pid == os.getpid():
+                for store, heart in self._open.values():
+                    heart.stop()
+                    store.close()
+            self._open = {}
+
+
+stores = Stores()
+atexit.register(stores.close)
