@@ -7,19 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import durable, errors
+    from ._connect import connect
     from ._context import CurrentStep, current_step
     from ._durability import Durability
+    from ._handle import DurableBackend, ExecutionHandle, StreamEvent
     from ._policy import DoubtfulStep, ToolPolicy, policy
-    from ._records import ExecutionStatus
+    from ._records import ExecutionRecord, ExecutionStatus
+    from ._registry import DurableAgent, durable_agent
+    from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
+    from ._spec import AgentSpec
 
 __all__ = [
+    "AgentSpec",
     "CurrentStep",
     "DoubtfulStep",
     "Durability",
+    "DurableAgent",
+    "DurableBackend",
+    "ExecutionHandle",
+    "ExecutionRecord",
+    "ExecutionResult",
     "ExecutionStatus",
+    "NodeOutcome",
+    "OpenInterrupt",
+    "StreamEvent",
     "ToolPolicy",
+    "connect",
     "current_step",
     "durable",
+    "durable_agent",
     "errors",
     "policy",
 ]
@@ -27,13 +43,24 @@ __version__ = "0.1.0"
 
 # Looked up on first use: `strands-durable ls` must not pay for importing strands.
 _HOMES = {
+    "AgentSpec": "._spec",
     "CurrentStep": "._context",
     "DoubtfulStep": "._policy",
     "Durability": "._durability",
+    "DurableAgent": "._registry",
+    "DurableBackend": "._handle",
+    "ExecutionHandle": "._handle",
+    "ExecutionRecord": "._records",
+    "ExecutionResult": "._result",
     "ExecutionStatus": "._records",
+    "NodeOutcome": "._result",
+    "OpenInterrupt": "._result",
+    "StreamEvent": "._handle",
     "ToolPolicy": "._policy",
+    "connect": "._connect",
     "current_step": "._context",
     "durable": ".durable",
+    "durable_agent": "._registry",
     "errors": ".errors",
     "policy": "._policy",
 }

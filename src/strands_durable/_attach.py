@@ -92,6 +92,11 @@ def attach(subject: Any, options: Options | None) -> None:
     attach_parts(subject)
 
 
+def options_of(subject: Any) -> Options | None:
+    """Return the options of the `Durability` that an agent or orchestrator was built with, if it has one."""
+    return _attached.get(subject)
+
+
 def attach_parts(subject: Any) -> None:
     """Stand around what is new of the parts of an agent or orchestrator."""
     contact = contact_of(subject)

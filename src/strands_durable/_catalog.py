@@ -50,8 +50,10 @@ _EXECUTIONS = """
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
     (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
-    coalesce(last.ended_at, last.started_at, 0)
-FROM executions e LEFT JOIN steps last ON last.id =
+    coalesce(last.ended_at, last.started_at, 0),
+    coalesce(d.agent, (SELECT c.scope FROM calls c WHERE c.execution = e.id AND c.parent = 0 ORDER BY c.id LIMIT 1)),
+    d.note, e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED')
+FROM executions e LEFT JOIN dispatches d ON d.execution = e.id LEFT JOIN steps last ON last.id =
     (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run)
 """
 _CALLS = """
@@ -232,7 +234,8 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def _execution(row: Any) -> ExecutionRecord:
-    _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last = row
+    _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
+    agent, note, is_cancelling = rest
     return ExecutionRecord(
         execution_id=execution_id,
         kind=kind,
@@ -243,6 +246,9 @@ def _execution(row: Any) -> ExecutionRecord:
         owner=_living(owner, lease_until),
         created_at=created_at,
         updated_at=max(updated_at, last),
+        agent=agent,
+        note=note,
+        is_cancelling=bool(is_cancelling),
     )
 
 

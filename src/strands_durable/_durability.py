@@ -56,12 +56,6 @@ class Durability(Plugin, MultiAgentPlugin):
         busy_seconds: float = 10.0,
     ) -> None:
         super().__init__()
-        _check("on_drift", on_drift, "raise", "warn", "rerun")
-        _check("on_failed", on_failed, "resume", "raise")
-        _check("on_completed", on_completed, "return", "restart")
-        _check("model_in_doubt", model_in_doubt, "retry", "ask", "fail")
-        if lease_seconds <= 0 or busy_seconds <= 0 or segment_turns < 1:
-            raise ValueError("lease_seconds, busy_seconds and segment_turns must be positive")
         self._options = Options(
             path=path_of(store),
             execution_id=None if execution_id is None else checked_id(execution_id),
@@ -96,8 +90,3 @@ class Durability(Plugin, MultiAgentPlugin):
             "it is a plugin, and a bidirectional agent has none",
             "Pass it to an Agent as plugins=[Durability(...)].",
         )
-
-
-def _check(name: str, value: str, *allowed: str) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r}: use one of {', '.join(map(repr, allowed))}")

@@ -301,4 +301,5 @@ def _recorded_result(agent: Agent, result: AgentResult) -> dict[str, Any]:
         "state": {key: value for key, value in (result.state or {}).items() if encodable(value)},
         "interrupts": [found.to_dict() for found in result.interrupts] if result.interrupts else None,
         "structured_output": None if structured is None else structured.model_dump(mode="json"),
+        "usage": dict(result.metrics.accumulated_usage),
     }

@@ -135,7 +135,8 @@ class Orchestration:
 
     def _end(self, call: OrchestratorCall, result: MultiAgentResult) -> None:
         interrupts = [found.to_dict() for found in result.interrupts] if result.interrupts else None
-        recorded = {"status": result.status.value, "interrupts": interrupts}
+        usage = dict(result.accumulated_usage)
+        recorded = {"status": result.status.value, "interrupts": interrupts, "usage": usage}
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._contact, result), recorded)
         else:

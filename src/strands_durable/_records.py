@@ -124,6 +124,12 @@ class ExecutionRecord:
     owner: str | None
     created_at: float
     updated_at: float
+    agent: str | None = None
+    """The name of a dispatched agent; of an inline one the id."""
+    note: str | None = None
+    """Why a dispatched execution waits, if a worker has left it."""
+    is_cancelling: bool = False
+    """Somebody has asked to cancel it, and its owner has not stopped yet."""
 
 
 def answers_in(prompt: Any) -> dict[str, Any] | None:

@@ -122,6 +122,11 @@ class Store:
         with self._lock, self._mapped():
             return _blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
 
+    def read_named(self, sql: str, values: dict[str, object]) -> list[Any]:
+        """Return the rows of a query with named values."""
+        with self._lock, self._mapped():
+            return _blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
+
     @contextmanager
     def transaction(
         self, label: str, fence: Fence | None = None, *, lasting: bool = True

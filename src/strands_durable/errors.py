@@ -12,6 +12,7 @@
     ├── FormatVersionError        the file is of another format
     ├── LeaseLostError            the execution has a new owner
     ├── AgentNotRegisteredError   the worker does not know the agent
+    ├── WorkerLostError           the workers that tried it died
     ├── BackendUnavailableError   the store or engine does not answer
     └── UnsupportedFeatureError   we cannot make this durable, and say so
 
@@ -176,6 +177,21 @@ class AgentNotRegisteredError(DurableError):
     def __str__(self) -> str:
         known = ", ".join(sorted(self.known)) or "none"
         return f"No agent {self.name!r} is registered here (known: {known}). Start the worker with the file that defines it."
+
+
+class WorkerLostError(DurableError):
+    """An execution was tried alone several times, and each time its worker died without a word."""
+
+    def __init__(self, execution_id: str, deaths: int, owner: str) -> None:
+        super().__init__(execution_id, deaths, owner)
+        self.execution_id, self.deaths, self.owner = execution_id, deaths, owner
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r} was tried alone {self.deaths} times, and each time its worker died before a "
+            f"step ended, the last time {self.owner}. 'strands-durable show {self.execution_id}' tells which step was under "
+            f"way. Mend it (memory, a crash in native code, a kill) and resume the execution."
+        )
 
 
 class BackendUnavailableError(DurableError):

@@ -1,0 +1,49 @@
+"""From a URL to a backend. Engines are imported when their URL is, and other packages can add theirs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import cast
+
+from ._handle import DurableBackend
+from .errors import UnsupportedFeatureError
+
+VARIABLE = "STRANDS_DURABLE_BACKEND"
+DEFAULT_URL = "sqlite:///.strands/durable.db"
+GROUP = "strands_durable.backends"
+"""The group of entry points under which a package offers backends: the name is the URL's scheme, the object takes the URL."""
+
+_OURS = {"sqlite": "strands_durable.backends.sqlite:SqliteBackend"}
+
+
+def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
+    """Return the backend that ``url`` names; a path names a SQLite file.
+
+    Args:
+        url: For example ``sqlite:///runs.db``. If None, the environment variable STRANDS_DURABLE_BACKEND, else
+            ``sqlite:///.strands/durable.db``.
+    """
+    text = os.fspath(url) if url is not None else os.environ.get(VARIABLE) or DEFAULT_URL
+    found = re.match(r"([a-z][a-z0-9+.-]*)://", text)
+    if found is None:
+        return connect(f"sqlite:///{text}")
+    return _maker(found[1], text)(text)
+
+
+def _maker(scheme: str, url: str) -> Callable[[str], DurableBackend]:
+    if scheme in _OURS:
+        module, _, name = _OURS[scheme].partition(":")
+        return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
+    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if scheme in offered:
+        return cast(Callable[[str], DurableBackend], offered[scheme].load())
+    known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
+    raise UnsupportedFeatureError(
+        f"The backend {url!r}",
+        f"no backend for {scheme}:// is installed (there are {known})",
+        f"A package adds one with an entry point of the group {GROUP!r}.",
+    )

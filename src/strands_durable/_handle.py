@@ -1,0 +1,155 @@
+"""Where executions run and how they are held: the two ports that every engine fills. Knows no Strands and no engine."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from ._records import ExecutionRecord, ExecutionStatus
+from ._result import ExecutionResult, OpenInterrupt
+from ._spec import AgentSpec
+from .errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from ._catalog import ExecutionDetail, StepSummary
+
+
+class StreamEvent(TypedDict, total=False):
+    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+
+    number: int
+    """Of a committed step: the how many-th of its execution. Pass the last one as ``after`` to go on from there.
+    Of a chunk: the how many-th of its attempt."""
+    recorded: bool
+    """True for a committed step. False for a chunk: if its attempt dies, another ``attempt`` follows, and this one is void."""
+    step: str
+    """Names the step within its execution."""
+    attempt: int
+    kind: Literal["model", "tool", "effect", "node"]
+    name: str
+    status: str
+    """How the attempt ended: done, failed, interrupted, unstorable or discarded."""
+    result: Any
+    """What was recorded: a model's message with its stop reason and usage, a tool's result."""
+    error: str | None
+    usage: dict[str, int] | None
+    data: str
+    """Of a chunk: the piece of text, where it is one."""
+    event: Any
+    """Of a chunk: what the model or tool streamed."""
+
+
+class ExecutionHandle(ABC):
+    """One execution, held from any process: see it, wait for it, answer it, stop it."""
+
+    execution_id: str
+
+    @abstractmethod
+    async def status(self) -> ExecutionStatus:
+        """Return what the execution is doing."""
+
+    @abstractmethod
+    async def result(self, timeout: float | None = None) -> ExecutionResult:
+        """Wait for the end, or until the execution waits for a person, and return it.
+
+        Raises:
+            ExecutionFailedError: It failed; the cause is what it failed with.
+            ExecutionCancelledError: Somebody cancelled it.
+            TimeoutError: It is still at work after ``timeout`` seconds, and goes on.
+        """
+
+    @abstractmethod
+    async def interrupts(self) -> list[OpenInterrupt]:
+        """Return the questions that wait for a person."""
+
+    @abstractmethod
+    async def respond(self, answers: Mapping[str, Any]) -> None:
+        """Answer questions, by interrupt id. They are recorded when this returns, and the execution goes on.
+
+        Raises:
+            InputMismatchError: Nobody asked, or it was answered otherwise before.
+            InDoubtError: It is no answer to a question about a step in doubt.
+        """
+
+    @abstractmethod
+    async def cancel(self) -> None:
+        """Stop the execution for good. A running tool sees its cancel signal, and what is recorded stays.
+
+        It is CANCELLED at once, or, if it is at work, as soon as its worker has stopped. Nothing happens to one that has ended.
+        """
+
+    @abstractmethod
+    async def resume(self) -> None:
+        """Try a failed execution again, from the failed step. The failure stays on record.
+
+        Nothing happens where there is nothing to resume. A cancelled execution raises `ExecutionCancelledError`.
+        """
+
+    @abstractmethod
+    async def steps(self) -> list[StepSummary]:
+        """Return every attempt of every step, in order."""
+
+    @abstractmethod
+    async def detail(self) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+
+    @abstractmethod
+    def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
+        """Follow the execution: each committed step after number ``after``, then each as it comes, with live chunks between.
+
+        Ends when the execution has ended or waits for a person.
+        """
+
+
+class DurableBackend(ABC):
+    """Where executions run. Made by `connect`."""
+
+    url: str
+
+    @abstractmethod
+    async def dispatch(
+        self,
+        spec: AgentSpec,
+        prompt: Any,
+        *,
+        execution_id: str | None = None,
+        invocation_state: Mapping[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> ExecutionHandle:
+        """Start an execution, or attach to the one that has this id. The request is recorded when this returns.
+
+        Raises:
+            InputMismatchError: The id belongs to an execution with another input.
+            ExecutionFailedError: It has failed; `ExecutionHandle.resume` tries it again.
+            ExecutionCancelledError: It was cancelled.
+        """
+
+    @abstractmethod
+    async def get(self, execution_id: str) -> ExecutionHandle:
+        """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
+
+    @abstractmethod
+    async def list(
+        self,
+        *,
+        status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
+        agent: str | None = None,
+        since: float | None = None,
+        limit: int | None = None,
+    ) -> list[ExecutionRecord]:
+        """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
+
+    @abstractmethod
+    async def work(
+        self, *, concurrency: int = 10, drain_seconds: float = 25.0, stop: asyncio.Event | None = None
+    ) -> None:
+        """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+
+    async def remove(self, execution_id: str) -> None:
+        """Forget an execution that is not at work, with all it recorded."""
+        raise UnsupportedFeatureError(f"Removing from {self.url}", "this engine keeps its own history")
+
+    async def close(self) -> None:  # noqa: B027
+        """Let go of what the backend holds open; executions stay."""

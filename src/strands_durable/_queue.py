@@ -1,0 +1,229 @@
+"""What waits for a worker, and how it is handed over. Knows no Strands.
+
+A dispatched execution has one root call, recorded as PENDING before anybody runs it. It is free for a worker while it is
+PENDING or RUNNING and has no owner, or an owner that is gone. What an owner that died left behind is suspected of having killed
+it, and is tried alone; the first step that ends in such a trial clears it (rule C34).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._codec import decode
+from ._failure import describe
+from ._journal import Journal
+from ._lease import Lease, Owner
+from ._records import ExecutionStatus
+from ._spec import AgentSpec
+from ._store import Store
+from .errors import WorkerLostError
+
+S = ExecutionStatus
+
+_FREE = """
+SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
+    d.is_suspected, d.is_alone, d.deaths, d.tries
+FROM executions e JOIN dispatches d ON d.execution = e.id
+WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before <= :now
+    AND (e.owner IS NULL OR e.owner IN (SELECT value FROM json_each(:gone))
+        OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work)))
+        OR (e.owner = :me AND e.id NOT IN (SELECT value FROM json_each(:held))))
+    AND (d.is_suspected OR (e.owner IS NOT NULL AND e.owner <> :me)) = :suspected
+    AND (d.is_suspected OR (e.owner IS NOT NULL AND e.owner <> :me)) = :suspected
+    AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
+ORDER BY e.id LIMIT :limit
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """An execution that is free for a worker."""
+
+    row_id: int
+    execution_id: str
+    run: int
+    fence: int
+    owner: str | None
+    is_cancelled: bool
+    agent: str
+    fingerprint: str
+    spec: AgentSpec
+    given: dict[str, Any]
+    is_marked: bool
+    was_alone: bool
+    deaths: int
+    tries: int
+
+    @property
+    def pair(self) -> str:
+        """What a worker has, or has not."""
+        return f"{self.agent} {self.fingerprint}"
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether it may be what killed its last worker; the end of a machine is nobody's fault."""
+        if self.is_marked:
+            return True
+        if self.owner is None:
+            return False
+        owner, me = Owner.parse(self.owner), Owner.me()
+        return owner != me and not (owner.host == me.host and owner.boot_id != me.boot_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """An execution that a worker has taken, with what it is to be given."""
+
+    lease: Lease
+    waiting: Waiting
+    prompt: Any
+
+
+class Queue:
+    """The dispatched executions of a store, as workers see them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def waiting(self, *, held: Collection[int], refused: Collection[str], suspected: bool, limit: int) -> list[Waiting]:
+        """Return executions that are free, the oldest first: those that may have killed their worker, or the others."""
+        owners = [text for (text,) in self._store.read(
+            "SELECT DISTINCT owner FROM executions WHERE status IN ('PENDING', 'RUNNING') AND owner IS NOT NULL"
+        )]  # fmt: skip
+        known = {text: Owner.parse(text) for text in owners}
+        values = {
+            "now": time.time(),
+            "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
+            "at_work": json.dumps([text for text, owner in known.items() if owner.is_at_work()]),
+            "me": Owner.me().recorded(),
+            "held": json.dumps(list(held)),
+            "refused": json.dumps(list(refused)),
+            "suspected": suspected,
+            "limit": limit,
+        }
+        return [_waiting(row) for row in self._store.read_named(_FREE, values)]
+
+    def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
+        """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
+
+        A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
+        """
+        me, now = Owner.me().recorded(), time.time()
+        deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
+        with self._store.transaction("claim", lasting=False) as connection:
+            taken = connection.execute(
+                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, beat = beat + 1"
+                " WHERE id = ? AND fence = ? AND status IN ('PENDING', 'RUNNING')",
+                (me, now + seconds, waiting.row_id, waiting.fence),
+            ).rowcount
+            if not taken:
+                return None
+            connection.execute(
+                "UPDATE dispatches SET is_suspected = ?, is_alone = ?, deaths = ?, note = NULL WHERE execution = ?",
+                (waiting.is_suspected, alone, deaths, waiting.row_id),
+            )
+            lease = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, waiting.fence + 1, seconds)
+            lease.is_alone = alone
+            journal = Journal(lease)
+            if waiting.is_cancelled:
+                journal.cancel(connection)
+                return None
+            if deaths >= max_deaths:
+                owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
+                self._fail(connection, journal, WorkerLostError(waiting.execution_id, deaths, owner))
+                return None
+        if waiting.is_suspected:
+            lease.on_progress = _Acquittal(lease)
+        record = journal.call_at(0)
+        assert record is not None
+        return Claim(lease=lease, waiting=waiting, prompt=record.input)
+
+    def fail(self, lease: Lease, error: BaseException) -> None:
+        """Record that an execution failed where no call of it was under way."""
+        with self._store.transaction("call.failed", lease) as connection:
+            self._fail(connection, Journal(lease), error)
+
+    def _fail(self, connection: sqlite3.Connection, journal: Journal, error: BaseException) -> None:
+        record = journal.call_at(0)
+        assert record is not None
+        journal.insert_failure(connection, record.call_id, record.attempt, describe(error))
+        journal.end_call(connection, record, S.FAILED)
+
+    def put_off(self, lease: Lease, seconds: float, note: str) -> None:
+        """Give an execution back, to be tried again later."""
+        with self._store.transaction("put-off", lease) as connection:
+            connection.execute(
+                "UPDATE dispatches SET tries = tries + 1, not_before = ?, note = ? WHERE execution = ?",
+                (time.time() + seconds, note, lease.row_id),
+            )
+            lease.drop(connection)
+
+    def give_back(self, lease: Lease) -> None:
+        """Give an execution back as it is."""
+        if not lease.dropped:
+            with self._store.transaction("lease.release", lease) as connection:
+                lease.drop(connection)
+
+    def note(self, refused: Mapping[str, str]) -> None:
+        """Note on executions that are refused why they wait, where nothing is noted yet."""
+        pairs = json.dumps(list(refused))
+        rows = self._store.read(
+            "SELECT d.execution, d.agent || ' ' || d.fingerprint FROM executions e JOIN dispatches d ON d.execution = e.id"
+            " WHERE e.status IN ('PENDING', 'RUNNING') AND e.owner IS NULL AND d.note IS NULL"
+            " AND d.agent || ' ' || d.fingerprint IN (SELECT value FROM json_each(?))",
+            pairs,
+        )
+        if rows:
+            with self._store.transaction("note", lasting=False) as connection:
+                connection.executemany(
+                    "UPDATE dispatches SET note = ? WHERE execution = ? AND note IS NULL",
+                    [(refused[pair], execution) for execution, pair in rows],
+                )
+
+    def cancelled(self, held: Collection[int]) -> list[int]:
+        """Return which of these executions somebody has asked to cancel."""
+        rows = self._store.read(
+            "SELECT id FROM executions WHERE id IN (SELECT value FROM json_each(?)) AND cancel_asked_at IS NOT NULL",
+            json.dumps(list(held)),
+        )
+        return [row_id for (row_id,) in rows]
+
+
+class _Acquittal:
+    """Clears an execution of the suspicion that it kills workers, with the first step that ends."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        lease = self._lease
+        lease.on_progress, lease.is_alone = None, False
+        connection.execute(
+            "UPDATE dispatches SET is_suspected = 0, is_alone = 0, deaths = 0 WHERE execution = ?", (lease.row_id,)
+        )
+
+
+def _waiting(row: Any) -> Waiting:
+    row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
+    is_suspected, is_alone, deaths, tries = rest
+    return Waiting(
+        row_id=row_id,
+        execution_id=execution_id,
+        run=run,
+        fence=fence,
+        owner=owner,
+        is_cancelled=bool(is_cancelled),
+        agent=agent,
+        fingerprint=fingerprint,
+        spec=AgentSpec.from_json(decode(spec)),
+        given=decode(given),
+        is_marked=bool(is_suspected),
+        was_alone=bool(is_alone),
+        deaths=deaths,
+        tries=tries,
+    )

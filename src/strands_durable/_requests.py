@@ -1,0 +1,200 @@
+"""Asking for executions: dispatch, answer, resume, cancel; each is one transaction. Knows no Strands."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from . import _admission
+from ._codec import decode, encode
+from ._failure import revive, summary
+from ._journal import Journal
+from ._keys import checked_id
+from ._lease import Lease, Owner, look
+from ._questions import refuse_malformed
+from ._records import CallRecord, ExecutionStatus
+from ._spec import AgentSpec
+from ._store import Store
+from .errors import (
+    DurableError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    ExecutionNotFoundError,
+    InputMismatchError,
+)
+
+S = ExecutionStatus
+_HINT = "Its handle's resume(), or 'strands-durable resume', tries it again from the failed step."
+
+
+class Requests:
+    """What those who dispatch and hold executions may ask of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(
+        self,
+        spec: AgentSpec,
+        prompt: Any,
+        execution_id: str | None,
+        invocation_state: Mapping[str, Any] | None,
+        limits: Mapping[str, int] | None,
+    ) -> str:
+        """Record a request, or find the execution that has this id; return the id."""
+        execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
+        spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
+        given = {"invocation_state": dict(invocation_state or {}), "limits": None if limits is None else dict(limits)}
+        given_text, prompt_text = encode(given, "The invocation_state"), encode(prompt, "The prompt")
+        with self._store.transaction("dispatch") as connection:
+            row = connection.execute("SELECT id FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
+            if row is None:
+                self._insert(connection, execution_id, spec, spec_text, given_text, prompt, prompt_text)
+                return execution_id
+        self._refuse_other(execution_id, spec, prompt)
+        return execution_id
+
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        execution_id: str,
+        spec: AgentSpec,
+        spec_text: str,
+        given_text: str,
+        prompt: Any,
+        prompt_text: str,
+    ) -> None:
+        now = time.time()
+        row_id: Any = connection.execute(
+            "INSERT INTO executions (execution_id, kind, status, run, created_at, updated_at, fence, beat, owner,"
+            " lease_until) VALUES (?, 'dispatched', 'PENDING', 0, ?, ?, 0, 0, NULL, 0)",
+            (execution_id, now, now),
+        ).lastrowid
+        connection.execute(
+            "INSERT INTO dispatches (execution, agent, fingerprint, spec, given) VALUES (?, ?, ?, ?, ?)",
+            (row_id, spec.name, spec.fingerprint, spec_text, given_text),
+        )
+        input_hash = Journal(Lease(self._store, row_id, execution_id, 0, -1, 0)).hash(prompt)
+        connection.execute(
+            "INSERT INTO calls (execution, run, parent, place, position, kind, member, scope, input, input_hash, lineage,"
+            " status, attempt, base, config, started_at, taken_up_at)"
+            " VALUES (?, 0, 0, '', 0, ?, ?, ?, ?, ?, 0, 'PENDING', 1, '[]', 0, ?, ?)",
+            (row_id, spec.kind, spec.name, spec.name, prompt_text, input_hash, now, now),
+        )
+
+    def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any) -> None:
+        """Raise unless this dispatch may attach to the execution that is there: the columns of C1 for dispatches."""
+        journal = self.journal(execution_id)
+        record = journal.call_at(0)
+        if journal.status() is S.CANCELLED:
+            raise ExecutionCancelledError(execution_id)
+        if record is None:
+            return
+        _admission.refuse_other_input(journal, record, prompt)
+        found = self._store.read("SELECT agent, spec FROM dispatches WHERE execution = ?", journal.lease.row_id)
+        if found:
+            recorded = (found[0][0], decode(found[0][1])["arguments"])
+            if recorded != (spec.name, spec.arguments):
+                now = f"agent {spec.name!r} with {spec.arguments!r}"
+                raise InputMismatchError(
+                    execution_id, 0, record.status.value, f"agent {recorded[0]!r} with {recorded[1]!r}", now
+                )
+        if record.status is S.FAILED and journal.status() is S.FAILED:
+            raise self.failure(journal, record)
+
+    # For those who hold
+
+    def journal(self, execution_id: str) -> Journal:
+        """Return what is recorded of an execution, to be read."""
+        rows = self._store.read("SELECT 1 FROM executions WHERE execution_id = ?", checked_id(execution_id))
+        if not rows:
+            raise ExecutionNotFoundError(execution_id, str(self._store.path))
+        return Journal(look(self._store, execution_id))
+
+    def last_call(self, journal: Journal) -> CallRecord | None:
+        """Return the root call that a handle speaks of."""
+        calls = journal.calls()
+        return calls[-1] if calls else None
+
+    def failure(self, journal: Journal, record: CallRecord) -> ExecutionFailedError:
+        """Return the error of a failed execution, caused by what it failed with."""
+        recorded = journal.last_failure(record.call_id)
+        error = ExecutionFailedError(journal.execution_id, summary(recorded), _HINT)
+        error.__cause__ = revive(recorded)
+        return error
+
+    def reply(self, execution_id: str, answers: Mapping[str, Any]) -> None:
+        """Record answers, and make the execution free for a worker."""
+        if not answers:
+            return
+        given = dict(answers)
+        encode(given, "The answers")
+        with self._store.transaction("reply") as connection:
+            journal = self.journal(execution_id)
+            record = self.last_call(journal)
+            if journal.status() is S.CANCELLED:
+                raise ExecutionCancelledError(execution_id)
+            if record is None:
+                raise _unasked(execution_id, "no call", given)
+            refuse_malformed(execution_id, record, given)
+            new = _admission.new_answers(journal, record, given)
+            if not new:
+                return
+            if record.status is not S.SUSPENDED:
+                raise _unasked(execution_id, record.status.value, given)
+            now = time.time()
+            rows = [(record.call_id, name, encode(answer, "The answer"), now) for name, answer in new.items()]
+            connection.executemany("INSERT INTO replies VALUES (?, ?, ?, ?)", rows)
+            self._free(connection, journal)
+
+    def resume(self, execution_id: str) -> None:
+        """Make a failed execution free for a worker; nothing happens where there is nothing to resume."""
+        with self._store.transaction("resume") as connection:
+            journal = self.journal(execution_id)
+            status = journal.status()
+            if status is S.CANCELLED:
+                raise ExecutionCancelledError(execution_id)
+            if status is S.FAILED:
+                self._free(connection, journal)
+
+    def cancel(self, execution_id: str) -> None:
+        """Cancel an execution that nobody works on; ask the owner of one that is at work."""
+        with self._store.transaction("cancel") as connection:
+            journal = self.journal(execution_id)
+            if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
+                return
+            row_id = journal.lease.row_id
+            connection.execute(
+                "UPDATE executions SET cancel_asked_at = coalesce(cancel_asked_at, ?) WHERE id = ?",
+                (time.time(), row_id),
+            )
+            owner, until = connection.execute(
+                "SELECT owner, lease_until FROM executions WHERE id = ?", (row_id,)
+            ).fetchone()
+            if owner is None or not _is_alive(owner, until):
+                connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
+                journal.cancel(connection)
+
+    def _free(self, connection: sqlite3.Connection, journal: Journal) -> None:
+        """Let a worker have an execution again; an inline one is left as it is, for its script."""
+        row_id = journal.lease.row_id
+        if not connection.execute("SELECT 1 FROM dispatches WHERE execution = ?", (row_id,)).fetchone():
+            return
+        journal.set_status(connection, S.PENDING)
+        connection.execute(
+            "UPDATE dispatches SET is_suspected = 0, is_alone = 0, deaths = 0, tries = 0, not_before = 0, note = NULL"
+            " WHERE execution = ?",
+            (row_id,),
+        )
+
+
+def _is_alive(owner: str, lease_until: float) -> bool:
+    found = Owner.parse(owner)
+    return found.is_at_work() or (time.time() < lease_until and not found.is_gone())
+
+
+def _unasked(execution_id: str, status: str, answers: Mapping[str, Any]) -> DurableError:
+    return InputMismatchError(execution_id, 0, status, "no open question", f"answers to {', '.join(answers)}")

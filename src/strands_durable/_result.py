@@ -1,0 +1,96 @@
+"""What a handle gives of a run that ended or waits: the same on every engine, frozen and JSON-safe. Knows no Strands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._codec import encode
+from ._records import ExecutionStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenInterrupt:
+    """A question that waits for a person."""
+
+    id: str
+    name: str
+    reason: Any = None
+
+    @property
+    def interrupt_id(self) -> str:
+        """What `ExecutionHandle.respond` takes as a key."""
+        return self.id
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the interrupt as JSON data, in the shape of Strands' own."""
+        return {"id": self.id, "name": self.name, "reason": self.reason, "response": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOutcome:
+    """What the last visit of a node came to."""
+
+    status: str
+    """Strands' word for it: completed, failed, interrupted; executing for one that was cut off."""
+    result: ExecutionResult | None = None
+    """None for a node that failed, or that is no agent."""
+    text: str = ""
+    """What it said, or the error it failed with."""
+    usage: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the node as JSON data."""
+        result = None if self.result is None else self.result.to_json()
+        return {"status": self.status, "result": result, "text": self.text, "usage": self.usage}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionResult:
+    """The end of an execution, or what it waits for. ``str()`` of it is what ``str()`` of Strands' own result is."""
+
+    execution_id: str
+    status: ExecutionStatus
+    stop_reason: str
+    """As in Strands: end_turn, interrupt, ...; for a Graph or Swarm its status: completed, interrupted."""
+    message: dict[str, Any] | None = None
+    """The last message; None for a Graph or Swarm."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """The agent's state as the run left it."""
+    request_state: dict[str, Any] = field(default_factory=dict)
+    """What Strands calls the state of a result: the request state of its loop."""
+    usage: dict[str, int] = field(default_factory=dict)
+    structured_output: Any = None
+    """As JSON data: the class of it lives in the worker."""
+    interrupts: tuple[OpenInterrupt, ...] = ()
+    nodes: dict[str, NodeOutcome] = field(default_factory=dict)
+    """By node id, in the order in which they last began."""
+
+    def __str__(self) -> str:
+        if self.interrupts:
+            return str([interrupt.to_json() for interrupt in self.interrupts])
+        if self.nodes:
+            said = ((node_id, node.text.removesuffix("\n")) for node_id, node in self.nodes.items())
+            return "\n".join(f"{node_id}: {text}" for node_id, text in said if text)
+        if self.structured_output:
+            return json.dumps(self.structured_output, ensure_ascii=False, separators=(",", ":"))
+        return "".join(f"{text}\n" for block in (self.message or {}).get("content", ()) for text in _texts(block))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON data; bytes and the like in the form in which they are recorded."""
+        fields = {
+            **vars(self),
+            "status": self.status.value,
+            "interrupts": [interrupt.to_json() for interrupt in self.interrupts],
+            "nodes": {node_id: node.to_json() for node_id, node in self.nodes.items()},
+        }
+        found: dict[str, Any] = json.loads(encode(fields, "The result"))
+        return found
+
+
+def _texts(block: Any) -> list[str]:
+    if "text" in block:
+        return [block["text"]]
+    cited = block.get("citationsContent", {}).get("content", ())
+    return [part["text"] for part in cited if isinstance(part, dict) and "text" in part]

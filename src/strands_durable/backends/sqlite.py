@@ -1,0 +1,242 @@
+"""Executions on a SQLite file, shared by the processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from .. import _registry
+from .._catalog import Catalog, ExecutionDetail, StepSummary
+from .._handle import DurableBackend, ExecutionHandle, StreamEvent
+from .._outcome import interrupts_of, result_of
+from .._records import ExecutionRecord, ExecutionStatus
+from .._requests import Requests
+from .._result import ExecutionResult, OpenInterrupt
+from .._spec import AgentSpec
+from .._store import Store, path_of
+from .._stores import stores
+from .._watch import watch
+from ..errors import ExecutionCancelledError, UnsupportedFeatureError
+
+logger = logging.getLogger(__name__)
+
+S = ExecutionStatus
+
+
+class SqliteBackend(DurableBackend):
+    """Runs executions on one machine: the journal is a file, the workers are processes or a thread of this one.
+
+    Args:
+        url: ``sqlite:///runs.db``, or a path. ``?worker=off`` for a process that dispatches and holds, and works on nothing.
+        concurrency: How many executions the worker of this process carries at a time.
+    """
+
+    def __init__(self, url: str, *, concurrency: int = 10) -> None:
+        self.url = url
+        location, _, query = url.partition("?")
+        options = dict(parse_qsl(query))
+        if set(options) - {"worker"} or options.get("worker", "on") not in ("on", "off"):
+            raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on or worker=off only")
+        self.path = path_of(location)
+        self._worker = _Thread(self.path, concurrency) if options.get("worker", "on") == "on" else None
+
+    @property
+    def store(self) -> Store:
+        """The store, opened; its folder is made if it is not there."""
+        if not self.path.parent.exists():
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return stores.open(self.path)[0]
+
+    async def dispatch(
+        self,
+        spec: AgentSpec,
+        prompt: Any,
+        *,
+        execution_id: str | None = None,
+        invocation_state: Mapping[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> ExecutionHandle:
+        """Record the request and return its handle; a worker takes it from there."""
+        found = Requests(self.store).put(spec, prompt, execution_id, invocation_state, limits)
+        self.start()
+        return SqliteHandle(self, found)
+
+    async def get(self, execution_id: str) -> ExecutionHandle:
+        """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
+        Catalog(self.path).execution(execution_id)
+        return SqliteHandle(self, execution_id)
+
+    async def list(
+        self,
+        *,
+        status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
+        agent: str | None = None,
+        since: float | None = None,
+        limit: int | None = None,
+    ) -> list[ExecutionRecord]:
+        """Return executions, the one that changed last first."""
+        wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
+        found = [
+            record
+            for record in Catalog(self.path).executions()
+            if (wanted is None or record.status in wanted)
+            and (agent is None or record.agent == agent)
+            and (since is None or record.updated_at >= since)
+        ]
+        return found[:limit]
+
+    def start(self) -> None:
+        """Start the worker of this process, unless it is off or there is no agent here that it could run.
+
+        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
+        """
+        if self._worker is not None and _registry.agents:
+            self._worker.start()
+
+    async def work(
+        self, *, concurrency: int = 10, drain_seconds: float = 25.0, stop: asyncio.Event | None = None
+    ) -> None:
+        """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+        from .._worker import Worker
+
+        _ = self.store
+        await Worker(self.path, concurrency=concurrency).run(stop or asyncio.Event(), drain_seconds)
+
+    async def close(self) -> None:
+        """Stop the worker of this process; what it runs is left to the next one."""
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.stop)
+
+
+class _Thread:
+    """A worker in a thread of this process."""
+
+    def __init__(self, path: Path, concurrency: int) -> None:
+        self._path, self._concurrency = path, concurrency
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Start, if it does not run."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            ready = threading.Event()
+            self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
+            self._thread.start()
+            ready.wait()
+            atexit.unregister(self.stop)
+            atexit.register(self.stop)
+
+    def stop(self, drain_seconds: float = 1.0) -> None:
+        """Stop: what it runs stops before its next step, or is left in doubt."""
+        with self._lock:
+            thread, loop, stop = self._thread, self._loop, self._stop
+            self._thread = None
+        if thread is not None and loop is not None and stop is not None and thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(timeout=drain_seconds + 5.0)
+
+    def _run(self, ready: threading.Event) -> None:
+        asyncio.run(self._work(ready))
+
+    async def _work(self, ready: threading.Event) -> None:
+        from .._worker import Worker
+
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await Worker(self._path, concurrency=self._concurrency).run(self._stop, drain_seconds=1.0)
+
+
+class SqliteHandle(ExecutionHandle):
+    """One execution in a SQLite file."""
+
+    def __init__(self, backend: SqliteBackend, execution_id: str) -> None:
+        self.execution_id = execution_id
+        self._backend = backend
+
+    def __repr__(self) -> str:
+        return f"SqliteHandle({self.execution_id!r})"
+
+    async def status(self) -> ExecutionStatus:
+        """Return what the execution is doing."""
+        return self._requests.journal(self.execution_id).status()
+
+    async def result(self, timeout: float | None = None) -> ExecutionResult:
+        """Wait for the end, or until the execution waits for a person, and return it."""
+        self._backend.start()
+        store = self._backend.store
+        deadline = None if timeout is None else time.monotonic() + timeout
+        journal = self._requests.journal(self.execution_id)
+        async with watch(store).changes(journal.lease.row_id) as change:
+            while True:
+                journal = self._requests.journal(self.execution_id)
+                if journal.status() not in (S.PENDING, S.RUNNING):
+                    return self._ended(journal)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(
+                        f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; it goes on"
+                    )
+                await change.wait(left)
+
+    def _ended(self, journal: Any) -> ExecutionResult:
+        record = self._requests.last_call(journal)
+        status = journal.status()
+        if status is S.CANCELLED:
+            raise ExecutionCancelledError(self.execution_id)
+        assert record is not None
+        if status is S.FAILED and (record.result is None or record.kind == "agent"):
+            raise self._requests.failure(journal, record)
+        if status is S.FAILED:
+            raise self._requests.failure(journal, record)
+        return result_of(journal, record)
+
+    async def interrupts(self) -> list[OpenInterrupt]:
+        """Return the questions that wait for a person."""
+        journal = self._requests.journal(self.execution_id)
+        record = self._requests.last_call(journal)
+        if record is None or record.status is not S.SUSPENDED:
+            return []
+        answered = journal.replies(record.call_id)
+        return [found for found in interrupts_of(record) if found.id not in answered]
+
+    async def respond(self, answers: Mapping[str, Any]) -> None:
+        """Answer questions, by interrupt id."""
+        self._requests.reply(self.execution_id, answers)
+        self._backend.start()
+
+    async def cancel(self) -> None:
+        """Stop the execution for good."""
+        self._requests.cancel(self.execution_id)
+
+    async def resume(self) -> None:
+        """Try a failed execution again, from the failed step."""
+        self._requests.resume(self.execution_id)
+        self._backend.start()
+
+    async def steps(self) -> list[StepSummary]:
+        """Return every attempt of every step, in order."""
+        return list((await self.detail()).steps)
+
+    async def detail(self) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+        return Catalog(self._backend.path).execution(self.execution_id)
+
+    async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
+        """Follow the execution."""
+        raise NotImplementedError
+        yield {}
+
+    @property
+    def _requests(self) -> Requests:
+        return Requests(self._backend.store)
