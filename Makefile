@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check strands-suite bench bench-quick bench-peers soak clean
+.PHONY: help demo test check docs strands-suite bench bench-quick bench-peers soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,10 @@ check: $(READY)  ## What CI runs besides the tests: format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: $(READY)  ## The documentation as a site, in site/; a broken link, anchor or missing page fails it
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
 strands-suite: $(READY)  ## Strands' own tests with us on every agent, then with every call resumed
 	$(BIN)/python -m pip install --quiet --requirement tests/strands_suite/requirements.txt
 	$(BIN)/python -m tests.strands_suite.run
@@ -45,4 +49,4 @@ bench-peers: $(READY)  ## The same beside DBOS and LangGraph
 	$(BIN)/python -m bench.peers
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site

@@ -32,7 +32,7 @@ class Durability(Plugin, MultiAgentPlugin):
         on_failed: Whether running a failed call again tries it again, or raises `ExecutionFailedError`.
         on_completed: Whether running a completed run again returns its results, or starts a new run under the same id.
             Made for scripts with one call: killed between two calls, a run looks completed.
-        model_in_doubt: What to do with a model call that was under way in a crash.
+        model_in_doubt: What to do with a model call that was under way in a crash: ``retry``, ``ask`` or ``fail``.
         tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
         lease_seconds: How long an owner that cannot be seen counts as alive.
         segment_turns: After how many turns the inner loop is entered anew. Invisible; bounds recursion and memory.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,12 +13,19 @@ from pathlib import Path
 
 import pytest
 
+import strands_durable
 from bench import document
 from strands_durable._cli import main
 from tests.guarantees import PAGE, ROOT, filled, missing
 
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
+FENCE = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def test_the_guarantees_list_every_contract_test() -> None:
@@ -32,28 +41,125 @@ def test_the_figures_in_the_documents_are_the_measured_ones() -> None:
         assert document.filled(text) == text, "run `python -m bench.document`"
 
 
+def run(command: str) -> str:
+    """Return what a shell would show of a command."""
+    program, *arguments = shlex.split(command)
+    cli = os.path.join(os.path.dirname(sys.executable), "strands-durable")
+    found = {"python": sys.executable, "strands-durable": cli}[program]
+    ended = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    if ended.returncode == -signal.SIGKILL:
+        return f"{ended.stdout}Killed\n"
+    assert ended.returncode == 0, f"$ {command}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
 def test_the_script_of_the_readme_dies_and_goes_on() -> None:
     code = re.findall(r"```python run\n(.*?)```", README, re.DOTALL)
     assert len(code) == 1
     Path("trip.py").write_text(code[0])
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    first, second, third = (run(sys.executable, "trip.py") for _ in range(3))
-    assert first.returncode == -signal.SIGKILL
-    assert second.stdout.strip() == third.stdout.strip() == "Your trip is booked."
-    cli = os.path.join(os.path.dirname(sys.executable), "strands-durable")
-    for command in re.findall(r"^\$ strands-durable (.+)$", README, re.MULTILINE):
-        shown = run(cli, *command.split())
-        assert shown.returncode == 0, shown.stderr
-        assert "trip-42" in shown.stdout
+    first, second, third = (run("python trip.py") for _ in range(3))
+    assert first.endswith("Killed\n")
+    assert second.strip() == third.strip() == "Your trip is booked."
+    for command in re.findall(r"^\$ (strands-durable .+)$", README, re.MULTILINE):
+        assert "trip-42" in run(command)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def shown(text: str) -> str:
+    """Return output without what a page need not repeat: blank lines, widths of columns, lengths of rules."""
+    lines = (" ".join(re.sub("─+", "─", line).split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if " run\n" in page.read_text()], ids=named)
+def test_what_a_page_shows_is_what_happens(page: Path) -> None:
+    """Blocks marked `run` happen in order: a script is kept under the name in its first line, and one without a name runs."""
+    for language, is_run, block in FENCE.findall(page.read_text()):
+        if is_run and language == "python":
+            name = re.match(r"# (\w+\.py)\n", block)
+            Path(name[1] if name else "unnamed.py").write_text(block)
+            if name is None:
+                run("python unnamed.py")
+        elif is_run:
+            assert language == "console"
+            for command, output in re.findall(r"^\$ (.+)\n((?:[^$].*\n|\n)*)", block, re.MULTILINE):
+                expected = re.escape(shown(output)).replace(re.escape("..."), ".*")
+                assert re.fullmatch(expected, shown(run(command)), re.DOTALL), f"{page.name}: {command}"
+
+
+@pytest.mark.parametrize("page", DOCS, ids=named)
+def test_snippets_of_a_page_are_python(page: Path) -> None:
+    for language, _, block in FENCE.findall(page.read_text()):
+        if language == "python":
+            compile(block, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub and the site give to the headings of a page."""
+    found: dict[str, int] = {}
+    anchors = set()
+    for heading in re.findall(r"^#+ (.+?)\s*$", prose(page), re.MULTILINE):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        count = found[slug] = found.get(slug, -1) + 1
+        anchors.add(slug if count == 0 else f"{slug}-{count}")
+    return anchors
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(found), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_files_named_in_documents_exist(page: Path) -> None:
+    for path in re.findall(r"`((?:bench|docs|examples|src|tests)/[\w./*-]*)`", prose(page)):
+        assert list(ROOT.glob(path.rstrip("/"))), path
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = "\n".join(page.read_text() for page in DOCS if page.parent.name == "reference")
+    listed = set(re.findall(r"^::: strands_durable\.(\w+)$", reference, re.MULTILINE))
+    assert listed == {*strands_durable.__all__, "testing"}, (
+        "each has a line `::: strands_durable.NAME` in docs/reference"
+    )
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text()
+    for page in (ROOT / "docs" / "decisions").glob("0*.md"):
+        title = page.read_text().splitlines()[0].removeprefix("# ")
+        number, _, sentence = title.partition(". ")
+        assert f"| {number} | [{sentence}]({page.name}) |" in index
+
+
+@pytest.mark.parametrize("name", ["_strands.py", "_orchestrators.py"])
+def test_every_private_contact_is_a_request(name: str) -> None:
+    page = (ROOT / "docs" / "upstream.md").read_text()
+    for contact in contacts(ast.parse((ROOT / "src" / "strands_durable" / name).read_text())):
+        assert f"{contact}`" in page, f"{name} touches {contact}: say in docs/upstream.md what would replace it"
+
+
+def contacts(tree: ast.Module) -> set[str]:
+    """Return the names that a module takes from behind an underscore, its own left out."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            found |= {alias.name for alias in node.names if "._" in node.module or alias.name.startswith("_")}
+        elif isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            found |= set() if is_own else {node.attr}
+    return {name for name in found if not name.startswith("_strands_durable")}
 
 
 def test_snippets_of_the_readme_are_python() -> None:

@@ -1,7 +1,10 @@
 """Tools for testing durable agents, your own too: a scripted model, crash points, and a check that a run replays.
 
-model = ScriptedModel([call("book_hotel", city="Paris"), "Booked."])
-assert_replays(lambda durability: Agent(model=model(), tools=[book_hotel], plugins=[durability]), "Book a hotel")
+def build(durability):
+    model = ScriptedModel([call("book_hotel", city="Paris"), "Booked."])
+    return Agent(model=model, tools=[book_hotel], plugins=[durability])
+
+assert_replays(build, "Book a hotel")
 """
 
 from ._crash import CrashPoints, SimulatedCrash, forget_process, reach
