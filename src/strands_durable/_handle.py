@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ._records import ExecutionRecord, ExecutionStatus
@@ -143,9 +143,24 @@ class DurableBackend(ABC):
 
     @abstractmethod
     async def work(
-        self, *, concurrency: int = 10, drain_seconds: float = 25.0, stop: asyncio.Event | None = None
+        self,
+        *,
+        concurrency: int = 10,
+        drain_seconds: float = 25.0,
+        stop: asyncio.Event | None = None,
+        trial_command: Sequence[str] | None = None,
+        is_trial: bool = False,
     ) -> None:
-        """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+        """Carry executions of the agents that are registered in this process, until ``stop`` is set.
+
+        Args:
+            concurrency: How many at a time.
+            drain_seconds: How long the current steps may take to end, once ``stop`` is set.
+            stop: Set it to stop.
+            trial_command: Starts a process that calls this method with ``is_trial``, and ends with its standard input. With it,
+                executions that may have killed their worker are tried there, else in this process when it is idle.
+            is_trial: Try such executions only, one at a time, each until it has got over the step that was under way.
+        """
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""

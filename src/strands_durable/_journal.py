@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from . import _blobs
+from ._broadcast import Line
 from ._codec import decode, encode
 from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord, answers_in
@@ -31,6 +32,8 @@ class Journal(Shelf):
     def __init__(self, lease: Lease) -> None:
         self.lease, self.store = lease, lease.store
         self.execution_id, self.run = lease.execution_id, lease.run
+        self.told: set[tuple[int, str]] = set()
+        """Call and key of the steps under way of which pieces are written for readers."""
         self._number: int | None = None
 
     def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[sqlite3.Connection]:
@@ -137,6 +140,13 @@ class Journal(Shelf):
         )
         if call.parent == 0:
             self.set_status(connection, ExecutionStatus.RUNNING)
+            self.silence(connection)
+
+    def silence(self, connection: sqlite3.Connection) -> None:
+        """Delete the pieces of attempts that died."""
+        connection.execute(
+            "DELETE FROM chunks WHERE call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", self._of(0)[:2]
+        )
 
     def end_call(
         self, connection: sqlite3.Connection, call: CallRecord, status: ExecutionStatus, result: Any = None
@@ -249,7 +259,7 @@ class Journal(Shelf):
     ) -> int:
         """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
         columns = ("started", None, None, None, None) if end is None else end.columns()
-        number = None if end is None else self._next_number(connection)
+        number = None if end is None else self._next_number(connection, (call_id, key))
         step_id: Any = connection.execute(
             "INSERT INTO steps (call, key, attempt, kind, name, title, config, started_at, status, ended_at, usage, result,"
             " error, number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -259,13 +269,28 @@ class Journal(Shelf):
 
     def end_step(self, connection: sqlite3.Connection, step_id: int, end: Ending) -> None:
         """Record how a step ended."""
+        row = (
+            connection.execute("SELECT call, key FROM steps WHERE id = ?", (step_id,)).fetchone() if self.told else None
+        )
         connection.execute(
             "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ?, number = ? WHERE id = ?",
-            (*end.columns(), self._next_number(connection), step_id),
+            (*end.columns(), self._next_number(connection, row), step_id),
         )
 
-    def _next_number(self, connection: sqlite3.Connection) -> int:
+    def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
+        """Return where to say what a step under way streams."""
+        return Line(self, call_id, key, attempt, kind, name)
+
+    def is_heard(self) -> bool:
+        """Say whether somebody follows the execution."""
+        rows = self.store.read("SELECT listened_until FROM executions WHERE id = ?", self.lease.row_id)
+        return bool(rows) and rows[0][0] > time.time()
+
+    def _next_number(self, connection: sqlite3.Connection, place: tuple[int, str] | None) -> int:
         """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
+        if place in self.told:
+            connection.execute("DELETE FROM chunks WHERE call = ? AND key = ?", place)
+            self.told.discard(place)
         if self.lease.on_progress is not None:
             self.lease.on_progress(connection)
         if self._number is None:

@@ -65,17 +65,22 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
     standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
+    line = call.journal.line(call.record.call_id, key, attempt, "model", "model")
     try:
         async for event in within(standing, next_fn(context)):
             if isinstance(event, ModelStopReason):
                 stop = event
                 continue
             redacted = redacted or _redacts(event)
+            if "event" in event:
+                line.say(event["event"])
             yield event
     except Exception as error:
         with ours(call, starts=False):
             call.models.fail(key, started_at, context, error)
         raise
+    finally:
+        line.close()
     if stop is None or stop.stop_reason == "cancelled":
         if stop is not None:
             yield stop
@@ -187,6 +192,7 @@ class _ToolRun:
         hosted = agent_behind(context.tool)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
         self._runs_before = tool_runs(call.agent, request.name)
+        line = call.journal.line(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
             async for event in within(standing, next_fn(context), _Deadline(self._policy.timeout)):
                 if isinstance(event, ToolResultEvent):
@@ -194,6 +200,8 @@ class _ToolRun:
                     continue
                 if isinstance(event, ToolInterruptEvent):
                     self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
+                elif hosted is None and "tool_stream_event" in event:
+                    line.say(event["tool_stream_event"].get("data"))
                 yield event
             if self._result is None and not self.interrupted:
                 raise RuntimeError(_NO_RESULT)
@@ -210,6 +218,8 @@ class _ToolRun:
         except BaseException as death:
             call.notice(death)
             raise
+        finally:
+            line.close()
         if not self.interrupted and self._result is not None:
             with ours(call, starts=False):
                 self.outcome = self._finish(standing, context, *before)

@@ -60,8 +60,8 @@ CREATE TABLE steps (
 CREATE UNIQUE INDEX steps_by_key ON steps (call, key, attempt);
 CREATE INDEX steps_by_number ON steps (call, number) WHERE number IS NOT NULL;
 CREATE TABLE chunks (
-    execution INTEGER NOT NULL, step TEXT NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, data TEXT NOT NULL,
-    PRIMARY KEY (execution, step, attempt, number)) WITHOUT ROWID;
+    call INTEGER NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, data TEXT NOT NULL,
+    PRIMARY KEY (call, key, attempt, number)) WITHOUT ROWID;
 CREATE TABLE messages (
     lineage INTEGER NOT NULL, seq INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (lineage, seq)) WITHOUT ROWID;
 CREATE TABLE heads (call INTEGER NOT NULL, part TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (call, part)) WITHOUT ROWID;

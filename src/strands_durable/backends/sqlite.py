@@ -7,7 +7,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -22,6 +22,8 @@ from .._result import ExecutionResult, OpenInterrupt
 from .._spec import AgentSpec
 from .._store import Store, path_of
 from .._stores import stores
+from .._stream import follow
+from .._trials import Trials
 from .._watch import watch
 from ..errors import ExecutionCancelledError, UnsupportedFeatureError
 
@@ -101,13 +103,30 @@ class SqliteBackend(DurableBackend):
             self._worker.start()
 
     async def work(
-        self, *, concurrency: int = 10, drain_seconds: float = 25.0, stop: asyncio.Event | None = None
+        self,
+        *,
+        concurrency: int = 10,
+        drain_seconds: float = 25.0,
+        stop: asyncio.Event | None = None,
+        trial_command: Sequence[str] | None = None,
+        is_trial: bool = False,
     ) -> None:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
         from .._worker import Worker
 
         _ = self.store
-        await Worker(self.path, concurrency=concurrency).run(stop or asyncio.Event(), drain_seconds)
+        stop = stop or asyncio.Event()
+        if is_trial:
+            await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
+        elif trial_command is None:
+            await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+        else:
+            trials = Trials(trial_command)
+            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
+            try:
+                await worker.run(stop, drain_seconds)
+            finally:
+                await asyncio.to_thread(trials.end, drain_seconds)
 
     async def close(self) -> None:
         """Stop the worker of this process; what it runs is left to the next one."""
@@ -195,8 +214,6 @@ class SqliteHandle(ExecutionHandle):
         if status is S.CANCELLED:
             raise ExecutionCancelledError(self.execution_id)
         assert record is not None
-        if status is S.FAILED and (record.result is None or record.kind == "agent"):
-            raise self._requests.failure(journal, record)
         if status is S.FAILED:
             raise self._requests.failure(journal, record)
         return result_of(journal, record)
@@ -234,8 +251,10 @@ class SqliteHandle(ExecutionHandle):
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""
-        raise NotImplementedError
-        yield {}
+        journal = self._requests.journal(self.execution_id)
+        self._backend.start()
+        async for event in follow(journal, after):
+            yield event
 
     @property
     def _requests(self) -> Requests:
