@@ -70,8 +70,11 @@ class Worker:
         """How many executions are at work here."""
         return len(self._running)
 
-    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> None:
-        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``."""
+    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> bool:
+        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``.
+
+        Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
+        """
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -90,19 +93,22 @@ class Worker:
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
-            await self._drain(drain_seconds)
+            is_clean = await self._drain(drain_seconds)
+        return is_clean
 
-    async def _drain(self, seconds: float) -> None:
+    async def _drain(self, seconds: float) -> bool:
         """Have every run stop before its next step; one whose step takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
             claim.lease.halt = claim.lease.halt or Released()
-        if tasks:
-            logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if not tasks:
+            return True
+        logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return not late
 
     # Claiming
 

@@ -7,7 +7,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -25,7 +25,7 @@ from .._stores import stores
 from .._stream import follow
 from .._trials import Trials
 from .._watch import watch
-from ..errors import ExecutionCancelledError, UnsupportedFeatureError
+from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,9 @@ class SqliteBackend(DurableBackend):
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        Catalog(self.path).execution(execution_id)
+        if not self.path.exists():
+            raise ExecutionNotFoundError(execution_id, str(self.path))
+        Requests(self.store).journal(execution_id)
         return SqliteHandle(self, execution_id)
 
     async def list(
@@ -110,23 +112,22 @@ class SqliteBackend(DurableBackend):
         stop: asyncio.Event | None = None,
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
-    ) -> None:
+    ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
         from .._worker import Worker
 
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
-        elif trial_command is None:
-            await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
-        else:
-            trials = Trials(trial_command)
-            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
-            try:
-                await worker.run(stop, drain_seconds)
-            finally:
-                await asyncio.to_thread(trials.end, drain_seconds)
+            return await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
+        if trial_command is None:
+            return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+        trials = Trials(trial_command)
+        worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
+        try:
+            return await worker.run(stop, drain_seconds)
+        finally:
+            await asyncio.to_thread(trials.end, drain_seconds)
 
     async def close(self) -> None:
         """Stop the worker of this process; what it runs is left to the next one."""
@@ -143,6 +144,7 @@ class _Thread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._is_registered = False
 
     def start(self) -> None:
         """Start, if it does not run."""
@@ -153,8 +155,9 @@ class _Thread:
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
             self._thread.start()
             ready.wait()
-            atexit.unregister(self.stop)
-            atexit.register(self.stop)
+            if not self._is_registered:
+                self._is_registered = True
+                _at_exit(self.stop)
 
     def stop(self, drain_seconds: float = 1.0) -> None:
         """Stop: what it runs stops before its next step, or is left in doubt."""
@@ -174,6 +177,12 @@ class _Thread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
         await Worker(self._path, concurrency=self._concurrency).run(self._stop, drain_seconds=1.0)
+
+
+def _at_exit(stop: Callable[[], None]) -> None:
+    """Have ``stop`` called before Python's thread pools close: a tool that could not start then would seem to have failed."""
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(stop)
 
 
 class SqliteHandle(ExecutionHandle):
