@@ -17,7 +17,7 @@ from ._attach import attach
 from ._invocation import active
 from ._lease import Heart, Released
 from ._orchestrators import contact_of
-from ._queue import Claim, Queue, Waiting
+from ._queue import Claim, Queue, Waiting, held
 from ._registry import agents
 from ._session import process
 from ._store import Store
@@ -119,7 +119,7 @@ class Worker:
         taken = 1
         while taken and is_for_me and self._has_room():
             limit = self._concurrency
-            waiting = queue.waiting(held=self._running, refused=self._refused, suspected=suspected, limit=limit)
+            waiting = queue.waiting(refused=self._refused, suspected=suspected, limit=limit)
             taken = sum(self._take(queue, heart, found) for found in waiting)
 
     def _has_room(self) -> bool:
@@ -131,9 +131,16 @@ class Worker:
         """Claim an execution and begin to carry it, if this worker may."""
         if not self._has_room() or not self._has(waiting) or not self._may_try(waiting):
             return False
+        if not held.take(self._path, waiting.row_id):
+            return False
         alone = waiting.is_suspected
-        claim = queue.claim(waiting, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
+        try:
+            claim = queue.claim(waiting, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
+        except BaseException:
+            held.let_go(self._path, waiting.row_id)
+            raise
         if claim is None:
+            held.let_go(self._path, waiting.row_id)
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
         heart.keep(claim.lease)
@@ -188,6 +195,10 @@ class Worker:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:
             logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
+            if (
+                not lease.dropped
+            ):  # it was raised before the call began: nobody has recorded it, and it would come again
+                self._fail(queue, claim, error)
         except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
             logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             self._fail(queue, claim, death)
@@ -195,6 +206,7 @@ class Worker:
             self._running.pop(lease.row_id, None)
             heart.let_go(lease)
             self._give_back(queue, claim)
+            held.let_go(self._path, lease.row_id)
             if self._change is not None:
                 self._change.tell()
 
