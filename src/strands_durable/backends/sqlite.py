@@ -25,7 +25,7 @@ from .._stores import stores
 from .._stream import follow
 from .._trials import Trials
 from .._watch import watch
-from ..errors import ExecutionCancelledError, UnsupportedFeatureError
+from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class SqliteBackend(DurableBackend):
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
+        if not self.path.exists():
+            raise ExecutionNotFoundError(execution_id, str(self.path))
         Catalog(self.path).execution(execution_id)
         return SqliteHandle(self, execution_id)
 
@@ -84,6 +86,8 @@ class SqliteBackend(DurableBackend):
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first."""
+        if not self.path.exists():
+            return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
         found = [
             record
