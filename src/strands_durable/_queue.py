@@ -179,9 +179,11 @@ class Queue:
         return Claim(lease=lease, waiting=waiting, prompt=record.input)
 
     def fail(self, lease: Lease, error: BaseException) -> None:
-        """Record that an execution failed where no call of it was under way."""
+        """Record that an execution failed, unless its call has done so."""
+        journal = Journal(lease)
         with self._store.transaction("call.failed", lease) as connection:
-            self._fail(connection, Journal(lease), error)
+            if journal.status() in (S.PENDING, S.RUNNING):
+                self._fail(connection, journal, error)
 
     def _fail(self, connection: sqlite3.Connection, journal: Journal, error: BaseException) -> None:
         record = journal.call_at(0)

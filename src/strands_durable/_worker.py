@@ -156,6 +156,8 @@ class Worker:
 
     def _has(self, waiting: Waiting) -> bool:
         """Say whether this worker has the agent, and the same one; say so once if it has not."""
+        if waiting.pair in self._refused:
+            return False
         agent = agents.get(waiting.agent)
         if agent is None:
             why = f"no agent {waiting.agent!r} here (there are {', '.join(sorted(agents)) or 'none'})"

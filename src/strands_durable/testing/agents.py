@@ -62,15 +62,14 @@ class _Model(ScriptedModel):
     ) -> AsyncIterator[Any]:
         turn = sum(message["role"] == "assistant" for message in messages)
         _mark(self._folder, "model", turn=turn)
-        wanted = self._turns[turn] if turn < len(self._turns) else None
-        if (
-            isinstance(wanted, dict)
-            and "fails_until" in wanted
-            and not Path(self._folder, wanted["fails_until"]).exists()
-        ):
+        if self._is_out_of_order(turn):
             raise ValueError("the model is out of order")
         async for chunk in super().stream(messages, tool_specs, system_prompt, **kwargs):
             yield chunk
+
+    def _is_out_of_order(self, turn: int) -> bool:
+        wanted = self._turns[turn] if turn < len(self._turns) else None
+        return isinstance(wanted, dict) and "fails_until" in wanted and not Path(self._folder, wanted["fails_until"]).exists()
 
 
 def _turn(turn: Any) -> Any:
@@ -149,13 +148,11 @@ def contract_structured(folder: str, script: list[Any]) -> Agent:
 
 
 class _Slow(_Model):
-    """A model that answers when the others have."""
+    """A model that answers when another has long done so."""
 
     async def stream(
         self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
-        while not any(mark["kind"] == "model" and mark["turn"] == 0 for mark in marks(self._folder)):
-            await asyncio.sleep(_POLL_SECONDS)
         await asyncio.sleep(0.1)
         async for chunk in super().stream(messages, tool_specs, system_prompt, **kwargs):
             yield chunk
@@ -168,7 +165,7 @@ class _Revisited(_Model):
         self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         is_back = "back to you" in json.dumps(messages[0])
-        model = _Model(self._folder, ["The end."], "first") if is_back else super()
+        model = _Model(self._folder, ["The end."] if is_back else self._turns, "first")
         async for chunk in model.stream(messages, tool_specs, system_prompt, **kwargs):
             yield chunk
 

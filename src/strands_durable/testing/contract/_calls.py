@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ class CallsContract:
         bench.result(bench.dispatch(ASK, "Done.", execution_id="asks"))
         bench.dispatch_to_nobody("Hi.", execution_id="waits")
 
-        def ids(**wanted: object) -> set[str]:
+        def ids(**wanted: Any) -> set[str]:
             return {found.execution_id for found in bench.run(bench.backend.list(**wanted))}
 
         assert ids() == {"done", "asks", "waits"}

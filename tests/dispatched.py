@@ -1,0 +1,218 @@
+"""Agents that tests dispatch to SQLite, and workers for them in processes of their own; all of them live in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+
+from strands_durable import Durability, ToolPolicy, connect, durable_agent
+from strands_durable.backends.sqlite import SqliteBackend
+from strands_durable.testing import call
+from tests import script as scripts
+from tests.processes import Child
+from tests.script import CountingModel, note
+from tests.waiting import until
+
+OFF = "sqlite:///runs.db?worker=off"
+
+
+@tool
+def die(city: str) -> str:
+    """Kill whoever runs this, unless somebody has mended it."""
+    note("die", city=city)
+    if not Path("mended").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@tool
+def leave() -> str:
+    """Ask for the end of the process."""
+    note("leave")
+    sys.exit(3)
+
+
+@tool
+async def leave_soon() -> str:
+    """Ask for the end of the process, from async code."""
+    note("leave_soon")
+    raise KeyboardInterrupt
+
+
+@tool
+def delegate(task: str) -> str:
+    """Have another durable agent do it."""
+    note("delegate", task=task)
+    return str(helper.on(backend())(task, script=[{"tool": "book", "city": task}, f"{task}!"])).strip()
+
+
+@tool
+def delegate_twice(task: str) -> str:
+    """Have another durable agent do two things, and one of them again."""
+    note("delegate_twice", task=task)
+    tasks = (f"{task} 1", f"{task} 2", f"{task} 1")
+    return " ".join(str(helper.on(backend())(each, script=[f"{each}!"])).strip() for each in tasks)
+
+
+@tool
+def delegate_and_die(task: str) -> str:
+    """Have another durable agent do what kills the process the first time."""
+    note("delegate_and_die", task=task)
+    return str(helper.on(backend())(task, script=[{"tool": "book_and_die", "city": task}, f"{task}!"])).strip()
+
+
+TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die]
+_backends: dict[str, SqliteBackend] = {}
+
+
+def backend() -> SqliteBackend:
+    """Return a backend on the store of this folder, one for each process; it dispatches and holds, and has no worker."""
+    found = _backends.get(os.getcwd())
+    if found is None:
+        found = _backends[os.getcwd()] = SqliteBackend(OFF)
+    return found
+
+
+def turns(script: list[Any]) -> list[Any]:
+    """Return the turns of a script that came as JSON."""
+
+    def turn(found: Any) -> Any:
+        if isinstance(found, list):
+            return [turn(each) for each in found]
+        if isinstance(found, dict):
+            return call(found["tool"], **{name: value for name, value in found.items() if name != "tool"})
+        return found
+
+    return [turn(found) for found in script]
+
+
+def agent_of(script: list[Any], **options: Any) -> Agent:
+    return Agent(
+        model=CountingModel(turns(script)),
+        tools=TOOLS,
+        retry_strategy=ModelRetryStrategy(max_attempts=1),
+        callback_handler=None,
+        **options,
+    )
+
+
+@durable_agent
+def scripted(script: list[Any]) -> Agent:
+    """One agent with all tools."""
+    return agent_of(script)
+
+
+@durable_agent
+def helper(script: list[Any]) -> Agent:
+    """An agent that tools of others call."""
+    return agent_of(script)
+
+
+@durable_agent
+def careful(script: list[Any]) -> Agent:
+    """An agent with a Durability of its own inside its factory."""
+    policies = {"wait_for": ToolPolicy(in_doubt="fail"), "book_and_die": ToolPolicy(in_doubt="ask")}
+    return agent_of(script, plugins=[Durability("own.db", execution_id="own", tool_policies=policies)])
+
+
+@durable_agent
+def wrong() -> Agent:
+    """A factory that is wrong here, and right where somebody has mended it."""
+    if os.environ.get("BUILT_BY_A_WORKER") and not Path("mended").exists():
+        raise RuntimeError("the factory is out of order")
+    return agent_of(["Built."])
+
+
+def version(prompt: str, **options: Any) -> Any:
+    """Register a version of an agent in this process."""
+
+    @durable_agent(name="versioned", **options)
+    def versioned() -> Agent:
+        return agent_of([{"tool": "wait_for", "path": "go"}, f"{prompt}!"], system_prompt=prompt)
+
+    return versioned
+
+
+@tool(context=True)
+def see_cancel(tool_context: ToolContext) -> str:
+    """Tell whether somebody cancelled."""
+    return str(tool_context.cancel_signal.is_set())
+
+
+def dispatch(script: list[Any], execution_id: str, prompt: str = "Go", agent: Any = None) -> Any:
+    """Dispatch, and leave it to workers elsewhere; return the handle."""
+    spec = (agent or scripted).spec_with(script=script)
+    return asyncio.run(backend().dispatch(spec, prompt, execution_id=execution_id))
+
+
+def result(handle: Any, seconds: float = 30) -> Any:
+    return asyncio.run(handle.result(seconds))
+
+
+def status(execution_id: str) -> str:
+    return asyncio.run(asyncio.run(connect(OFF).get(execution_id)).status()).value
+
+
+def worker(**options: Any) -> Child:
+    """Start a worker in a process of its own."""
+    return Child(_work, os.getcwd(), options)
+
+
+def ask_to_stop(*workers: Child) -> None:
+    """Have workers end, as a deploy does; come back when they have begun to."""
+    for each in workers:
+        until(Path(f"ready-{each.pid}").exists)
+        os.kill(each.pid, signal.SIGTERM)
+    for each in workers:
+        until(lambda each=each: Path(f"draining-{each.pid}").exists() or not each.process.is_alive())
+
+
+def stop(*workers: Child) -> None:
+    """End workers as a deploy does."""
+    ask_to_stop(*workers)
+    for each in workers:
+        each.join().checked()
+
+
+def kill(*workers: Child) -> None:
+    for each in workers:
+        os.kill(each.pid, signal.SIGKILL)
+        each.join()
+
+
+def _work(folder: str, options: dict[str, Any]) -> None:
+    from strands_durable import _worker
+
+    os.chdir(folder)
+    os.environ["BUILT_BY_A_WORKER"] = "1"
+    if "version" in options:
+        version(options["version"], on_drift=options.get("on_drift"))
+    if "back_off" in options:
+        _worker._BACK_OFF_SECONDS = options["back_off"]
+    given = {name: options[name] for name in ("lease_seconds", "concurrency") if name in options}
+
+    class Draining(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "draining" in record.getMessage():
+                Path(f"draining-{os.getpid()}").touch()
+
+    logging.getLogger("strands_durable").setLevel(logging.INFO)
+    logging.getLogger("strands_durable").addHandler(Draining())
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        Path(f"ready-{os.getpid()}").touch()
+        await _worker.Worker(Path("runs.db").resolve(), **given).run(stop, options.get("drain_seconds", 25.0))
+
+    asyncio.run(main())
+
+
+
