@@ -7,6 +7,7 @@ import atexit
 import logging
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,8 +158,7 @@ class _Thread:
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
             self._thread.start()
             ready.wait()
-            atexit.unregister(self.stop)
-            atexit.register(self.stop)
+            _stop_at_exit(self)
 
     def stop(self, drain_seconds: float = 1.0) -> None:
         """Stop: what it runs stops before its next step, or is left in doubt."""
@@ -178,6 +178,24 @@ class _Thread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
         await Worker(self._path, concurrency=self._concurrency).run(self._stop, drain_seconds=1.0)
+
+
+_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+
+
+def _stop_at_exit(thread: _Thread) -> None:
+    """Stop a worker when the script ends: before Python refuses work for threads, which runs would take for their results.
+
+    Functions registered with `atexit` come after that; those that thread pools use themselves do not.
+    """
+    if not _threads:
+        getattr(threading, "_register_atexit", atexit.register)(_stop_all)
+    _threads.add(thread)
+
+
+def _stop_all() -> None:
+    for thread in list(_threads):
+        thread.stop()
 
 
 class SqliteHandle(ExecutionHandle):
