@@ -68,7 +68,16 @@ def delegate_and_die(task: str) -> str:
     return str(helper.on(backend())(task, script=[{"tool": "book_and_die", "city": task}, f"{task}!"])).strip()
 
 
-TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die]
+@tool
+def delegate_and_wait(script: list[Any]) -> str:
+    """Have another durable agent do it, once somebody has mended this."""
+    note("delegate_and_wait")
+    Path("begun").touch()
+    until(Path("mended").exists)
+    return str(helper.on(backend())("Go", script=script)).strip()
+
+
+TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die, delegate_and_wait]
 _backends: dict[str, SqliteBackend] = {}
 
 

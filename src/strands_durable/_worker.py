@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ._attach import attach
 from ._invocation import active
-from ._lease import Heart, Released
+from ._lease import Heart, Lease, Released
 from ._orchestrators import contact_of
 from ._queue import Claim, Queue, Waiting, held
 from ._registry import agents
@@ -115,7 +115,7 @@ class Worker:
             queue.note(self._refused)
 
     def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
-        is_for_me = self._suspects != "only" if not suspected else not self._running or self._suspects == "never"
+        is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
         taken = 1
         while taken and is_for_me and self._has_room():
             limit = self._concurrency
@@ -124,8 +124,12 @@ class Worker:
 
     def _has_room(self) -> bool:
         """Say whether another execution may be taken: not beside one that is tried alone."""
-        is_on_trial = any(claim.lease.is_alone for claim, _ in self._running.values())
-        return not is_on_trial and len(self._running) < self._concurrency
+        at_work = self._at_work()
+        return not any(lease.is_alone for lease in at_work) and len(at_work) < self._concurrency
+
+    def _at_work(self) -> list[Lease]:
+        """Return the leases of the runs that take up room: one that waits for another execution does not."""
+        return [claim.lease for claim, _ in self._running.values() if not claim.lease.waits]
 
     def _take(self, queue: Queue, heart: Heart, waiting: Waiting) -> bool:
         """Claim an execution and begin to carry it, if this worker may."""
@@ -152,7 +156,7 @@ class Worker:
             return self._suspects != "only"
         if self._suspects == "never" and self._on_suspects is not None:
             self._on_suspects()
-        return self._suspects != "never" and not self._running
+        return self._suspects != "never" and not self._at_work()
 
     def _has(self, waiting: Waiting) -> bool:
         """Say whether this worker has the agent, and the same one; say so once if it has not."""

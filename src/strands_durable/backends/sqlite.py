@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from .. import _registry
 from .._catalog import Catalog, ExecutionDetail, StepSummary
+from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
@@ -228,7 +229,8 @@ class SqliteHandle(ExecutionHandle):
                     raise TimeoutError(
                         f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; it goes on"
                     )
-                await change.wait(left)
+                with standing_aside():
+                    await change.wait(left)
 
     def _ended(self, journal: Any) -> ExecutionResult:
         record = self._requests.last_call(journal)
