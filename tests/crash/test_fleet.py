@@ -1,0 +1,150 @@
+"""Workers killed at random under two hundred dispatched executions: all end, and nothing finished is done again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sqlite3
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_durable import ExecutionStatus, connect
+from tests.crash.fleet import TOOLS, labourer, serve
+from tests.processes import Child
+
+EXECUTIONS, WORKERS, CONCURRENCY = 200, 3, 3
+
+
+class Fleet:
+    """Some workers on one file; whoever is killed is replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._ledger = folder / "runs.db", folder / "ledger.jsonl"
+        self.url = f"sqlite:///{self.path}?worker=off"
+        self._workers = [self._start() for _ in range(WORKERS)]
+        self.recoveries: list[float] = []
+        self._left: dict[str, float] = {}
+        self._seen: sqlite3.Connection | None = None
+
+    def _start(self) -> Child:
+        return Child(serve, self.url, str(self._ledger), CONCURRENCY)
+
+    def kill_one(self) -> int:
+        """Kill a worker at random; return how many executions it had."""
+        index = random.randrange(len(self._workers))
+        child = self._workers[index]
+        os.kill(child.pid, signal.SIGKILL)
+        child.process.join()
+        now = time.monotonic()
+        left = [row[0] for row in self._rows("SELECT execution_id, owner FROM executions WHERE owner IS NOT NULL")
+                if json.loads(row[1])["pid"] == child.pid]  # fmt: skip
+        self._left.update(dict.fromkeys(left, now))
+        self._workers[index] = self._start()
+        return len(left)
+
+    def look(self, dead: set[int]) -> None:
+        """Take the time of executions that somebody has taken up again."""
+        if not self._left:
+            return
+        owners = dict(self._rows("SELECT execution_id, owner FROM executions"))
+        for execution_id, killed_at in list(self._left.items()):
+            owner = owners[execution_id]
+            if owner is None or json.loads(owner)["pid"] not in dead:
+                self.recoveries.append(time.monotonic() - killed_at)
+                del self._left[execution_id]
+
+    def open(self) -> int:
+        """Return how many executions have no end yet."""
+        return int(self._rows("SELECT count(*) FROM executions WHERE status IN ('PENDING', 'RUNNING')")[0][0])
+
+    def pids(self) -> set[int]:
+        return {child.pid for child in self._workers}
+
+    def _rows(self, sql: str) -> list[Any]:
+        self._seen = self._seen or sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10)
+        return self._seen.execute(sql).fetchall()
+
+    def stop(self) -> None:
+        for child in self._workers:
+            child.process.kill()
+            child.process.join()
+        if self._seen is not None:
+            self._seen.close()
+
+
+async def dispatch(url: str) -> list[str]:
+    agent = labourer.on(url)
+    return [(await agent.dispatch_async("Work.", execution_id=f"run-{n}")).execution_id for n in range(EXECUTIONS)]
+
+
+def rampage(folder: Path, kills: int) -> list[float]:
+    """Kill workers at random, one a second, while 200 executions are under way; return the times to recover."""
+    asyncio.run(dispatch(f"sqlite:///{folder / 'runs.db'}?worker=off"))
+    fleet, dead, killed = Fleet(folder), set[int](), 0
+    begun, due = time.monotonic(), time.monotonic() + 1
+    try:
+        while fleet.open():
+            assert time.monotonic() - begun < 60 + 4 * kills, f"{fleet.open()} executions do not end"
+            if killed < kills and time.monotonic() >= due:
+                due += 1
+                before = fleet.pids()
+                killed += fleet.kill_one() > 0
+                dead |= before - fleet.pids()
+            fleet.look(dead)
+            time.sleep(0.02)
+    finally:
+        fleet.stop()
+    assert killed == kills, f"only {killed} workers were killed while they had work"
+    return fleet.recoveries
+
+
+def audit(folder: Path) -> None:
+    """Compare the journal with the outside world, step by step."""
+    told: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for line in (folder / "ledger.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        told[entry["execution_id"], entry["number"]].append(entry)
+    backend = connect(f"sqlite:///{folder / 'runs.db'}?worker=off")
+
+    async def look() -> None:
+        for number in range(EXECUTIONS):
+            handle = await backend.get(f"run-{number}")
+            assert await handle.status() is ExecutionStatus.COMPLETED
+            result = await handle.result()
+            assert str(result) == "All is done.\n"
+            assert result.state == {f"work-{each}": "done" for each in range(TOOLS)}
+            steps = [step for step in await handle.steps() if step.kind == "tool"]
+            for each in range(TOOLS):
+                attempts = [step for step in steps if step.number == f"{each + 1}.0"]
+                entries = told[handle.execution_id, each]
+                done = [step.attempt for step in attempts if step.state == "done"]
+                assert done == [attempts[-1].attempt], "one attempt is done, and it is the last"
+                assert len({entry["key"] for entry in entries}) == 1
+                begun = [entry["attempt"] for entry in entries if entry["what"] == "begun"]
+                assert len(begun) == len(set(begun)), "no attempt began twice"
+                assert set(begun) <= {step.attempt for step in attempts}, "no attempt began without its intent"
+                assert max(begun) == done[0], "nothing began after it was done"
+                assert [entry["attempt"] for entry in entries if entry["what"] == "done"].count(done[0]) == 1
+            models = [step for step in await handle.steps() if step.kind == "model" and step.state == "done"]
+            assert len(models) == TOOLS + 1
+
+    asyncio.run(look())
+
+
+@pytest.mark.timeout(600)
+def test_fifty_workers_are_killed_and_two_hundred_executions_end(tmp_path: Path) -> None:
+    recoveries = rampage(tmp_path, kills=50)
+    audit(tmp_path)
+    shown = sorted(recoveries)
+    print(
+        f"\n50 workers killed, {len(shown)} executions left behind and taken up again: median "
+        f"{statistics.median(shown):.2f} s, 90 % {shown[int(len(shown) * 0.9)]:.2f} s, longest {shown[-1]:.2f} s"
+    )
