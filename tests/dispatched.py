@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
+from strands import Agent, ModelRetryStrategy, tool
+from strands.tools.mcp import MCPClient
 
 from strands_durable import Durability, ToolPolicy, connect, durable_agent
 from strands_durable.backends.sqlite import SqliteBackend
@@ -20,6 +23,7 @@ from tests.processes import Child
 from tests.script import CountingModel, note
 from tests.waiting import until
 
+MCP_SERVER = str(Path(__file__).with_name("features") / "mcp_server.py")
 OFF = "sqlite:///runs.db?worker=off"
 
 
@@ -103,9 +107,9 @@ def turns(script: list[Any]) -> list[Any]:
 
 
 def agent_of(script: list[Any], **options: Any) -> Agent:
+    options = {"tools": TOOLS, **options}
     return Agent(
         model=CountingModel(turns(script)),
-        tools=TOOLS,
         retry_strategy=ModelRetryStrategy(max_attempts=1),
         callback_handler=None,
         **options,
@@ -132,6 +136,26 @@ def careful(script: list[Any]) -> Agent:
 
 
 @durable_agent
+def shopper() -> Agent:
+    """An agent whose tools come from the server at the address in the file ``url``."""
+    client = MCPClient(url=Path("url").read_text(), headers={"x-folder": os.getcwd()}, startup_timeout=5)
+    return agent_of([{"tool": "price", "item": "tea"}, "Three."], tools=[client])
+
+
+_shared: list[MCPClient] = []
+
+
+@durable_agent
+def regular() -> Agent:
+    """An agent whose runs share one connection to a server that tells when it starts."""
+    if not _shared:
+        code = f"open('started', 'a').write('once '); import runpy; runpy.run_path({MCP_SERVER!r}, run_name='__main__')"
+        server = StdioServerParameters(command=sys.executable, args=["-c", code, "stdio", "price"], cwd=os.getcwd())
+        _shared.append(MCPClient(lambda: stdio_client(server)))
+    return agent_of([{"tool": "price", "item": "tea"}, "Three."], tools=_shared)
+
+
+@durable_agent
 def wrong() -> Agent:
     """A factory that is wrong here, and right where somebody has mended it."""
     if os.environ.get("BUILT_BY_A_WORKER") and not Path("mended").exists():
@@ -149,15 +173,13 @@ def version(prompt: str, **options: Any) -> Any:
     return versioned
 
 
-@tool(context=True)
-def see_cancel(tool_context: ToolContext) -> str:
-    """Tell whether somebody cancelled."""
-    return str(tool_context.cancel_signal.is_set())
-
-
 def dispatch(script: list[Any], execution_id: str, prompt: str = "Go", agent: Any = None) -> Any:
     """Dispatch, and leave it to workers elsewhere; return the handle."""
-    spec = (agent or scripted).spec_with(script=script)
+    spec = (
+        scripted.spec_with(script=script)
+        if agent is None
+        else agent.spec_with(**({"script": script} if script else {}))
+    )
     return asyncio.run(backend().dispatch(spec, prompt, execution_id=execution_id))
 
 
@@ -222,6 +244,3 @@ def _work(folder: str, options: dict[str, Any]) -> None:
         await _worker.Worker(Path("runs.db").resolve(), **given).run(stop, options.get("drain_seconds", 25.0))
 
     asyncio.run(main())
-
-
-

@@ -190,6 +190,10 @@ class DurableAgent:
     ) -> ExecutionHandle:
         """Start a run, or attach to the one that has this id, and return its handle at once."""
         self._check(arguments)
+        named = (invocation_state or {}).get("execution_id")  # as in a call of an inline agent
+        if named is not None and execution_id not in (None, named):
+            raise ValueError(f"A call of {self.name!r} has two execution_ids: {execution_id!r} and {named!r}")
+        execution_id = named or execution_id
         answers = answers_in(prompt)
         if answers is not None:
             if execution_id is None:
@@ -200,6 +204,8 @@ class DurableAgent:
         if execution_id is None:
             execution_id = self._id_inside(prompt, arguments)
         spec = self.spec_with(**arguments)
+        if limits is not None and spec.kind != "agent":
+            raise UnsupportedFeatureError(f"limits for the {spec.kind} {self.name!r}", "only an Agent takes them")
         return await self.backend.dispatch(
             spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
         )

@@ -274,6 +274,8 @@ class Worker:
         attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
         given = claim.waiting.given
         state = dict(given["invocation_state"])
+        if "execution_id" in state:  # it names this execution, or it would name another
+            state["execution_id"] = claim.lease.execution_id
         more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
         async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
             if claim.waiting.is_suspected and self._suspects == "only" and not claim.lease.is_alone:

@@ -189,7 +189,12 @@ def test_c02_a_script_that_ends_while_its_worker_is_at_work_spoils_nothing() -> 
     script = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
     assert script.stdout is not None
     assert script.stdout.readline() == "leaving\n"
-    until(lambda: status("many") == "COMPLETED" or query("SELECT owner FROM executions WHERE execution_id = 'many'") == [(None,)])
+    until(
+        lambda: (
+            status("many") == "COMPLETED"
+            or query("SELECT owner FROM executions WHERE execution_id = 'many'") == [(None,)]
+        )
+    )
     Path("go").touch()
     assert script.wait(30) == 0
     script.stdout.close()

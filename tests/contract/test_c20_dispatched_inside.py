@@ -65,7 +65,9 @@ def test_c20_a_tool_that_died_finds_the_run_that_it_started() -> None:
 
 
 def test_c20_runs_that_wait_for_others_take_up_no_room() -> None:
-    handles = [dispatch([{"tool": "delegate", "task": f"Oslo {number}"}, "Done."], f"outer-{number}") for number in range(3)]
+    handles = [
+        dispatch([{"tool": "delegate", "task": f"Oslo {number}"}, "Done."], f"outer-{number}") for number in range(3)
+    ]
     current = worker(concurrency=1)
     assert {str(result(handle, 20)) for handle in handles} == {"Done.\n"}
     stop(current)

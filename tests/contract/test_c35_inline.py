@@ -154,5 +154,3 @@ def _inline_beside_a_worker(folder: str) -> tuple[str, str]:
     found = str(asyncio.run(handle.result(20)))
     asyncio.run(backend.close())
     return outcome["error"], found
-
-

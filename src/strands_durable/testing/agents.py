@@ -69,7 +69,11 @@ class _Model(ScriptedModel):
 
     def _is_out_of_order(self, turn: int) -> bool:
         wanted = self._turns[turn] if turn < len(self._turns) else None
-        return isinstance(wanted, dict) and "fails_until" in wanted and not Path(self._folder, wanted["fails_until"]).exists()
+        return (
+            isinstance(wanted, dict)
+            and "fails_until" in wanted
+            and not Path(self._folder, wanted["fails_until"]).exists()
+        )
 
 
 def _turn(turn: Any) -> Any:
