@@ -163,8 +163,8 @@ class Lease:
         fence, owner, cancel_asked_at = row or (None, None, None)
         if fence != self.fence:
             raise LeaseLostError(self.execution_id, str(Owner.parse(owner)) if owner else "another process")
-        if cancel_asked_at is not None:
-            self.halt = ExecutionCancelledError(self.execution_id)
+        if cancel_asked_at is not None and not isinstance(self.halt, ExecutionCancelledError):
+            self.halt = ExecutionCancelledError(self.execution_id)  # one and the same, by which the call knows it again
 
     def renew(self, connection: sqlite3.Connection) -> None:
         """Push the end of the lease out, if it is still ours."""
