@@ -7,12 +7,15 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
-from strands import Agent, ModelRetryStrategy, tool
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.multiagent import GraphBuilder
+from strands.multiagent.graph import Graph
 from strands.tools.mcp import MCPClient
 
 from strands_durable import Durability, ToolPolicy, connect, durable_agent
@@ -81,7 +84,24 @@ def delegate_and_wait(script: list[Any]) -> str:
     return str(helper.on(backend())("Go", script=script)).strip()
 
 
-TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die, delegate_and_wait]
+@tool(context=True)
+def obey(tool_context: ToolContext) -> str:
+    """Wait until somebody cancels."""
+    note("obey")
+    until(tool_context.cancel_signal.is_set)
+    Path("obeyed").touch()
+    return "cancelled"
+
+
+@tool
+def linger() -> str:
+    """Wait until a file is there, whoever cancels."""
+    note("linger")
+    until(Path("go").exists)
+    return "it is there"
+
+
+TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die, delegate_and_wait, obey, linger]
 _backends: dict[str, SqliteBackend] = {}
 
 
@@ -119,7 +139,28 @@ def agent_of(script: list[Any], **options: Any) -> Agent:
 @durable_agent
 def scripted(script: list[Any]) -> Agent:
     """One agent with all tools."""
-    return agent_of(script)
+    assistant = agent_of([{"tool": "obey"}, "Obeyed."], name="assistant")
+    return agent_of(script, tools=[*TOOLS, assistant.as_tool()])
+
+
+@durable_agent
+def pair() -> Graph:
+    """Two nodes at the same time, with something to do afterwards."""
+    builder = GraphBuilder()
+    for name in ("obey", "linger"):
+        builder.add_node(agent_of([{"tool": name}, {"tool": "book", "city": name}, "Done."]), name)
+        builder.set_entry_point(name)
+    builder.set_max_node_executions(9)
+    return builder.build()
+
+
+@durable_agent
+def slow_to_build() -> Agent:
+    """An agent that takes a worker long to build."""
+    if os.environ.get("BUILT_BY_A_WORKER") and not isinstance(threading.current_thread(), threading._MainThread):  # type: ignore[attr-defined]
+        Path("building").touch()
+        until(Path("go").exists)
+    return agent_of(["Built."])
 
 
 @durable_agent

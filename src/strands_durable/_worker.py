@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
 MAX_TRIES = 3
+MAX_THREADS = 1000
 _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
 
 Suspects = Literal["when idle", "never", "only"]
@@ -72,6 +74,7 @@ class Worker:
 
     async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> None:
         """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``."""
+        asyncio.get_running_loop().set_default_executor(_threads())
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -280,6 +283,12 @@ class Worker:
         async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
             if claim.waiting.is_suspected and self._suspects == "only" and not claim.lease.is_alone:
                 claim.lease.halt = claim.lease.halt or Released()  # it is cleared: others may have it
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Return what sync tools run in. Asyncio's own has a thread or two for each processor: tools that wait would fill it,
+    and what they wait for would never run."""
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="strands-durable-tool")
 
 
 def _agents_of(subject: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from pathlib import Path
 
@@ -85,3 +86,11 @@ def test_c20_what_is_tried_alone_may_start_others() -> None:
     assert str(result(handle, 20)) == "Done.\n"
     stop(second)
     assert [agent for agent, _ in executions()] == ["scripted", "helper"]
+
+
+def test_c20_many_tools_that_wait_for_others_leave_them_threads_to_run_in() -> None:
+    count = (os.cpu_count() or 1) + 8
+    handles = [dispatch([{"tool": "delegate", "task": str(number)}, "Done."], f"outer-{number}") for number in range(count)]
+    current = worker(concurrency=2 * count)
+    assert {str(result(handle, 20)) for handle in handles} == {"Done.\n"}
+    stop(current)
