@@ -7,13 +7,15 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+import weakref
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from .. import _registry
 from .._catalog import Catalog, ExecutionDetail, StepSummary
+from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
@@ -86,6 +88,8 @@ class SqliteBackend(DurableBackend):
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first."""
+        if not self.path.exists():
+            return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
         found = [
             record
@@ -144,7 +148,6 @@ class _Thread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._is_registered = False
 
     def start(self) -> None:
         """Start, if it does not run."""
@@ -155,9 +158,7 @@ class _Thread:
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
             self._thread.start()
             ready.wait()
-            if not self._is_registered:
-                self._is_registered = True
-                _at_exit(self.stop)
+            _stop_at_exit(self)
 
     def stop(self, drain_seconds: float = 1.0) -> None:
         """Stop: what it runs stops before its next step, or is left in doubt."""
@@ -179,10 +180,22 @@ class _Thread:
         await Worker(self._path, concurrency=self._concurrency).run(self._stop, drain_seconds=1.0)
 
 
-def _at_exit(stop: Callable[[], None]) -> None:
-    """Have ``stop`` called before Python's thread pools close: a tool that could not start then would seem to have failed."""
-    register = getattr(threading, "_register_atexit", atexit.register)
-    register(stop)
+_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+
+
+def _stop_at_exit(thread: _Thread) -> None:
+    """Stop a worker when the script ends: before Python refuses work for threads, which runs would take for their results.
+
+    Functions registered with `atexit` come after that; those that thread pools use themselves do not.
+    """
+    if not _threads:
+        getattr(threading, "_register_atexit", atexit.register)(_stop_all)
+    _threads.add(thread)
+
+
+def _stop_all() -> None:
+    for thread in list(_threads):
+        thread.stop()
 
 
 class SqliteHandle(ExecutionHandle):
@@ -215,7 +228,8 @@ class SqliteHandle(ExecutionHandle):
                     raise TimeoutError(
                         f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; it goes on"
                     )
-                await change.wait(left)
+                with standing_aside():
+                    await change.wait(left)
 
     def _ended(self, journal: Any) -> ExecutionResult:
         record = self._requests.last_call(journal)
