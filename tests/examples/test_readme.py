@@ -25,9 +25,14 @@ def fresh_environment(folder: Path) -> dict[str, str]:
     wheels = folder / "wheels"
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(wheels)]
     subprocess.run([*build, str(ROOT)], check=True, timeout=120)
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")
     [packages] = (folder / "venv").glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    pip = folder / "venv" / "bin" / "pip"
+    pip.write_text(
+        '#!/bin/sh\nexec python -m pip "$@"\n'
+    )  # pip is among the dependencies; a copy of its own takes seconds
+    pip.chmod(0o755)
     found = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "STRANDS_"))}
     return {
         **found,
