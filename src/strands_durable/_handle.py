@@ -141,6 +141,12 @@ class DurableBackend(ABC):
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
 
+    def start(self) -> None:  # noqa: B027
+        """Start the worker of this process, where the backend has one.
+
+        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
+        """
+
     @abstractmethod
     async def work(
         self,

@@ -101,11 +101,9 @@ class SqliteBackend(DurableBackend):
         return found[:limit]
 
     def start(self) -> None:
-        """Start the worker of this process, unless it is off or there is no agent here that it could run.
-
-        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
-        """
+        """Start the worker of this process, unless it is off or there is no agent here that it could run."""
         if self._worker is not None and _registry.agents:
+            _ = self.store
             self._worker.start()
 
     async def work(
