@@ -34,8 +34,8 @@ WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before <= :now
         OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work)))
         OR (e.owner = :me AND e.id NOT IN (SELECT value FROM json_each(:held))))
     AND (d.is_suspected OR (e.owner IS NOT NULL AND e.owner <> :me)) = :suspected
-    AND (d.is_suspected OR (e.owner IS NOT NULL AND e.owner <> :me)) = :suspected
     AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
+    AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
 
@@ -90,8 +90,19 @@ class Queue:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def waiting(self, *, held: Collection[int], refused: Collection[str], suspected: bool, limit: int) -> list[Waiting]:
-        """Return executions that are free, the oldest first: those that may have killed their worker, or the others."""
+    def waiting(
+        self,
+        *,
+        held: Collection[int],
+        refused: Collection[str],
+        suspected: bool,
+        limit: int,
+        only: Collection[str] | None = None,
+    ) -> list[Waiting]:
+        """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
+
+        ``only`` names those that are looked for, if not all are.
+        """
         owners = [text for (text,) in self._store.read(
             "SELECT DISTINCT owner FROM executions WHERE status IN ('PENDING', 'RUNNING') AND owner IS NOT NULL"
         )]  # fmt: skip
@@ -105,6 +116,7 @@ class Queue:
             "refused": json.dumps(list(refused)),
             "suspected": suspected,
             "limit": limit,
+            "only": None if only is None else json.dumps(list(only)),
         }
         return [_waiting(row) for row in self._store.read_named(_FREE, values)]
 
