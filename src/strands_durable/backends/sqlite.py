@@ -17,6 +17,7 @@ from .._catalog import Catalog, ExecutionDetail, StepSummary
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
+from .._removal import Removal
 from .._requests import Requests
 from .._result import ExecutionResult, OpenInterrupt
 from .._spec import AgentSpec
@@ -136,6 +137,11 @@ class SqliteBackend(DurableBackend):
                 await worker.run(stop, drain_seconds)
             finally:
                 await asyncio.to_thread(trials.end, drain_seconds)
+
+    async def remove(self, execution_id: str) -> None:
+        """Forget an execution that is not at work, with all it recorded."""
+        await self.get(execution_id)
+        Removal(self.store).remove(execution_id)
 
     async def close(self) -> None:
         """Stop the worker of this process; what it runs is left to the next one."""
