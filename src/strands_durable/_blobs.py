@@ -20,7 +20,7 @@ _BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}
 _REFERENCE = re.compile(r'\{"\$":"blob","of":"(bytes|bytearray)","n":(\d+),"v":"([0-9a-f]{64})"\}')
 _PLACES = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messages", "data"), ("heads", "data"),
            ("state", "value"), ("answers", "answer"), ("replies", "answer"), ("steps", "error"), ("failures", "error"),
-           ("dispatches", "given"), ("dispatches", "spec"))  # fmt: skip
+           ("dispatches", "given"), ("dispatches", "spec"), ("chunks", "data"))  # fmt: skip
 
 
 class Connection(sqlite3.Connection):
@@ -63,14 +63,29 @@ def shown(text: str) -> str:
 
 def forget(connection: sqlite3.Connection, *texts: str | None) -> None:
     """Delete what only these texts, which were just overwritten, referred to."""
-    for digest in {found[2] for text in texts for found in _REFERENCE.findall(text or "")}:
-        if not any(_is_referred(connection, table, column, digest) for table, column in _PLACES):
-            connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+    discard(connection, {found[2] for text in texts for found in _REFERENCE.findall(text or "")})
 
 
-def _is_referred(connection: sqlite3.Connection, table: str, column: str, digest: str) -> bool:
-    found = connection.execute(f"SELECT 1 FROM {table} WHERE instr({column}, ?) LIMIT 1", (digest,)).fetchone()
-    return found is not None
+def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
+    """Delete those of these bytes that nothing refers to any more; every place is read at most once."""
+    for table, column in _PLACES:
+        if not unsure:
+            return
+        unsure = unsure - digests(connection, table, column)
+    connection.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in unsure])
+
+
+def columns(table: str) -> list[str]:
+    """Return the columns of a table that may refer to bytes."""
+    return [column for place, column in _PLACES if place == table]
+
+
+def digests(connection: sqlite3.Connection, table: str, column: str, condition: str = "1", *values: object) -> set[str]:
+    """Return the digests of the bytes that a column refers to."""
+    rows = connection.execute(
+        f"SELECT {column} FROM {table} WHERE {condition} AND instr({column}, ?)", (*values, _REFERENCE_MARK)
+    )
+    return {found[2] for (text,) in rows for found in _REFERENCE.findall(text)}
 
 
 def _refers(row: Any) -> bool:

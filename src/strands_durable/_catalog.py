@@ -100,11 +100,7 @@ class StepSummary:
     @property
     def label(self) -> str:
         """The step's name in a timeline: ``model 2``, ``2.0 book_hotel``."""
-        if self.kind == "model":
-            return f"model {self.number}"
-        if self.kind == "node":
-            return self.name if self.number == "1" else f"{self.name} (visit {self.number})"
-        return f"{self.number} > {self.name}" if self.kind == "effect" else f"{self.number} {self.name}"
+        return _label(self.kind, self.name, self.number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +303,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         started_at=started_at,
         ended_at=ended_at,
         failures=_failures(connection, call_id),
-        questions=_questions(outcome) if known is ExecutionStatus.SUSPENDED else (),
+        questions=_questions(connection, call_id, outcome) if known is ExecutionStatus.SUSPENDED else (),
         steps=tuple(steps),
     )
 
@@ -317,10 +313,13 @@ def _failures(connection: sqlite3.Connection, call_id: int) -> tuple[Failure, ..
     return tuple(Failure(attempt=attempt, error=_error(error), at=at) for attempt, error, at in rows)
 
 
-def _questions(outcome: dict[str, Any]) -> tuple[Question, ...]:
+def _questions(connection: sqlite3.Connection, call_id: int, outcome: dict[str, Any]) -> tuple[Question, ...]:
+    """Return what a call waits for; an answer that it has not taken up yet is an answer."""
+    answered = {row[0] for row in connection.execute("SELECT interrupt_id FROM replies WHERE call = ?", (call_id,))}
     return tuple(
         Question(interrupt_id=found["id"], name=short(found["name"]), reason=short(found.get("reason")))
         for found in outcome.get("interrupts") or ()
+        if found["id"] not in answered
     )
 
 
@@ -377,6 +376,19 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
         error=None,
     )
     return [under_way]
+
+
+def label_of(kind: StepKind, name: str, key: str) -> str:
+    """Return a step's name in a timeline, by its key."""
+    return _label(kind, name, _number(key, kind))
+
+
+def _label(kind: StepKind, name: str, number: str) -> str:
+    if kind == "model":
+        return f"model {number}"
+    if kind == "node":
+        return name if number == "1" else f"{name} (visit {number})"
+    return f"{number} > {name}" if kind == "effect" else f"{number} {name}"
 
 
 def _number(key: str, kind: StepKind) -> str:

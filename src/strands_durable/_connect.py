@@ -31,10 +31,10 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
     found = re.match(r"([a-z][a-z0-9+.-]*)://", text)
     if found is None:
         return connect(f"sqlite:///{text}")
-    return _maker(found[1], text)(text)
+    return _maker(found[1])(text)
 
 
-def _maker(scheme: str, url: str) -> Callable[[str], DurableBackend]:
+def _maker(scheme: str) -> Callable[[str], DurableBackend]:
     if scheme in _OURS:
         module, _, name = _OURS[scheme].partition(":")
         return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
@@ -43,7 +43,7 @@ def _maker(scheme: str, url: str) -> Callable[[str], DurableBackend]:
         return cast(Callable[[str], DurableBackend], offered[scheme].load())
     known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
     raise UnsupportedFeatureError(
-        f"The backend {url!r}",
+        f"A {scheme}:// backend",  # not the whole URL: there may be a password in it
         f"no backend for {scheme}:// is installed (there are {known})",
         f"A package adds one with an entry point of the group {GROUP!r}.",
     )

@@ -270,7 +270,7 @@ def _play(folder: Path, screen: Screen) -> None:
     screen.say(f"Every side effect happened exactly once, and so did each of the {MODEL_CALLS} model calls.")
     screen.say()
     screen.say("Look at the run:")
-    screen.say(f"  strands-durable show {EXECUTION_ID} --store {catalog.path}")
+    screen.say(f"  strands-durable show {EXECUTION_ID} --backend {catalog.path}")
 
 
 def _first_process(folder: Path, catalog: Catalog, screen: Screen) -> Recorded:

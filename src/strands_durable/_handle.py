@@ -172,7 +172,11 @@ class DurableBackend(ABC):
         """
 
     async def remove(self, execution_id: str) -> None:
-        """Forget an execution that is not at work, with all it recorded."""
+        """Forget an execution that is not at work, with all it recorded.
+
+        Raises:
+            ExecutionBusyError: Its owner is alive.
+        """
         raise UnsupportedFeatureError(f"Removing from {self.url}", "this engine keeps its own history")
 
     async def close(self) -> None:  # noqa: B027

@@ -17,6 +17,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord, answers_in
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
+from .errors import ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
 
@@ -200,7 +201,10 @@ class Journal(Shelf):
 
     def status(self) -> ExecutionStatus:
         """Return what the execution as a whole is doing."""
-        return ExecutionStatus(self.store.read("SELECT status FROM executions WHERE id = ?", self.lease.row_id)[0][0])
+        rows = self.store.read("SELECT status FROM executions WHERE id = ?", self.lease.row_id)
+        if not rows:  # somebody has removed it
+            raise ExecutionNotFoundError(self.execution_id, str(self.store.path))
+        return ExecutionStatus(rows[0][0])
 
     def start_run(self) -> None:
         """Leave the recorded run as it is and begin another under the same id."""

@@ -73,6 +73,10 @@ class Owner:
         """Say whether this process surely runs, so that a lease it did not renew does not make it dead."""
         return self._is_here() and _start_of(self.pid) == self.started and not _is_stopped(self.pid)
 
+    def is_alive(self, lease_until: float) -> bool:
+        """Say whether this process is to be taken for the owner of what it has leased until then."""
+        return self.is_at_work() or (time.time() < lease_until and not self.is_gone())
+
     def _is_here(self) -> bool:
         me = Owner.me()
         return (self.host, self.boot_id, self.pid_namespace) == (me.host, me.boot_id, me.pid_namespace)
@@ -231,8 +235,9 @@ def _try_acquire(store: Store, execution_id: str, seconds: float) -> Lease | tup
         row_id, run, fence, beat, owner_text, lease_until = row
         if owner_text is not None:
             owner = Owner.parse(owner_text)
-            is_alive = owner.is_at_work() or (now < lease_until and not owner.is_gone())
-            if is_alive and owner != me:  # a call of this very process has ended, or it could not be here
+            if (
+                owner.is_alive(lease_until) and owner != me
+            ):  # a call of this very process has ended, or it could not be here
                 return owner, beat
             logger.info("execution_id=<%s>, owner=<%s> | owner is gone, taking over", execution_id, owner)
         connection.execute(

@@ -38,6 +38,7 @@ WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before <= :now
         OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
     AND {suspicion}
     AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
+    AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
 _OTHERS = _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
@@ -130,8 +131,13 @@ class Queue:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def waiting(self, *, refused: Collection[str], suspected: bool, limit: int) -> list[Waiting]:
-        """Return executions that are free, the oldest first: those that may have killed their worker, or the others."""
+    def waiting(
+        self, *, refused: Collection[str], suspected: bool, limit: int, only: Collection[str] | None = None
+    ) -> list[Waiting]:
+        """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
+
+        ``only`` names those that are looked for, if not all are.
+        """
         owners = [text for (text,) in self._store.read(
             "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
         )]  # fmt: skip
@@ -144,6 +150,7 @@ class Queue:
             "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
             "limit": limit,
+            "only": None if only is None else json.dumps(list(only)),
         }
         return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
 

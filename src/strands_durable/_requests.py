@@ -174,7 +174,7 @@ class Requests:
             owner, until = connection.execute(
                 "SELECT owner, lease_until FROM executions WHERE id = ?", (row_id,)
             ).fetchone()
-            if owner is None or not _is_alive(owner, until):
+            if owner is None or not Owner.parse(owner).is_alive(until):
                 connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
                 journal.cancel(connection)
 
@@ -194,11 +194,6 @@ class Requests:
             " WHERE execution = ?",
             (row_id,),
         )
-
-
-def _is_alive(owner: str, lease_until: float) -> bool:
-    found = Owner.parse(owner)
-    return found.is_at_work() or (time.time() < lease_until and not found.is_gone())
 
 
 def _unasked(execution_id: str, status: str, answers: Mapping[str, Any]) -> DurableError:

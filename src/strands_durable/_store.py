@@ -26,9 +26,10 @@ _MAGIC = b"SQLite format 3\x00"
 
 # Rowid tables with 8 KB pages hold rows of about 2 KB with the least waste. Steps and messages are only ever appended, except
 # that a step's row gets its end, and that a redaction overwrites. Small keyed tables are WITHOUT ROWID: one page per lookup.
+# AUTOINCREMENT: an owner that slept while its execution was removed must not find a new one under the same number.
 _SCHEMA = """
 CREATE TABLE executions (
-    id INTEGER PRIMARY KEY, execution_id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, status TEXT NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, status TEXT NOT NULL,
     run INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
     fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL,
     cancel_asked_at REAL, listened_until REAL NOT NULL DEFAULT 0);

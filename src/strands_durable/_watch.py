@@ -39,10 +39,11 @@ class Change:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait for a change, or until the time is over."""
+        told = asyncio.ensure_future(self._event.wait())  # wait_for, before Python 3.12, may lose that we are cancelled
         try:
-            await asyncio.wait_for(self._event.wait(), timeout)
-        except asyncio.TimeoutError:
-            pass
+            await asyncio.wait({told}, timeout=timeout)
+        finally:
+            told.cancel()
         self._event.clear()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +47,7 @@ class Worker:
         suspects: What to do with executions that may have killed their worker: try one when nothing else runs here, leave
             them to somebody else, or do nothing but that.
         on_suspects: Called when there are some, and they are left to somebody else.
+        only: The ids of the executions to work on, if not on all; more may be added.
     """
 
     def __init__(
@@ -57,11 +58,12 @@ class Worker:
         lease_seconds: float = 10.0,
         suspects: Suspects = "when idle",
         on_suspects: Callable[[], None] | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
         self._path, self._concurrency, self._lease_seconds = path, concurrency, lease_seconds
-        self._suspects, self._on_suspects = suspects, on_suspects
+        self._suspects, self._on_suspects, self._only = suspects, on_suspects, only
         self._running: dict[int, tuple[Claim, asyncio.Task[None]]] = {}
         self._refused: dict[str, str] = {}
         self._kept: set[int] = set()
@@ -127,8 +129,9 @@ class Worker:
         is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
         taken = 1
         while taken and is_for_me and self._has_room():
-            limit = self._concurrency
-            waiting = queue.waiting(refused=self._refused, suspected=suspected, limit=limit)
+            waiting = queue.waiting(
+                refused=self._refused, suspected=suspected, limit=self._concurrency, only=self._only
+            )
             taken = sum(self._take(queue, heart, found) for found in waiting)
 
     def _has_room(self) -> bool:

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from strands import Agent, ToolContext, tool
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import Durability, _demo, durable
 from strands_durable._catalog import Catalog, short
-from strands_durable._cli import main
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
+from tests.commands import cli
 from tests.processes import run as in_child
 from tests.script import answers, in_new_process, start_process
 from tests.waiting import until
@@ -64,10 +63,6 @@ def build(script: list[Any], execution_id: str = "trip", **options: Any) -> Agen
     )
 
 
-def cli(*args: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(main, [*args], env={"COLUMNS": None, **(env or {})})
-
-
 def shown(execution_id: str = "trip") -> dict[str, Any]:
     result = cli("show", execution_id, "--store", "runs.db", "--json")
     assert result.exit_code == 0, result.output
@@ -91,10 +86,10 @@ def test_ls_lists_executions_with_the_last_changed_first() -> None:
     result = cli("ls", "--store", "runs.db")
     assert result.exit_code == 0
     header, _, *rows = [line.split() for line in result.stdout.splitlines()]
-    assert header == ["ID", "STATUS", "CALLS", "STEPS", "OWNER", "UPDATED"]
+    assert header == ["ID", "AGENT", "STATUS", "STEPS", "OWNER", "UPDATED"]
     assert rows == [
-        ["newer", "COMPLETED", "1", "1", "0", "s", "ago"],
-        ["older", "COMPLETED", "1", "3", "0", "s", "ago"],
+        ["newer", "default", "COMPLETED", "1", "0", "s", "ago"],
+        ["older", "default", "COMPLETED", "3", "0", "s", "ago"],
     ]
 
 
@@ -105,7 +100,7 @@ def test_ls_filters_by_status_in_any_case() -> None:
     for given in ("failed", "FAILED"):
         found = json.loads(cli("ls", "--store", "runs.db", "--status", given, "--json").stdout)
         assert [record["execution_id"] for record in found] == ["broken"]
-    assert cli("ls", "--store", "runs.db", "--status", "running").stdout == "No executions with this status.\n"
+    assert cli("ls", "--store", "runs.db", "--status", "running").stdout == "No such executions.\n"
 
 
 def test_ls_as_json_has_the_promised_shape() -> None:
@@ -115,7 +110,8 @@ def test_ls_as_json_has_the_promised_shape() -> None:
     assert times == sorted(times)
     assert all(time.utcoffset() is not None for time in times)
     assert record == {
-        "execution_id": "trip", "kind": "inline", "status": "COMPLETED", "run": 0, "calls": 1, "steps": 3, "owner": None,
+        "execution_id": "trip", "kind": "inline", "agent": "default", "status": "COMPLETED", "is_cancelling": False,
+        "note": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
     }  # fmt: skip
 
 
@@ -142,7 +138,7 @@ def test_a_running_execution_shows_its_owner_and_the_step_under_way() -> None:
 def test_show_prints_a_header_and_a_timeline() -> None:
     build(BOOK)("Book a hotel in Paris")
     text = cli("show", "trip", "--store", "runs.db").stdout
-    assert "Execution trip\nstatus  COMPLETED\nrun     0 (the first)\n" in text
+    assert "Execution trip\nagent   default (inline)\nstatus  COMPLETED\nrun     0 (the first)\n" in text
     assert "Call 0  COMPLETED  attempt 1, phase done, ended with end_turn\ninput   Book a hotel in Paris\n" in text
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "STEP INPUT STATUS ATTEMPT STARTED TOOK TOKENS" in rows
@@ -185,8 +181,10 @@ def test_a_tool_left_behind_by_a_dead_process_is_in_doubt_and_stays_so_on_record
         ("2.0 book_and_die", 1, "in doubt"),
     ]
     assert states() == before
-    assert cli("ls", "--store", "runs.db").stdout.splitlines()[2].split()[1:5] == ["RUNNING", "1", "4", "gone"]
-    assert "owner   gone: run its script again" in cli("show", "trip", "--store", "runs.db").stdout
+    assert cli("ls", "--store", "runs.db").stdout.splitlines()[2].split()[2:5] == ["RUNNING", "4", "gone"]
+    text = cli("show", "trip", "--store", "runs.db").stdout
+    assert "owner   gone\n" in text
+    assert "next    run its script again, and it goes on\n" in text
     in_new_process(DIES, ["Book"]).checked()
     assert states() == [*before, ("2.0 book_and_die", 2, "done"), ("model 3", 1, "done")]
     assert [step["in_doubt"] for step in shown()["calls"][0]["steps"]].count(True) == 1
@@ -323,7 +321,7 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_created() -> None:
 @pytest.mark.parametrize(
     ("store", "text"),
     [
-        ("temporal://user:hush@host:7233", "A temporal:// store is not supported"),
+        ("temporal://user:hush@host:7233", "A temporal:// backend is not supported"),
         ("sqlite://runs.db", "three slashes"),
         ("notes.txt", "not a SQLite file"),
         (".", "it is not a file"),
@@ -359,19 +357,21 @@ def test_looking_at_a_store_left_by_a_crash_leaves_its_records_as_they_are() -> 
     assert fingerprints(without="-shm") == before
 
 
-def test_ls_and_show_import_neither_strands_nor_rich_without_need() -> None:
-    build(BOOK)("Book")
+def test_commands_that_run_no_agent_import_no_strands_and_json_needs_no_rich() -> None:
+    build([call("approve", what="trip"), "Approved."])("Ask")
     code = (
         "import sys\nfrom strands_durable._cli import main\n"
-        "main(sys.argv[1:], standalone_mode=False)\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'strands', 'rich'}))"
+        "try:\n    main(sys.argv[1:], standalone_mode=False)\n"
+        "finally:\n    print(sorted({name.split('.')[0] for name in sys.modules} & {'strands', 'rich'}))"
     )
     for args, expected in (
         (["ls"], "['rich']"), (["show", "trip"], "['rich']"), (["ls", "--json"], "[]"), (["show", "trip", "--json"], "[]"),
+        (["watch", "trip"], "[]"), (["resume", "trip"], "[]"), (["respond", "trip", "--answer", '"yes"'], "[]"),
+        (["cancel", "trip"], "[]"), (["rm", "trip", "--yes"], "[]"), (["run", "--help"], "[]"), (["worker", "--help"], "[]"),
     ):  # fmt: skip
-        command = [sys.executable, "-c", code, *args, "--store", "runs.db"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert ended.stdout.splitlines()[-1] == expected
+        backend = [] if "--help" in args else ["--backend", "runs.db"]
+        ended = subprocess.run([sys.executable, "-c", code, *args, *backend], capture_output=True, text=True)
+        assert ended.stdout.splitlines()[-1] == expected, ended.stderr
 
 
 def test_the_demo_kills_a_process_and_every_side_effect_happens_once(tmp_path: Path) -> None:

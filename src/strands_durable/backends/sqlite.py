@@ -19,6 +19,7 @@ from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
+from .._removal import Removal
 from .._requests import Requests
 from .._result import ExecutionResult, OpenInterrupt
 from .._spec import AgentSpec
@@ -38,7 +39,8 @@ class SqliteBackend(DurableBackend):
     """Runs executions on one machine: the journal is a file, the workers are processes or a thread of this one.
 
     Args:
-        url: ``sqlite:///runs.db``, or a path. ``?worker=off`` for a process that dispatches and holds, and works on nothing.
+        url: ``sqlite:///runs.db``, or a path. ``?worker=off`` for a process that dispatches and holds, and works on nothing;
+            ``?worker=own`` for one that ends soon, and works only on what it dispatched or holds.
         concurrency: How many executions the worker of this process carries at a time.
     """
 
@@ -46,10 +48,12 @@ class SqliteBackend(DurableBackend):
         self.url = url
         location, _, query = url.partition("?")
         options = dict(parse_qsl(query))
-        if set(options) - {"worker"} or options.get("worker", "on") not in ("on", "off"):
-            raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on or worker=off only")
+        given = options.pop("worker", "on")
+        if options or given not in ("on", "off", "own"):
+            raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
         self.path = path_of(location)
-        self._worker = _Thread(self.path, concurrency) if options.get("worker", "on") == "on" else None
+        self._own: set[str] | None = set() if given == "own" else None
+        self._worker = _Thread(self.path, concurrency, self._own) if given != "off" else None
 
     @property
     def store(self) -> Store:
@@ -69,6 +73,7 @@ class SqliteBackend(DurableBackend):
     ) -> ExecutionHandle:
         """Record the request and return its handle; a worker takes it from there."""
         found = Requests(self.store).put(spec, prompt, execution_id, invocation_state, limits)
+        self._hold(found)
         self.start()
         return SqliteHandle(self, found)
 
@@ -77,7 +82,12 @@ class SqliteBackend(DurableBackend):
         if not self.path.exists():
             raise ExecutionNotFoundError(execution_id, str(self.path))
         Requests(self.store).journal(execution_id)
+        self._hold(execution_id)
         return SqliteHandle(self, execution_id)
+
+    def _hold(self, execution_id: str) -> None:
+        if self._own is not None:
+            self._own.add(execution_id)
 
     async def list(
         self,
@@ -131,6 +141,11 @@ class SqliteBackend(DurableBackend):
         finally:
             await asyncio.to_thread(trials.end, drain_seconds)
 
+    async def remove(self, execution_id: str) -> None:
+        """Forget an execution that is not at work, with all it recorded."""
+        await self.get(execution_id)
+        Removal(self.store).remove(execution_id)
+
     async def close(self) -> None:
         """Stop the worker of this process; what it runs is left to the next one."""
         if self._worker is not None:
@@ -140,8 +155,8 @@ class SqliteBackend(DurableBackend):
 class _Thread:
     """A worker in a thread of this process."""
 
-    def __init__(self, path: Path, concurrency: int) -> None:
-        self._path, self._concurrency = path, concurrency
+    def __init__(self, path: Path, concurrency: int, only: Collection[str] | None) -> None:
+        self._path, self._concurrency, self._only = path, concurrency, only
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -175,7 +190,7 @@ class _Thread:
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
-        await Worker(self._path, concurrency=self._concurrency).run(self._stop, drain_seconds=1.0)
+        await Worker(self._path, concurrency=self._concurrency, only=self._only).run(self._stop, drain_seconds=1.0)
 
 
 _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()

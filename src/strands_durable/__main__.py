@@ -1,0 +1,6 @@
+"""``python -m strands_durable``: the command line, of this very Python."""
+
+from ._cli import main
+
+if __name__ == "__main__":
+    main(prog_name="strands-durable")

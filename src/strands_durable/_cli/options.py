@@ -1,0 +1,119 @@
+"""What several commands take: a backend, JSON values, times."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+import click
+from click.core import ParameterSource
+
+from .._connect import DEFAULT_URL, VARIABLE, connect
+from .._handle import DurableBackend
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The backend that a command is for."""
+
+    url: str
+    is_said: bool
+    """Named on the command line, not in the environment and not the default."""
+
+    def visited(self) -> DurableBackend:
+        """Return the backend as one who looks or asks holds it: no worker is started here."""
+        return connect(working(self.url, "off"))
+
+    def command(self, text: str) -> str:
+        """Return a command to copy."""
+        return f"strands-durable {text}" + (f" --backend {shlex.quote(self.url)}" if self.is_said else "")
+
+
+def working(url: str, what: Literal["own", "off"]) -> str:
+    """Return the URL of the same backend, for a process that works on its own executions only, or on nothing."""
+    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", url)
+    if scheme is not None and scheme[1] != "sqlite":
+        return url
+    location, _, query = (url if scheme else f"sqlite:///{url}").partition("?")
+    return f"{location}?{urlencode({**dict(parse_qsl(query)), 'worker': what})}"
+
+
+def _place(ctx: click.Context, param: click.Parameter, value: str) -> Place:
+    assert param.name is not None
+    return Place(url=value, is_said=ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE)
+
+
+def backend_option(command: F) -> F:
+    """Let a command take a backend."""
+    return click.option(
+        "--backend",
+        "--store",
+        "place",
+        metavar="URL_OR_PATH",
+        envvar=VARIABLE,
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        callback=_place,
+        help="Where executions are: sqlite:///PATH, or just the path of the file.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """Let a command print JSON."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, in the shape described above.")(command)
+
+
+def execution_argument(command: F) -> F:
+    """Let a command take the id of an execution."""
+    return click.argument("execution_id", metavar="ID")(command)
+
+
+def strict_json(text: str) -> Any:
+    """Return the value of a JSON text; the constants that JSON does not have are none."""
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def not_json(text: str) -> str:
+    """Return what to tell somebody whose text is no JSON."""
+    return f"{text!r} is not JSON. For a text, write {shlex.quote(json.dumps(text))}."
+
+
+def seconds_of(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
+    """Return the seconds of a span of time, as in 30m, 2h or 7d."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)", given)
+    if found is None:
+        raise click.BadParameter(f"{given!r} is not a span of time. Write 30m, 2h or 7d.", ctx, param)
+    return float(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def moment_of(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
+    """Return a point in time, in seconds since the epoch: so long ago, or an ISO 8601 time."""
+    if given is None:
+        return None
+    try:
+        return datetime.fromisoformat(re.sub("Z$", "+00:00", given)).timestamp()
+    except ValueError:
+        pass
+    try:
+        return time.time() - (seconds_of(ctx, param, given) or 0.0)
+    except click.BadParameter:
+        text = f"{given!r} is not a time. Write 30m, 2h or 7d, or 2025-01-31T12:00."
+        raise click.BadParameter(text, ctx, param) from None

@@ -1,0 +1,79 @@
+"""Questions that wait for a person: printed, asked on a terminal, or answered by an option."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from .._catalog import short
+from .._questions import ANSWERS, QUESTION
+from .._result import OpenInterrupt
+from .exits import one_line
+from .options import not_json, strict_json
+
+_REASON_LENGTH = 2_000
+
+
+def is_terminal() -> bool:
+    """Say whether somebody is there to be asked."""
+    return sys.stdin.isatty()
+
+
+def ask(questions: Iterable[OpenInterrupt]) -> dict[str, Any]:
+    """Ask each question on the terminal; what parses as JSON is taken as JSON, everything else as text."""
+    answers = {}
+    for question in questions:
+        click.echo(f"\n{described(question)}", err=True)
+        if question.name.startswith(QUESTION):
+            click.echo(f"Answer {ANSWERS}.", err=True)
+        answers[question.id] = _value(click.prompt("Answer", prompt_suffix=": ", err=True))
+    return answers
+
+
+def _value(text: str) -> Any:
+    try:
+        return strict_json(text)
+    except ValueError:
+        return text
+
+
+def described(question: OpenInterrupt) -> str:
+    """Return a question on one line; it came from a model or a tool, and may hold anything."""
+    reason = short(question.reason, _REASON_LENGTH)
+    return one_line(question.name) + (f": {reason}" if reason else "")
+
+
+def listed(questions: Iterable[OpenInterrupt]) -> str:
+    """Return questions with their ids, one on each line."""
+    return "\n".join(f"  {described(question)}\n    interrupt {one_line(question.id)}" for question in questions)
+
+
+def read(given: Sequence[str], questions: Sequence[OpenInterrupt]) -> dict[str, Any]:
+    """Return the answers of ``--answer`` options: ``ID=JSON``, or JSON alone where one question is open."""
+    found = [_parted(text) for text in given]
+    if all(interrupt_id is not None for interrupt_id, _ in found):
+        return {str(interrupt_id): answer for interrupt_id, answer in found}
+    if len(found) > 1:
+        raise click.UsageError("Several answers need the ids of what they answer: --answer INTERRUPT_ID=JSON.")
+    if len(questions) != 1:
+        hint = "Write --answer INTERRUPT_ID=JSON for each."
+        raise click.UsageError(f"{len(questions)} questions are open. {hint}\n{listed(questions)}")
+    return {questions[0].id: found[0][1]}
+
+
+def _parted(text: str) -> tuple[str | None, Any]:
+    """Return the id and the answer: an id may hold an equals sign, but what comes after the right one is JSON."""
+    try:
+        return None, strict_json(text)
+    except ValueError:
+        pass
+    position = text.find("=")
+    while position > 0:
+        try:
+            return text[:position], strict_json(text[position + 1 :])
+        except ValueError:
+            position = text.find("=", position + 1)
+    raise click.UsageError(f"--answer {not_json(text)}")
