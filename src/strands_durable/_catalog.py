@@ -25,7 +25,7 @@ from ._codec import decode
 from ._failure import summary
 from ._keys import model_key, visit_of
 from ._lease import Owner
-from ._records import CallKind, ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus
+from ._records import CallKind, ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus, shown_usage
 from ._store import path_of, refuse_foreign, translated
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
@@ -336,7 +336,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float) -> StepSummary:
         attempt=attempt,
         started_at=started_at,
         ended_at=ended_at,
-        usage=None if usage is None else json.loads(usage),
+        usage=None if usage is None else shown_usage(json.loads(usage)),
         error=None if error is None else _error(error),
     )
 
