@@ -16,6 +16,8 @@ import pytest
 import strands_durable
 from bench import document
 from strands_durable._cli import main
+from strands_durable._cli.exits import CANCELLED, FAILED, SUSPENDED
+from tests import commands
 from tests.guarantees import PAGE, ROOT, filled, missing
 
 README = (ROOT / "README.md").read_text()
@@ -50,6 +52,8 @@ def run(command: str) -> str:
     ended = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=60)
     if ended.returncode == -signal.SIGKILL:
         return f"{ended.stdout}Killed\n"
+    if ended.returncode in (FAILED, SUSPENDED, CANCELLED):  # no error: how an execution ended, told on both
+        return ended.stdout + ended.stderr
     assert ended.returncode == 0, f"$ {command}\n{ended.stdout}{ended.stderr}"
     return ended.stdout
 
@@ -157,6 +161,15 @@ def test_snippets_of_the_readme_are_python() -> None:
     assert len(snippets) >= 2
     for code in snippets:
         assert compile(code, "README.md", "exec").co_names
+
+
+def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
+    text = commands.PAGE.read_text()
+    assert set(re.findall(r"^<!-- help ([\w-]+) -->$", text, re.MULTILINE)) == {"main", *main.commands}
+    assert commands.filled(text) == text, "run `python -m tests.commands`"
+    table = dict(re.findall(r"^\| (\d) \| (.+?) \|$", text, re.MULTILINE))
+    told = dict(re.findall(r"^ +(\d)  (.+)$", commands.help_of("main"), re.MULTILINE))
+    assert table.keys() == told.keys() == set("01234567")
 
 
 def test_every_command_is_in_the_readme() -> None:

@@ -52,10 +52,18 @@ class Work:
 
 @click.command("worker")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--concurrency", type=click.IntRange(min=1), default=10, show_default=True, help="Executions at a time.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="Executions at a time.",
+)
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(min=0),
+    metavar="SECONDS",
     default=25.0,
     show_default=True,
     help="How long the current steps may take to end when it is stopped.",
