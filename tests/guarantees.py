@@ -15,9 +15,11 @@ _BLOCK = re.compile(r"<!-- tests (C\d+) -->\n.*?<!-- /tests -->", re.DOTALL)
 def sentences() -> dict[str, list[str]]:
     """Return the names of the contract tests as sentences, by rule."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "tests" / "contract").glob("test_*.py")):
-        for node in ast.parse(path.read_text()).body:
-            named = re.match(r"test_c(\d\d)_(.+)", getattr(node, "name", ""))
+    ours = sorted((ROOT / "tests" / "contract").glob("test_*.py"))
+    everybodys = sorted((ROOT / "src" / "strands_durable" / "testing" / "contract").glob("_*.py"))
+    for path in (*ours, *everybodys):
+        for node in ast.walk(ast.parse(path.read_text())):
+            named = re.match(r"test_c(\d\d)_(.+)", node.name if isinstance(node, ast.FunctionDef) else "")
             if named:
                 found[f"C{int(named[1])}"].append(named[2].replace("_", " "))
     return found

@@ -180,6 +180,11 @@ class Catalog:
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return found
 
+    def holds(self, execution_id: str) -> bool:
+        """Say whether there is an execution with this id."""
+        query = "SELECT 1 FROM executions WHERE execution_id = ?"
+        return bool(self._look(lambda connection: connection.execute(query, (execution_id,)).fetchall()))
+
     def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return self._looked(query)
@@ -190,7 +195,7 @@ class Catalog:
 
     def _looked(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Read a store at rest as the plain file it is, and make sure afterwards that it still was at rest."""
-        _refuse_unreadable(self.path)
+        refuse_unreadable(self.path)
         at_rest = _at_rest(self.path)
         if at_rest is not None:
             try:
@@ -204,7 +209,8 @@ class Catalog:
         return _read(self.path, "mode=ro", query)
 
 
-def _refuse_unreadable(path: Path) -> None:
+def refuse_unreadable(path: Path) -> None:
+    """Raise if there is no store to look at."""
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         hint = "Pass the path of another one, or run an agent with Durability on this one first."
         raise BackendUnavailableError(str(path), "there is no store yet", hint)

@@ -55,7 +55,8 @@ async def conduct(
         raise
     except BaseException as error:
         failed(error)
-        call.notice(error)
+        if call.outer is not None:
+            call.notice(error)
         raise
     finally:
         call.is_open = False

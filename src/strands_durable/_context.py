@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -107,6 +107,12 @@ async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGen
             yield event
     finally:
         await events.aclose()
+
+
+def standing_aside() -> AbstractContextManager[None]:
+    """Let the worker of the enclosing execution, if there is one, carry others while this waits for one of them."""
+    found = frame.get()
+    return nullcontext() if found is None else found.call.journal.lease.waiting()
 
 
 def current_step() -> CurrentStep | None:

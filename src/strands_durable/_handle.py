@@ -141,6 +141,12 @@ class DurableBackend(ABC):
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
 
+    def start(self) -> None:  # noqa: B027
+        """Start the worker of this process, where the backend has one.
+
+        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
+        """
+
     @abstractmethod
     async def work(
         self,
@@ -150,8 +156,11 @@ class DurableBackend(ABC):
         stop: asyncio.Event | None = None,
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
-    ) -> None:
+    ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set.
+
+        Return True if all current steps have ended then. A tool that took too long may still run in a thread: its step is in
+        doubt, and the process should end without waiting for it (`os._exit`).
 
         Args:
             concurrency: How many at a time.

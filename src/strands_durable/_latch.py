@@ -46,6 +46,10 @@ class Latch:
         """Latch what ends the process, an interrupt from the keyboard for example: Strands may drop it and go on."""
         if not isinstance(death, (Exception, Abort, asyncio.CancelledError, GeneratorExit)):
             self.latch(death)
+        if isinstance(
+            death, (KeyboardInterrupt, SystemExit)
+        ):  # from a task of Strands it would end the whole event loop
+            raise Abort from death
 
     def fail(self, error: Exception) -> None:
         """Latch an error of ours, and unwind."""

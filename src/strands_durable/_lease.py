@@ -16,7 +16,8 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,8 @@ class Lease:
         """To be called with the first step that ends under this lease."""
         self.is_alone = False
         """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
+        self.waits = 0
+        """How many of its steps wait for other executions, and do nothing themselves."""
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""
@@ -164,8 +167,8 @@ class Lease:
         fence, owner, cancel_asked_at = row or (None, None, None)
         if fence != self.fence:
             raise LeaseLostError(self.execution_id, str(Owner.parse(owner)) if owner else "another process")
-        if cancel_asked_at is not None:
-            self.halt = ExecutionCancelledError(self.execution_id)
+        if cancel_asked_at is not None and not isinstance(self.halt, ExecutionCancelledError):
+            self.halt = ExecutionCancelledError(self.execution_id)  # one and the same, by which the call knows it again
 
     def renew(self, connection: sqlite3.Connection) -> None:
         """Push the end of the lease out, if it is still ours."""
@@ -173,6 +176,19 @@ class Lease:
             "UPDATE executions SET lease_until = ?, beat = beat + 1 WHERE id = ? AND fence = ?",
             (time.time() + self.seconds, self.row_id, self.fence),
         )
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Stand aside while a step waits for another execution, which may need this very worker; so far nothing was killed."""
+        cleared = self.on_progress
+        if cleared is not None:
+            with suppress(DurableError), self.store.transaction("lease.clear", self, lasting=False) as connection:
+                cleared(connection)
+        self.waits += 1
+        try:
+            yield
+        finally:
+            self.waits -= 1
 
     def drop(self, connection: sqlite3.Connection) -> None:
         """Give the lease up, as part of a transaction that ends the work."""

@@ -56,11 +56,11 @@ def _message(journal: Journal, record: CallRecord) -> Any:
 
 
 def _nodes(journal: Journal, record: CallRecord) -> dict[str, NodeOutcome]:
-    last: dict[str, StepRecord] = {}
-    for visit in journal.nodes(record.call_id):
-        last.pop(visit.name, None)
-        last[visit.name] = visit
-    return {node_id: _node(journal, record, visit) for node_id, visit in last.items()}
+    visits = journal.nodes(record.call_id)
+    last = {visit.name: visit for visit in visits}
+    ended = sorted(visits, key=lambda visit: (visit.ended_at is None, visit.ended_at or visit.started_at))
+    order = dict.fromkeys(visit.name for visit in ended)
+    return {node_id: _node(journal, record, last[node_id]) for node_id in order}
 
 
 def _node(journal: Journal, record: CallRecord, visit: StepRecord) -> NodeOutcome:

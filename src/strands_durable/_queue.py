@@ -8,10 +8,13 @@ it, and is tried alone; the first step that ends in such a trial clears it (rule
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ._codec import decode
@@ -30,14 +33,19 @@ SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT N
     d.is_suspected, d.is_alone, d.deaths, d.tries
 FROM executions e JOIN dispatches d ON d.execution = e.id
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before <= :now
-    AND (e.owner IS NULL OR e.owner IN (SELECT value FROM json_each(:gone))
-        OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work)))
-        OR (e.owner = :me AND e.id NOT IN (SELECT value FROM json_each(:held))))
-    AND (d.is_suspected OR (e.owner IS NOT NULL AND e.owner <> :me)) = :suspected
+    AND e.id NOT IN (SELECT value FROM json_each(:held))
+    AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
+        OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
+    AND {suspicion}
     AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
+_OTHERS = _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_SUSPECTS = _FREE.format(
+    suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
+    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +92,39 @@ class Claim:
     prompt: Any
 
 
+class Held:
+    """The executions that the workers of this process carry.
+
+    Two workers in one process are one owner, and a run that has ended is carried until its agent is cleaned up: neither its
+    owner nor its status tell that an execution is not free.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: set[tuple[int, Path, int]] = set()
+
+    def take(self, path: Path, row_id: int) -> bool:
+        """Begin to carry an execution; False if some worker here does."""
+        with self._lock:
+            mine = (os.getpid(), path, row_id)  # a fork carries nothing
+            is_free = mine not in self._ids
+            self._ids.add(mine)
+            return is_free
+
+    def let_go(self, path: Path, row_id: int) -> None:
+        """Carry an execution no more."""
+        with self._lock:
+            self._ids.discard((os.getpid(), path, row_id))
+
+    def ids(self, path: Path) -> list[int]:
+        """Return what is carried."""
+        with self._lock:
+            return [row_id for pid, found, row_id in self._ids if (pid, found) == (os.getpid(), path)]
+
+
+held = Held()
+
+
 class Queue:
     """The dispatched executions of a store, as workers see them."""
 
@@ -91,20 +132,14 @@ class Queue:
         self._store = store
 
     def waiting(
-        self,
-        *,
-        held: Collection[int],
-        refused: Collection[str],
-        suspected: bool,
-        limit: int,
-        only: Collection[str] | None = None,
+        self, *, refused: Collection[str], suspected: bool, limit: int, only: Collection[str] | None = None
     ) -> list[Waiting]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
         ``only`` names those that are looked for, if not all are.
         """
         owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE status IN ('PENDING', 'RUNNING') AND owner IS NOT NULL"
+            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
         )]  # fmt: skip
         known = {text: Owner.parse(text) for text in owners}
         values = {
@@ -112,13 +147,12 @@ class Queue:
             "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
             "at_work": json.dumps([text for text, owner in known.items() if owner.is_at_work()]),
             "me": Owner.me().recorded(),
-            "held": json.dumps(list(held)),
+            "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
-            "suspected": suspected,
             "limit": limit,
             "only": None if only is None else json.dumps(list(only)),
         }
-        return [_waiting(row) for row in self._store.read_named(_FREE, values)]
+        return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
 
     def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
@@ -156,9 +190,11 @@ class Queue:
         return Claim(lease=lease, waiting=waiting, prompt=record.input)
 
     def fail(self, lease: Lease, error: BaseException) -> None:
-        """Record that an execution failed where no call of it was under way."""
+        """Record that an execution failed, unless its call has done so."""
+        journal = Journal(lease)
         with self._store.transaction("call.failed", lease) as connection:
-            self._fail(connection, Journal(lease), error)
+            if journal.status() in (S.PENDING, S.RUNNING):
+                self._fail(connection, journal, error)
 
     def _fail(self, connection: sqlite3.Connection, journal: Journal, error: BaseException) -> None:
         record = journal.call_at(0)
@@ -197,11 +233,11 @@ class Queue:
                     [(refused[pair], execution) for execution, pair in rows],
                 )
 
-    def cancelled(self, held: Collection[int]) -> list[int]:
+    def cancelled(self, row_ids: Collection[int]) -> list[int]:
         """Return which of these executions somebody has asked to cancel."""
         rows = self._store.read(
             "SELECT id FROM executions WHERE id IN (SELECT value FROM json_each(?)) AND cancel_asked_at IS NOT NULL",
-            json.dumps(list(held)),
+            json.dumps(list(row_ids)),
         )
         return [row_id for (row_id,) in rows]
 

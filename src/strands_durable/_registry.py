@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ._codec import encode
-from ._context import current_step
+from ._codec import digest, encode
+from ._context import current_step, frame
 from ._handle import DurableBackend, ExecutionHandle
 from ._keys import checked_id
 from ._options import OnDrift, Options
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[..., "Agent | Graph | Swarm"]
+_KEPT_SPECS = 256
 _OURS = ("prompt", "execution_id", "invocation_state", "limits")
 
 agents: dict[str, DurableAgent] = {}
@@ -111,6 +112,8 @@ class DurableAgent:
                 subject = self.build(arguments)
             self.shared = left_out
             self._on_drift = self.options(subject, Path()).on_drift
+            while len(self._specs) >= _KEPT_SPECS:
+                del self._specs[next(iter(self._specs))]
             self._specs[key] = describe(self.name, subject, arguments)
         return self._specs[key]
 
@@ -190,6 +193,10 @@ class DurableAgent:
     ) -> ExecutionHandle:
         """Start a run, or attach to the one that has this id, and return its handle at once."""
         self._check(arguments)
+        named = (invocation_state or {}).get("execution_id")  # as in a call of an inline agent
+        if named is not None and execution_id not in (None, named):
+            raise ValueError(f"A call of {self.name!r} has two execution_ids: {execution_id!r} and {named!r}")
+        execution_id = named or execution_id
         answers = answers_in(prompt)
         if answers is not None:
             if execution_id is None:
@@ -197,13 +204,23 @@ class DurableAgent:
             handle = await self.backend.get(execution_id)
             await handle.respond(answers)
             return handle
-        step = current_step()
-        if execution_id is None and step is not None:  # a tool that is tried again is to find the run that it started
-            execution_id = f"{self.name}-{step.idempotency_key}"
+        if execution_id is None:
+            execution_id = self._id_inside(prompt, arguments)
         spec = self.spec_with(**arguments)
+        if limits is not None and spec.kind != "agent":
+            raise UnsupportedFeatureError(f"limits for the {spec.kind} {self.name!r}", "only an Agent takes them")
         return await self.backend.dispatch(
             spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
         )
+
+    def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
+        """Return the id of a run that a step starts: a tool that is tried again is to find the runs that it had started."""
+        step, standing = current_step(), frame.get()
+        if step is None or standing is None:
+            return None
+        what = f"{self.name}-{digest([prompt, dict(arguments)])[:8]}"
+        standing.occurrences[what] += 1
+        return f"{what}-{step.idempotency_key}-{standing.occurrences[what]}"
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
         unknown = sorted(set(arguments) - set(self._parameters))

@@ -184,6 +184,11 @@ class Requests:
         if not connection.execute("SELECT 1 FROM dispatches WHERE execution = ?", (row_id,)).fetchone():
             return
         journal.set_status(connection, S.PENDING)
+        connection.execute(  # one that failed before it began, since its agent could not be built, has no head to go on from
+            "UPDATE calls SET status = 'PENDING', attempt = attempt + 1, ended_at = NULL"
+            " WHERE execution = ? AND run = ? AND parent = 0 AND status = 'FAILED' AND lineage = 0",
+            (row_id, journal.run),
+        )
         connection.execute(
             "UPDATE dispatches SET is_suspected = 0, is_alone = 0, deaths = 0, tries = 0, not_before = 0, note = NULL"
             " WHERE execution = ?",

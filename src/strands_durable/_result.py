@@ -65,7 +65,7 @@ class ExecutionResult:
     """As JSON data: the class of it lives in the worker."""
     interrupts: tuple[OpenInterrupt, ...] = ()
     nodes: dict[str, NodeOutcome] = field(default_factory=dict)
-    """By node id, in the order in which they last began."""
+    """By node id, in Strands' order: as they first ended."""
 
     def __str__(self) -> str:
         if self.interrupts:
@@ -73,8 +73,10 @@ class ExecutionResult:
         if self.nodes:
             said = ((node_id, node.text.removesuffix("\n")) for node_id, node in self.nodes.items())
             return "\n".join(f"{node_id}: {text}" for node_id, text in said if text)
-        if self.structured_output:
-            return json.dumps(self.structured_output, ensure_ascii=False, separators=(",", ":"))
+        if self.structured_output is not None:
+            from pydantic_core import to_json  # writes numbers as Strands' own result does
+
+            return to_json(self.structured_output).decode()
         return "".join(f"{text}\n" for block in (self.message or {}).get("content", ()) for text in _texts(block))
 
     def to_json(self) -> dict[str, Any]:

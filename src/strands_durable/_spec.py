@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ._codec import digest
@@ -41,8 +41,9 @@ class AgentSpec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> AgentSpec:
-        """Return the spec that ``data`` describes."""
-        return cls(**{**data, "tool_names": tuple(data["tool_names"]), "edges": tuple(data["edges"])})
+        """Return the spec that ``data`` describes; what a later version may have added is left out."""
+        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
+        return cls(**{**known, "tool_names": tuple(data["tool_names"]), "edges": tuple(data["edges"])})
 
 
 def fingerprint_of(parts: dict[str, Any]) -> str:

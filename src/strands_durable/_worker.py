@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ._attach import attach
 from ._invocation import active
-from ._lease import Heart, Released
+from ._lease import Heart, Lease, Released
 from ._orchestrators import contact_of
-from ._queue import Claim, Queue, Waiting
+from ._queue import Claim, Queue, Waiting, held
 from ._registry import agents
 from ._session import process
 from ._store import Store
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
 MAX_TRIES = 3
+MAX_THREADS = 1000
+TOOL_THREADS = "strands-durable-tool"
 _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
 
 Suspects = Literal["when idle", "never", "only"]
@@ -72,8 +75,12 @@ class Worker:
         """How many executions are at work here."""
         return len(self._running)
 
-    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> None:
-        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``."""
+    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> bool:
+        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``.
+
+        Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
+        """
+        asyncio.get_running_loop().set_default_executor(_threads())
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -92,19 +99,22 @@ class Worker:
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
-            await self._drain(drain_seconds)
+            is_clean = await self._drain(drain_seconds)
+        return is_clean
 
-    async def _drain(self, seconds: float) -> None:
+    async def _drain(self, seconds: float) -> bool:
         """Have every run stop before its next step; one whose step takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
             claim.lease.halt = claim.lease.halt or Released()
-        if tasks:
-            logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if not tasks:
+            return True
+        logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return not late
 
     # Claiming
 
@@ -117,30 +127,37 @@ class Worker:
             queue.note(self._refused)
 
     def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
-        is_for_me = self._suspects != "only" if not suspected else not self._running or self._suspects == "never"
+        is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
         taken = 1
         while taken and is_for_me and self._has_room():
             waiting = queue.waiting(
-                held=self._running,
-                refused=self._refused,
-                suspected=suspected,
-                limit=self._concurrency,
-                only=self._only,
+                refused=self._refused, suspected=suspected, limit=self._concurrency, only=self._only
             )
             taken = sum(self._take(queue, heart, found) for found in waiting)
 
     def _has_room(self) -> bool:
         """Say whether another execution may be taken: not beside one that is tried alone."""
-        is_on_trial = any(claim.lease.is_alone for claim, _ in self._running.values())
-        return not is_on_trial and len(self._running) < self._concurrency
+        at_work = self._at_work()
+        return not any(lease.is_alone for lease in at_work) and len(at_work) < self._concurrency
+
+    def _at_work(self) -> list[Lease]:
+        """Return the leases of the runs that take up room: one that waits for another execution does not."""
+        return [claim.lease for claim, _ in self._running.values() if not claim.lease.waits]
 
     def _take(self, queue: Queue, heart: Heart, waiting: Waiting) -> bool:
         """Claim an execution and begin to carry it, if this worker may."""
         if not self._has_room() or not self._has(waiting) or not self._may_try(waiting):
             return False
+        if not held.take(self._path, waiting.row_id):
+            return False
         alone = waiting.is_suspected
-        claim = queue.claim(waiting, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
+        try:
+            claim = queue.claim(waiting, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
+        except BaseException:
+            held.let_go(self._path, waiting.row_id)
+            raise
         if claim is None:
+            held.let_go(self._path, waiting.row_id)
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
         heart.keep(claim.lease)
@@ -152,10 +169,12 @@ class Worker:
             return self._suspects != "only"
         if self._suspects == "never" and self._on_suspects is not None:
             self._on_suspects()
-        return self._suspects != "never" and not self._running
+        return self._suspects != "never" and not self._at_work()
 
     def _has(self, waiting: Waiting) -> bool:
         """Say whether this worker has the agent, and the same one; say so once if it has not."""
+        if waiting.pair in self._refused:
+            return False
         agent = agents.get(waiting.agent)
         if agent is None:
             why = f"no agent {waiting.agent!r} here (there are {', '.join(sorted(agents)) or 'none'})"
@@ -195,6 +214,10 @@ class Worker:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:
             logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
+            if (
+                not lease.dropped
+            ):  # it was raised before the call began: nobody has recorded it, and it would come again
+                self._fail(queue, claim, error)
         except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
             logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             self._fail(queue, claim, death)
@@ -202,6 +225,7 @@ class Worker:
             self._running.pop(lease.row_id, None)
             heart.let_go(lease)
             self._give_back(queue, claim)
+            held.let_go(self._path, lease.row_id)
             if self._change is not None:
                 self._change.tell()
 
@@ -263,10 +287,18 @@ class Worker:
         attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
         given = claim.waiting.given
         state = dict(given["invocation_state"])
+        if "execution_id" in state:  # it names this execution, or it would name another
+            state["execution_id"] = claim.lease.execution_id
         more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
         async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
             if claim.waiting.is_suspected and self._suspects == "only" and not claim.lease.is_alone:
                 claim.lease.halt = claim.lease.halt or Released()  # it is cleared: others may have it
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Return what sync tools run in. Asyncio's own has a thread or two for each processor: tools that wait would fill it,
+    and what they wait for would never run."""
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=TOOL_THREADS)
 
 
 def _agents_of(subject: Any) -> list[Any]:

@@ -22,7 +22,8 @@ from tests.guarantees import PAGE, ROOT, filled, missing
 
 README = (ROOT / "README.md").read_text()
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
+EXAMPLES = sorted((ROOT / "examples").rglob("README.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *EXAMPLES]
 FENCE = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -55,17 +56,6 @@ def run(command: str) -> str:
         return ended.stdout + ended.stderr
     assert ended.returncode == 0, f"$ {command}\n{ended.stdout}{ended.stderr}"
     return ended.stdout
-
-
-def test_the_script_of_the_readme_dies_and_goes_on() -> None:
-    code = re.findall(r"```python run\n(.*?)```", README, re.DOTALL)
-    assert len(code) == 1
-    Path("trip.py").write_text(code[0])
-    first, second, third = (run("python trip.py") for _ in range(3))
-    assert first.endswith("Killed\n")
-    assert second.strip() == third.strip() == "Your trip is booked."
-    for command in re.findall(r"^\$ (strands-durable .+ --backend runs\.db)$", README, re.MULTILINE):
-        assert "trip-42" in run(command)
 
 
 def shown(text: str) -> str:

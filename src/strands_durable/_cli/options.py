@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import click
 from click.core import ParameterSource
 
+from .._catalog import refuse_unreadable
 from .._connect import DEFAULT_URL, VARIABLE, connect
 from .._handle import DurableBackend
 
@@ -32,8 +33,11 @@ class Place:
     """Named on the command line, not in the environment and not the default."""
 
     def visited(self) -> DurableBackend:
-        """Return the backend as one who looks or asks holds it: no worker is started here."""
-        return connect(working(self.url, "off"))
+        """Return the backend as one who looks or asks holds it: no worker is started here, and no store is made."""
+        backend = connect(working(self.url, "off"))
+        if (path := getattr(backend, "path", None)) is not None:
+            refuse_unreadable(path)
+        return backend
 
     def command(self, text: str) -> str:
         """Return a command to copy."""

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LATE_SECONDS = 1.0
-_MIN_THREADS = 32
-"""Tools that are plain functions run in threads; asyncio's own default, cores plus four, would be fewer than executions."""
 _LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
@@ -115,26 +111,25 @@ def _log(level: int) -> None:
 
 def _work(asking: Work) -> None:
     """Work until somebody stops it; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
-    loop, tools = asyncio.new_event_loop(), ThreadPoolExecutor(max(_MIN_THREADS, 4 * asking.concurrency))
-    loop.set_default_executor(tools)
-    try:
-        loop.run_until_complete(_until_stopped(asking))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        _end(tools)
-        loop.close()
-
-
-def _end(tools: ThreadPoolExecutor) -> None:
-    ending = threading.Thread(target=tools.shutdown, daemon=True)
-    ending.start()
-    ending.join(_LATE_SECONDS)
-    if ending.is_alive():
-        logger.warning("drain is over | a tool has not ended, its step is left in doubt")
+    loop = asyncio.new_event_loop()
+    is_clean = loop.run_until_complete(_until_stopped(asking))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    if not is_clean or _has_busy_tool():
+        logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
         leave_at_once(0)
+    loop.close()
 
 
-async def _until_stopped(asking: Work) -> None:
+def _has_busy_tool() -> bool:
+    """Say whether a tool still runs in a thread, as one does whose time was over: Python would wait for it."""
+    from .._worker import TOOL_THREADS
+
+    frames = sys._current_frames()
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(TOOL_THREADS)]
+    return any(frame.f_code.co_name != "_worker" for thread in threads if (frame := frames.get(thread.ident or 0)))
+
+
+async def _until_stopped(asking: Work) -> bool:
     from .._connect import connect
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -142,7 +137,7 @@ async def _until_stopped(asking: Work) -> None:
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
     if asking.is_trial:
         threading.Thread(target=_stop_with_stdin, args=(loop, stop), daemon=True).start()
-    await connect(asking.url).work(
+    return await connect(asking.url).work(
         concurrency=asking.concurrency,
         drain_seconds=asking.drain_seconds,
         stop=stop,

@@ -7,6 +7,7 @@ import atexit
 import logging
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from .. import _registry
 from .._catalog import Catalog, ExecutionDetail, StepSummary
+from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
@@ -26,7 +28,7 @@ from .._stores import stores
 from .._stream import follow
 from .._trials import Trials
 from .._watch import watch
-from ..errors import ExecutionCancelledError, UnsupportedFeatureError
+from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,8 @@ class SqliteBackend(DurableBackend):
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        Catalog(self.path).execution(execution_id)
+        if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # looking opens nothing for writing
+            raise ExecutionNotFoundError(execution_id, str(self.path))
         self._hold(execution_id)
         return SqliteHandle(self, execution_id)
 
@@ -94,6 +97,8 @@ class SqliteBackend(DurableBackend):
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first."""
+        if not self.path.exists():
+            return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
         found = [
             record
@@ -105,11 +110,9 @@ class SqliteBackend(DurableBackend):
         return found[:limit]
 
     def start(self) -> None:
-        """Start the worker of this process, unless it is off or there is no agent here that it could run.
-
-        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
-        """
+        """Start the worker of this process, unless it is off or there is no agent here that it could run."""
         if self._worker is not None and _registry.agents:
+            _ = self.store
             self._worker.start()
 
     async def work(
@@ -120,23 +123,22 @@ class SqliteBackend(DurableBackend):
         stop: asyncio.Event | None = None,
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
-    ) -> None:
+    ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
         from .._worker import Worker
 
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
-        elif trial_command is None:
-            await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
-        else:
-            trials = Trials(trial_command)
-            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
-            try:
-                await worker.run(stop, drain_seconds)
-            finally:
-                await asyncio.to_thread(trials.end, drain_seconds)
+            return await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
+        if trial_command is None:
+            return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+        trials = Trials(trial_command)
+        worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
+        try:
+            return await worker.run(stop, drain_seconds)
+        finally:
+            await asyncio.to_thread(trials.end, drain_seconds)
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""
@@ -168,8 +170,7 @@ class _Thread:
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
             self._thread.start()
             ready.wait()
-            atexit.unregister(self.stop)
-            atexit.register(self.stop)
+            _stop_at_exit(self)
 
     def stop(self, drain_seconds: float = 1.0) -> None:
         """Stop: what it runs stops before its next step, or is left in doubt."""
@@ -189,6 +190,24 @@ class _Thread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
         await Worker(self._path, concurrency=self._concurrency, only=self._only).run(self._stop, drain_seconds=1.0)
+
+
+_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+
+
+def _stop_at_exit(thread: _Thread) -> None:
+    """Stop a worker when the script ends: before Python refuses work for threads, which runs would take for their results.
+
+    Functions registered with `atexit` come after that; those that thread pools use themselves do not.
+    """
+    if not _threads:
+        getattr(threading, "_register_atexit", atexit.register)(_stop_all)
+    _threads.add(thread)
+
+
+def _stop_all() -> None:
+    for thread in list(_threads):
+        thread.stop()
 
 
 class SqliteHandle(ExecutionHandle):
@@ -221,7 +240,8 @@ class SqliteHandle(ExecutionHandle):
                     raise TimeoutError(
                         f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; it goes on"
                     )
-                await change.wait(left)
+                with standing_aside():
+                    await change.wait(left)
 
     def _ended(self, journal: Any) -> ExecutionResult:
         record = self._requests.last_call(journal)

@@ -1,0 +1,95 @@
+"""The travel agent on Amazon Bedrock AgentCore Runtime: each prompt of a session is one execution.
+
+The first prompt of session `s` is execution `s-1`, the next one `s-2`. A payload is one of
+
+    {"prompt": "..."}         starts the next execution, or goes on with the one that has not ended
+    {"answers": {id: ...}}    answers the questions of the last one
+    {}                        waits for the last one
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agents import travel_agent
+from bedrock_agentcore import BedrockAgentCoreApp
+from bedrock_agentcore.runtime.context import RequestContext
+from bedrock_agentcore.runtime.models import PingStatus
+from starlette.exceptions import HTTPException
+
+from strands_durable import ExecutionHandle, ExecutionStatus, errors
+
+WAIT_SECONDS = 60.0  # a call is cut off after 15 minutes; what takes longer is told to be under way
+AT_WORK = {ExecutionStatus.PENDING, ExecutionStatus.RUNNING}
+OPEN = {*AT_WORK, ExecutionStatus.SUSPENDED}
+
+backend = travel_agent.backend
+
+
+@asynccontextmanager
+async def lifespan(app: BedrockAgentCoreApp) -> AsyncIterator[None]:
+    backend.start()  # goes on with what a killed container left
+    yield
+    await backend.close()
+
+
+app = BedrockAgentCoreApp(lifespan=lifespan)
+
+
+@app.entrypoint
+async def invoke(payload: dict[str, Any], context: RequestContext) -> dict[str, Any]:
+    if context.session_id is None:
+        raise HTTPException(400, "The invocation has no session id.")
+    try:
+        handle = await held(context.session_id, payload)
+        if "answers" in payload:
+            await handle.respond(payload["answers"])
+        return await told(handle)
+    except errors.DurableError as error:
+        raise HTTPException(409, str(error)) from error
+
+
+async def held(session: str, payload: dict[str, Any]) -> ExecutionHandle:
+    """Return the execution that a call is about; a prompt starts one unless the last one is still open.
+
+    A client that repeats a call because the response was lost adds `"turn": n` to get the n-th execution and not another one.
+    """
+    runs = await backend.list(agent=travel_agent.name)
+    runs = [run for run in runs if run.execution_id.rpartition("-")[0] == session]
+    is_next = "prompt" in payload and all(run.status not in OPEN for run in runs)
+    turn = payload.get("turn", len(runs) + is_next)
+    if turn not in range(1, len(runs) + 1 + is_next):
+        raise HTTPException(400, f"This session has {len(runs)} executions; there is no number {turn}.")
+    execution_id = f"{session}-{turn}"
+    if "prompt" in payload:
+        return await travel_agent.dispatch_async(payload["prompt"], execution_id=execution_id, session=session)
+    return await backend.get(execution_id)
+
+
+async def told(handle: ExecutionHandle) -> dict[str, Any]:
+    found = {"execution_id": handle.execution_id}
+    try:
+        result = await handle.result(timeout=WAIT_SECONDS)
+    except TimeoutError:
+        return {**found, "status": (await handle.status()).value}
+    except errors.ExecutionFailedError as error:
+        return {**found, "status": "FAILED", "error": str(error)}
+    if result.interrupts:
+        questions = [question.to_json() for question in result.interrupts]
+        return {**found, "status": "SUSPENDED", "questions": questions}
+    return {**found, "status": result.status.value, "answer": str(result).strip()}
+
+
+@app.ping
+def ping() -> PingStatus:
+    """Have the runtime keep this container while an execution is at work, though no call is."""
+    is_busy = asyncio.run(backend.list(status=AT_WORK, limit=1))
+    return PingStatus.HEALTHY_BUSY if is_busy else PingStatus.HEALTHY
+
+
+if __name__ == "__main__":
+    app.run(port=int(os.environ.get("PORT", "8080")))

@@ -1,0 +1,200 @@
+"""The agents that `strands_durable.testing.contract` dispatches. Import this module in every worker that is under test.
+
+What their models say is data: each factory takes a script, and a folder in which tools leave their marks and wait for files, so
+that a test and a worker in another process understand each other. A turn of a script is
+
+- a text,
+- ``{"tool": name, ...}``: a call of that tool with the rest as its input; a list of these: calls in one answer,
+- ``{"fails_until": file}``: the model raises ValueError until that file is there, and then says "Mended.".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.graph import Graph
+
+from .. import current_step, durable_agent
+from ._model import ScriptedModel, call
+
+_POLL_SECONDS = 0.005
+
+
+class Trip(BaseModel):
+    """What `contract_structured` has to give."""
+
+    city: str
+    price: float
+
+
+def marks(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return what the tools and models of a run left in its folder, in order."""
+    path = Path(folder) / "marks.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _mark(folder: str, kind: str, **facts: Any) -> None:
+    step = current_step()
+    where = {} if step is None else {"key": step.idempotency_key, "attempt": step.attempt}
+    file = os.open(f"{folder}/marks.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (json.dumps({"kind": kind, **where, **facts}) + "\n").encode())
+    os.close(file)
+
+
+class _Model(ScriptedModel):
+    """A scripted model whose calls leave marks."""
+
+    def __init__(self, folder: str, script: list[Any], name: str) -> None:
+        super().__init__([_turn(turn) for turn in script], model_id=f"contract-{name}")
+        self._folder, self._turns = folder, script
+
+    async def stream(
+        self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        turn = sum(message["role"] == "assistant" for message in messages)
+        _mark(self._folder, "model", turn=turn)
+        if self._is_out_of_order(turn):
+            raise ValueError("the model is out of order")
+        async for chunk in super().stream(messages, tool_specs, system_prompt, **kwargs):
+            yield chunk
+
+    def _is_out_of_order(self, turn: int) -> bool:
+        wanted = self._turns[turn] if turn < len(self._turns) else None
+        return (
+            isinstance(wanted, dict)
+            and "fails_until" in wanted
+            and not Path(self._folder, wanted["fails_until"]).exists()
+        )
+
+
+def _turn(turn: Any) -> Any:
+    if isinstance(turn, list):
+        return [_turn(each) for each in turn]
+    if isinstance(turn, dict) and "fails_until" in turn:
+        return "Mended."
+    if isinstance(turn, dict):
+        given = dict(turn)
+        return call(given.pop("tool"), **given)
+    return turn
+
+
+def _tools(folder: str) -> list[Any]:
+    @tool(context=True)
+    def book(city: str, tool_context: ToolContext) -> str:
+        """Book a hotel."""
+        _mark(folder, "book", city=city)
+        booked = tool_context.agent.state.get("booked") or []
+        tool_context.agent.state.set("booked", [*booked, city])
+        return f"booked {city}"
+
+    @tool(context=True)
+    def wait(path: str, tool_context: ToolContext) -> str:
+        """Wait until a file is there, or until somebody cancels."""
+        _mark(folder, "wait", path=path)
+        while not Path(folder, path).exists():
+            if tool_context.cancel_signal.is_set():
+                _mark(folder, "cancel seen")
+                return "cancelled"
+            time.sleep(_POLL_SECONDS)
+        return f"{path} is there"
+
+    @tool(context=True)
+    async def approve(what: str, tool_context: ToolContext) -> str:
+        """Ask a person."""
+        _mark(folder, "approve", what=what)
+        return f"{what}: {tool_context.interrupt(f'approve {what}', reason={'what': what})}"
+
+    @tool
+    def strange() -> Any:
+        """Return what cannot be recorded."""
+        _mark(folder, "strange")
+        return {"status": "success", "content": [{"json": {"handle": object()}}]}
+
+    @tool(context=True)
+    def look(tool_context: ToolContext) -> str:
+        """Tell what the caller gave with the call."""
+        return json.dumps(tool_context.invocation_state.get("given"))
+
+    return [book, wait, approve, strange, look]
+
+
+def _agent(folder: str, script: list[Any], name: str, **options: Any) -> Agent:
+    return Agent(
+        name=name,
+        model=_Model(folder, script, name),
+        tools=_tools(folder),
+        system_prompt=f"You are {name}.",
+        retry_strategy=ModelRetryStrategy(max_attempts=1),
+        callback_handler=None,
+        **options,
+    )
+
+
+@durable_agent
+def contract_agent(folder: str, script: list[Any]) -> Agent:
+    """One agent, with all the tools there are."""
+    return _agent(folder, script, "agent")
+
+
+@durable_agent
+def contract_structured(folder: str, script: list[Any]) -> Agent:
+    """An agent that gives structured output."""
+    return _agent(folder, script, "structured", structured_output_model=Trip)
+
+
+class _Slow(_Model):
+    """A model that answers when another has long done so."""
+
+    async def stream(
+        self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        await asyncio.sleep(0.1)
+        async for chunk in super().stream(messages, tool_specs, system_prompt, **kwargs):
+            yield chunk
+
+
+class _Revisited(_Model):
+    """A model that says its script once, and "The end." when it is handed the task again: a swarm forgets what it had said."""
+
+    async def stream(
+        self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        is_back = "back to you" in json.dumps(messages[0])
+        model = _Model(self._folder, ["The end."] if is_back else self._turns, "first")
+        async for chunk in model.stream(messages, tool_specs, system_prompt, **kwargs):
+            yield chunk
+
+
+@durable_agent
+def contract_graph(folder: str, script: list[Any]) -> Graph:
+    """Two nodes at the same time, of which the first to begin is the last to end, and one that comes after both."""
+    builder = GraphBuilder()
+    slow = _agent(folder, ["Slowly."], "slow")
+    slow.model = _Slow(folder, ["Slowly."], "slow")
+    builder.add_node(slow, "slow")
+    builder.add_node(_agent(folder, script, "quick"), "quick")
+    builder.add_node(_agent(folder, ["All in one."], "last"), "last")
+    builder.add_edge("slow", "last")
+    builder.add_edge("quick", "last")
+    builder.set_max_node_executions(10)
+    builder.set_entry_point("slow")
+    builder.set_entry_point("quick")
+    return builder.build()
+
+
+@durable_agent
+def contract_swarm(folder: str, script: list[Any]) -> Swarm:
+    """Two agents; the second hands back to the first, which then says "The end."."""
+    first = _agent(folder, script, "first")
+    first.model = _Revisited(folder, script, "first")
+    back = {"tool": "handoff_to_agent", "agent_name": "first", "message": "back to you"}
+    return Swarm([first, _agent(folder, [back, "I handed back."], "second")], max_handoffs=4)

@@ -1,0 +1,145 @@
+"""C27, C28: what a handle gives, beside what Strands gives for the same agent."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from ... import DurableAgent, ExecutionResult, errors
+from .. import agents
+from ._bench import BOOK, WAIT, Bench, S
+
+ASK = {"tool": "approve", "what": "trip"}
+TRIP = {"tool": "Trip", "city": "Orléans", "price": 1e-7}
+HANDOFF = {"tool": "handoff_to_agent", "agent_name": "second", "message": "over to you"}
+
+
+def plainly(bench: Bench, agent: DurableAgent, *script: Any) -> Any:
+    """Return Strands' own result of an agent of the contract."""
+    subject = agent.build({"folder": bench.folder, "script": list(script)})
+    return bench.run(subject.invoke_async("Go"))
+
+
+def data(result: ExecutionResult) -> Any:
+    """Return a result as JSON data, after a way through text."""
+    return json.loads(json.dumps(result.to_json()))
+
+
+class ResultsContract:
+    """Results and streams."""
+
+    def test_c27_a_result_is_that_of_strands(self, bench: Bench) -> None:
+        script = (BOOK, BOOK, "Booked both.")
+        result, plain = bench.result(bench.dispatch(*script)), plainly(bench, agents.contract_agent, *script)
+        assert str(result) == str(plain)
+        assert result.message is not None
+        assert (result.stop_reason, result.message["content"]) == (plain.stop_reason, plain.message["content"])
+        assert result.usage == dict(plain.metrics.accumulated_usage)
+        assert result.state == {"booked": ["Paris", "Paris"]}
+        assert (result.structured_output, result.interrupts, result.nodes) == (None, (), {})
+        assert data(result)["message"]["content"] == [{"text": "Booked both."}]
+        assert data(result)["status"] == "COMPLETED"
+
+    def test_c27_structured_output_is_data_and_reads_like_that_of_strands(self, bench: Bench) -> None:
+        agent = agents.contract_structured
+        result, plain = bench.result(bench.dispatch(TRIP, agent=agent)), plainly(bench, agent, TRIP)
+        assert result.structured_output == plain.structured_output.model_dump() == {"city": "Orléans", "price": 1e-7}
+        assert agents.Trip.model_validate(result.structured_output) == plain.structured_output
+        assert str(result) == str(plain)
+        assert data(result)["structured_output"] == result.structured_output
+
+    @pytest.mark.parametrize("script", [("Quickly.",), (HANDOFF, "I handed over.")])
+    def test_c27_a_graph_and_a_swarm_tell_of_their_nodes(self, bench: Bench, script: tuple[Any, ...]) -> None:
+        agent = agents.contract_graph if len(script) == 1 else agents.contract_swarm
+        result = bench.result(bench.dispatch(*script, agent=agent))
+        plain = plainly(bench, agent, *script)
+        assert str(result) == str(plain)
+        assert result.stop_reason == plain.status.value == "completed"
+        assert list(result.nodes) == list(plain.results)
+        assert {name: node.text for name, node in result.nodes.items()} == {
+            name: str(node) for name, node in plain.results.items()
+        }
+        assert result.usage == dict(plain.accumulated_usage)
+        inner = next(iter(result.nodes.values())).result
+        assert inner is not None
+        assert (inner.stop_reason, inner.status) == ("end_turn", S.COMPLETED)
+        assert list(data(result)["nodes"]) == list(result.nodes)
+
+    def test_c27_open_interrupts_read_like_those_of_strands(self, bench: Bench) -> None:
+        for agent in (agents.contract_agent, agents.contract_graph):
+            result = bench.result(bench.dispatch(ASK, "Done.", agent=agent, execution_id=agent.name))
+            plain = plainly(bench, agent, ASK, "Done.")
+            assert str(result) == str(plain)
+            assert result.status is S.SUSPENDED
+            assert result.stop_reason == getattr(plain, "stop_reason", None) or plain.status.value
+            assert [found.to_json() for found in result.interrupts] == [found.to_dict() for found in plain.interrupts]
+            assert data(result)["interrupts"] == [found.to_dict() for found in plain.interrupts]
+
+    def test_c27_a_result_is_frozen(self, bench: Bench) -> None:
+        result = bench.result(bench.dispatch("Hi."))
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            result.stop_reason = "other"  # type: ignore[misc]
+
+    def test_c27_a_failed_execution_raises_with_what_it_failed_with(self, bench: Bench) -> None:
+        script = {"fails_until": "mended"}
+        error = bench.fails(bench.dispatch(script), errors.ExecutionFailedError)
+        with pytest.raises(Exception, match="the model is out of order") as caught:
+            plainly(bench, agents.contract_agent, script)
+        assert type(error.__cause__) is type(caught.value)
+        assert str(error.__cause__) == str(caught.value)
+        assert "the model is out of order" in str(error)
+
+    def test_c27_a_result_that_is_not_there_in_time_is_a_timeout_and_the_run_goes_on(self, bench: Bench) -> None:
+        handle = bench.dispatch(WAIT, "Done.")
+        with pytest.raises(TimeoutError, match="'trip'"):
+            bench.run(handle.result(0.05))
+        bench.until_waiting()
+        with pytest.raises(TimeoutError):
+            bench.run(handle.result(0))
+        bench.touch()
+        assert str(bench.result(handle)) == "Done.\n"
+        assert str(bench.run(handle.result(0))) == "Done.\n"
+
+    def test_c27_many_who_wait_all_hear_of_the_end(self, bench: Bench) -> None:
+        handle = bench.dispatch(WAIT, "Done.")
+        bench.until_waiting()
+
+        async def wait() -> list[Any]:
+            others = [await bench.backend.get("trip") for _ in range(5)]
+            waiting = [asyncio.ensure_future(each.result(bench.patience_seconds)) for each in (handle, *others)]
+            await asyncio.sleep(0)
+            bench.touch()
+            return list(await asyncio.gather(*waiting))
+
+        assert {str(result) for result in bench.run(wait())} == {"Done.\n"}
+
+    def test_c28_a_stream_has_one_numbered_event_for_each_committed_step(self, bench: Bench) -> None:
+        handle = bench.dispatch(BOOK, "Booked.")
+
+        async def recorded(after: int = 0) -> list[Any]:
+            return [event async for event in handle.stream(after) if event["recorded"]]
+
+        live = bench.run(recorded())
+        assert [(event["number"], event["kind"], event["status"]) for event in live] == [
+            (1, "model", "done"),
+            (2, "tool", "done"),
+            (3, "model", "done"),
+        ]
+        assert bench.run(recorded()) == live
+        assert bench.run(recorded(2)) == live[2:]
+        json.dumps(live)
+
+    def test_c28_streaming_a_call_ends_with_its_result(self, bench: Bench) -> None:
+        agent = agents.contract_agent.on(bench.backend)
+
+        async def events() -> list[Any]:
+            given = {"folder": bench.folder, "script": [BOOK, "Booked."]}
+            return [event async for event in agent.stream_async("Go", execution_id="trip", **given)]
+
+        found = bench.run(events())
+        assert str(found[-1]["result"]) == "Booked.\n"
+        assert [event["kind"] for event in found[:-1] if event["recorded"]] == ["model", "tool", "model"]

@@ -1,0 +1,162 @@
+"""C26: workers leave alone what they do not have, say so once, and a rolling deploy finishes what both versions began."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_durable import _registry
+from strands_durable._catalog import Catalog
+from strands_durable._worker import Worker
+from tests.dispatched import ask_to_stop, backend, dispatch, result, scripted, status, stop, version, worker
+from tests.script import ledger
+from tests.waiting import until
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let this process lack an agent."""
+    return lambda name: monkeypatch.delitem(_registry.agents, name)
+
+
+def note_of(execution_id: str) -> str | None:
+    return Catalog("runs.db").execution(execution_id).execution.note
+
+
+def work_until(done: Any) -> None:
+    """Work in this process until ``done``."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(Worker(Path("runs.db").resolve()).run(stop, 5.0))
+        while not done():
+            await asyncio.sleep(0.01)
+        stop.set()
+        await working
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def dispatch_version(prompt: str, execution_id: str) -> Any:
+    return asyncio.run(backend().dispatch(version(prompt).spec, "Go", execution_id=execution_id))
+
+
+def test_c26_a_worker_that_lacks_the_agent_leaves_it_and_says_so_once(
+    without: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        dispatch(["Hi."], f"run-{number}")
+    without("scripted")
+    with caplog.at_level(logging.WARNING, logger="strands_durable"):
+        work_until(lambda: all(note_of(f"run-{number}") for number in range(3)))
+    assert caplog.text.count("left unclaimed") == 1
+    assert "no agent 'scripted' here" in caplog.text
+    assert {status(f"run-{number}") for number in range(3)} == {"PENDING"}
+    assert "no agent 'scripted' here" in str(note_of("run-2")), "ls shows it"
+    assert Catalog("runs.db").execution("run-0").steps == ()
+
+
+def test_c26_a_worker_with_another_version_leaves_it_and_tells_which(caplog: pytest.LogCaptureFixture) -> None:
+    dispatch_version("one", "old")
+    Path("go").touch()
+    two = version("two")
+    with caplog.at_level(logging.WARNING, logger="strands_durable"):
+        work_until(lambda: note_of("old"))
+    assert caplog.text.count("left unclaimed") == 1
+    assert two.spec.fingerprint[:12] in str(note_of("old"))
+    assert status("old") == "PENDING"
+
+
+def test_c26_the_note_goes_when_a_worker_that_has_it_comes() -> None:
+    handle = dispatch_version("one", "old")
+    Path("go").touch()
+    version("two")
+    work_until(lambda: note_of("old"))
+    right = worker(version="one")
+    assert str(result(handle)) == "one!\n"
+    stop(right)
+    assert note_of("old") is None
+
+
+def test_c26_a_rolling_deploy_finishes_what_each_version_began() -> None:
+    old = [dispatch_version("one", f"old-{number}") for number in range(2)]
+    one = worker(version="one")
+    until(lambda: {status(f"old-{number}") for number in range(2)} == {"RUNNING"})
+    two = worker(version="two")
+    new = [dispatch_version("two", f"new-{number}") for number in range(2)]
+    until(lambda: {status(f"new-{number}") for number in range(2)} == {"RUNNING"})
+    stop_late = worker(version="one")
+    Path("go").touch()
+    assert {str(result(handle)) for handle in old} == {"one!\n"}
+    assert {str(result(handle)) for handle in new} == {"two!\n"}
+    stop(one, two, stop_late)
+
+
+def test_c26_what_an_old_worker_left_is_left_to_the_old_version() -> None:
+    handle = dispatch_version("one", "old")
+    one = worker(version="one")
+    until(Path("waiting").exists)
+    ask_to_stop(one)
+    Path("go").touch()
+    one.join().checked()
+    two = worker(version="two")
+    until(lambda: note_of("old"))
+    assert status("old") == "RUNNING"
+    one = worker(version="one")
+    assert str(result(handle)) == "one!\n"
+    stop(one, two)
+    assert [entry["turn"] for entry in ledger.read() if entry["kind"] == "model"] == [1, 3]
+
+
+def test_c26_on_drift_warn_takes_a_run_of_another_version() -> None:
+    handle = dispatch_version("one", "old")
+    Path("go").touch()
+    two = worker(version="two", on_drift="warn")
+    assert str(result(handle)) == "two!\n"
+    stop(two)
+
+
+def test_c26_an_agent_with_a_factory_that_fails_here_is_told_of_and_not_claimed_for_ever() -> None:
+    spec = _registry.registered("wrong").spec
+    handle = asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
+    broken = worker(back_off=(0.01, 0.01))
+    with pytest.raises(Exception, match="the factory is out of order") as caught:
+        result(handle)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    Path("mended").touch()
+    asyncio.run(handle.resume())
+    assert str(result(handle)) == "Built.\n"
+    stop(broken)
+    (call,) = asyncio.run(handle.detail()).calls
+    assert (call.attempt, [failure.attempt for failure in call.failures]) == (2, [1])
+
+
+def test_c26_two_workers_of_one_process_do_not_take_from_each_other(caplog: pytest.LogCaptureFixture) -> None:
+    handles = [dispatch([{"tool": "wait_for", "path": "go"}, "Done."], f"run-{number}") for number in range(4)]
+
+    async def main() -> list[str]:
+        ends = asyncio.Event()
+        path = Path("runs.db").resolve()
+        workers = [asyncio.ensure_future(Worker(path, concurrency=2).run(ends, 5.0)) for _ in range(2)]
+        while {status_now(handle) for handle in handles} != {"RUNNING"}:
+            await asyncio.sleep(0.01)
+        for _ in range(3):  # each worker looks again with every change
+            await backend().dispatch(scripted.spec_with(script=["Hi."]), "Go")
+            await asyncio.sleep(0.1)
+        Path("go").touch()
+        found = [str(await handle.result(20)) for handle in handles]
+        ends.set()
+        await asyncio.gather(*workers)
+        return found
+
+    def status_now(handle: Any) -> str:
+        return Catalog("runs.db").execution(handle.execution_id).execution.status.value
+
+    with caplog.at_level(logging.INFO, logger="strands_durable"):
+        assert asyncio.run(asyncio.wait_for(main(), 30)) == ["Done.\n"] * 4
+    assert "taken over" not in caplog.text
+    assert caplog.text.count("| claimed") <= 4 + 3

@@ -1,0 +1,287 @@
+"""Agents that tests dispatch to SQLite, and workers for them in processes of their own; all of them live in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.multiagent import GraphBuilder
+from strands.multiagent.graph import Graph
+from strands.tools.mcp import MCPClient
+
+from strands_durable import Durability, ToolPolicy, connect, durable_agent
+from strands_durable.backends.sqlite import SqliteBackend
+from strands_durable.testing import call
+from tests import script as scripts
+from tests.processes import Child
+from tests.script import CountingModel, note
+from tests.waiting import until
+
+MCP_SERVER = str(Path(__file__).with_name("features") / "mcp_server.py")
+OFF = "sqlite:///runs.db?worker=off"
+
+
+@tool
+def die(city: str) -> str:
+    """Kill whoever runs this, unless somebody has mended it."""
+    note("die", city=city)
+    if not Path("mended").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@tool
+def leave() -> str:
+    """Ask for the end of the process."""
+    note("leave")
+    sys.exit(3)
+
+
+@tool
+async def leave_soon() -> str:
+    """Ask for the end of the process, from async code."""
+    note("leave_soon")
+    raise KeyboardInterrupt
+
+
+@tool
+def delegate(task: str) -> str:
+    """Have another durable agent do it."""
+    note("delegate", task=task)
+    return str(helper.on(backend())(task, script=[{"tool": "book", "city": task}, f"{task}!"])).strip()
+
+
+@tool
+def delegate_twice(task: str) -> str:
+    """Have another durable agent do two things, and one of them again."""
+    note("delegate_twice", task=task)
+    tasks = (f"{task} 1", f"{task} 2", f"{task} 1")
+    return " ".join(str(helper.on(backend())(each, script=[f"{each}!"])).strip() for each in tasks)
+
+
+@tool
+def delegate_and_die(task: str) -> str:
+    """Have another durable agent do what kills the process the first time."""
+    note("delegate_and_die", task=task)
+    return str(helper.on(backend())(task, script=[{"tool": "book_and_die", "city": task}, f"{task}!"])).strip()
+
+
+@tool
+def delegate_and_wait(script: list[Any]) -> str:
+    """Have another durable agent do it, once somebody has mended this."""
+    note("delegate_and_wait")
+    Path("begun").touch()
+    until(Path("mended").exists)
+    return str(helper.on(backend())("Go", script=script)).strip()
+
+
+@tool(context=True)
+def obey(tool_context: ToolContext) -> str:
+    """Wait until somebody cancels."""
+    note("obey")
+    until(tool_context.cancel_signal.is_set)
+    Path("obeyed").touch()
+    return "cancelled"
+
+
+@tool
+def linger() -> str:
+    """Wait until a file is there, whoever cancels."""
+    note("linger")
+    until(Path("go").exists)
+    return "it is there"
+
+
+TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die, delegate_and_wait, obey, linger]
+_backends: dict[str, SqliteBackend] = {}
+
+
+def backend() -> SqliteBackend:
+    """Return a backend on the store of this folder, one for each process; it dispatches and holds, and has no worker."""
+    found = _backends.get(os.getcwd())
+    if found is None:
+        found = _backends[os.getcwd()] = SqliteBackend(OFF)
+    return found
+
+
+def turns(script: list[Any]) -> list[Any]:
+    """Return the turns of a script that came as JSON."""
+
+    def turn(found: Any) -> Any:
+        if isinstance(found, list):
+            return [turn(each) for each in found]
+        if isinstance(found, dict):
+            return call(found["tool"], **{name: value for name, value in found.items() if name != "tool"})
+        return found
+
+    return [turn(found) for found in script]
+
+
+def agent_of(script: list[Any], **options: Any) -> Agent:
+    options = {"tools": TOOLS, **options}
+    return Agent(
+        model=CountingModel(turns(script)),
+        retry_strategy=ModelRetryStrategy(max_attempts=1),
+        callback_handler=None,
+        **options,
+    )
+
+
+@durable_agent
+def scripted(script: list[Any]) -> Agent:
+    """One agent with all tools."""
+    assistant = agent_of([{"tool": "obey"}, "Obeyed."], name="assistant")
+    return agent_of(script, tools=[*TOOLS, assistant.as_tool()])
+
+
+@durable_agent
+def pair() -> Graph:
+    """Two nodes at the same time, with something to do afterwards."""
+    builder = GraphBuilder()
+    for name in ("obey", "linger"):
+        builder.add_node(agent_of([{"tool": name}, {"tool": "book", "city": name}, "Done."]), name)
+        builder.set_entry_point(name)
+    builder.set_max_node_executions(9)
+    return builder.build()
+
+
+@durable_agent
+def slow_to_build() -> Agent:
+    """An agent that takes a worker long to build."""
+    if os.environ.get("BUILT_BY_A_WORKER") and not isinstance(threading.current_thread(), threading._MainThread):  # type: ignore[attr-defined]
+        Path("building").touch()
+        until(Path("go").exists)
+    return agent_of(["Built."])
+
+
+@durable_agent
+def helper(script: list[Any]) -> Agent:
+    """An agent that tools of others call."""
+    return agent_of(script)
+
+
+@durable_agent
+def careful(script: list[Any]) -> Agent:
+    """An agent with a Durability of its own inside its factory."""
+    policies = {"wait_for": ToolPolicy(in_doubt="fail"), "book_and_die": ToolPolicy(in_doubt="ask")}
+    return agent_of(script, plugins=[Durability("own.db", execution_id="own", tool_policies=policies)])
+
+
+@durable_agent
+def shopper() -> Agent:
+    """An agent whose tools come from the server at the address in the file ``url``."""
+    client = MCPClient(url=Path("url").read_text(), headers={"x-folder": os.getcwd()}, startup_timeout=5)
+    return agent_of([{"tool": "price", "item": "tea"}, "Three."], tools=[client])
+
+
+_shared: list[MCPClient] = []
+
+
+@durable_agent
+def regular() -> Agent:
+    """An agent whose runs share one connection to a server that tells when it starts."""
+    if not _shared:
+        code = f"open('started', 'a').write('once '); import runpy; runpy.run_path({MCP_SERVER!r}, run_name='__main__')"
+        server = StdioServerParameters(command=sys.executable, args=["-c", code, "stdio", "price"], cwd=os.getcwd())
+        _shared.append(MCPClient(lambda: stdio_client(server)))
+    return agent_of([{"tool": "price", "item": "tea"}, "Three."], tools=_shared)
+
+
+@durable_agent
+def wrong() -> Agent:
+    """A factory that is wrong here, and right where somebody has mended it."""
+    if os.environ.get("BUILT_BY_A_WORKER") and not Path("mended").exists():
+        raise RuntimeError("the factory is out of order")
+    return agent_of(["Built."])
+
+
+def version(prompt: str, **options: Any) -> Any:
+    """Register a version of an agent in this process."""
+
+    @durable_agent(name="versioned", **options)
+    def versioned() -> Agent:
+        return agent_of([{"tool": "wait_for", "path": "go"}, f"{prompt}!"], system_prompt=prompt)
+
+    return versioned
+
+
+def dispatch(script: list[Any], execution_id: str, prompt: str = "Go", agent: Any = None) -> Any:
+    """Dispatch, and leave it to workers elsewhere; return the handle."""
+    spec = (
+        scripted.spec_with(script=script)
+        if agent is None
+        else agent.spec_with(**({"script": script} if script else {}))
+    )
+    return asyncio.run(backend().dispatch(spec, prompt, execution_id=execution_id))
+
+
+def result(handle: Any, seconds: float = 30) -> Any:
+    return asyncio.run(handle.result(seconds))
+
+
+def status(execution_id: str) -> str:
+    return asyncio.run(asyncio.run(connect(OFF).get(execution_id)).status()).value
+
+
+def worker(**options: Any) -> Child:
+    """Start a worker in a process of its own."""
+    return Child(_work, os.getcwd(), options)
+
+
+def ask_to_stop(*workers: Child) -> None:
+    """Have workers end, as a deploy does; come back when they have begun to."""
+    for each in workers:
+        until(Path(f"ready-{each.pid}").exists)
+        os.kill(each.pid, signal.SIGTERM)
+    for each in workers:
+        until(lambda each=each: Path(f"draining-{each.pid}").exists() or not each.process.is_alive())
+
+
+def stop(*workers: Child) -> None:
+    """End workers as a deploy does."""
+    ask_to_stop(*workers)
+    for each in workers:
+        each.join().checked()
+
+
+def kill(*workers: Child) -> None:
+    for each in workers:
+        os.kill(each.pid, signal.SIGKILL)
+        each.join()
+
+
+def _work(folder: str, options: dict[str, Any]) -> None:
+    from strands_durable import _worker
+
+    os.chdir(folder)
+    os.environ["BUILT_BY_A_WORKER"] = "1"
+    if "version" in options:
+        version(options["version"], on_drift=options.get("on_drift"))
+    if "back_off" in options:
+        _worker._BACK_OFF_SECONDS = options["back_off"]
+    given = {name: options[name] for name in ("lease_seconds", "concurrency") if name in options}
+
+    class Draining(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "draining" in record.getMessage():
+                Path(f"draining-{os.getpid()}").touch()
+
+    logging.getLogger("strands_durable").setLevel(logging.INFO)
+    logging.getLogger("strands_durable").addHandler(Draining())
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        Path(f"ready-{os.getpid()}").touch()
+        await _worker.Worker(Path("runs.db").resolve(), **given).run(stop, options.get("drain_seconds", 25.0))
+
+    asyncio.run(main())
