@@ -180,6 +180,11 @@ class Catalog:
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return found
 
+    def holds(self, execution_id: str) -> bool:
+        """Say whether there is an execution with this id."""
+        query = "SELECT 1 FROM executions WHERE execution_id = ?"
+        return bool(self._look(lambda connection: connection.execute(query, (execution_id,)).fetchall()))
+
     def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return self._looked(query)

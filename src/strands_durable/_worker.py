@@ -33,6 +33,7 @@ LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
 MAX_TRIES = 3
 MAX_THREADS = 1000
+TOOL_THREADS = "strands-durable-tool"
 _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
 
 Suspects = Literal["when idle", "never", "only"]
@@ -297,7 +298,7 @@ class Worker:
 def _threads() -> ThreadPoolExecutor:
     """Return what sync tools run in. Asyncio's own has a thread or two for each processor: tools that wait would fill it,
     and what they wait for would never run."""
-    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="strands-durable-tool")
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=TOOL_THREADS)
 
 
 def _agents_of(subject: Any) -> list[Any]:

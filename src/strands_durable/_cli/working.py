@@ -110,11 +110,26 @@ def _log(level: int) -> None:
 
 
 def _work(asking: Work) -> None:
-    """Work until somebody stops it; a tool in a thread that does not end, and that nobody can stop, ends with the process."""
-    asyncio.run(_until_stopped(asking))
+    """Work until somebody stops it; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
+    loop = asyncio.new_event_loop()
+    is_clean = loop.run_until_complete(_until_stopped(asking))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    if not is_clean or _has_busy_tool():
+        logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
+        leave_at_once(0)
+    loop.close()
 
 
-async def _until_stopped(asking: Work) -> None:
+def _has_busy_tool() -> bool:
+    """Say whether a tool still runs in a thread, as one does whose time was over: Python would wait for it."""
+    from .._worker import TOOL_THREADS
+
+    frames = sys._current_frames()
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(TOOL_THREADS)]
+    return any(frame.f_code.co_name != "_worker" for thread in threads if (frame := frames.get(thread.ident or 0)))
+
+
+async def _until_stopped(asking: Work) -> bool:
     from .._connect import connect
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -122,16 +137,13 @@ async def _until_stopped(asking: Work) -> None:
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
     if asking.is_trial:
         threading.Thread(target=_stop_with_stdin, args=(loop, stop), daemon=True).start()
-    is_clean = await connect(asking.url).work(
+    return await connect(asking.url).work(
         concurrency=asking.concurrency,
         drain_seconds=asking.drain_seconds,
         stop=stop,
         trial_command=None if asking.is_trial else asking.trial_command,
         is_trial=asking.is_trial,
     )
-    if not is_clean:
-        logger.warning("drain is over | a tool has not ended, its step is left in doubt")
-        leave_at_once(0)
 
 
 def _interrupted(stop: asyncio.Event) -> None:

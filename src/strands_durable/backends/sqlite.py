@@ -79,9 +79,8 @@ class SqliteBackend(DurableBackend):
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        if not self.path.exists():
+        if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # looking opens nothing for writing
             raise ExecutionNotFoundError(execution_id, str(self.path))
-        Requests(self.store).journal(execution_id)
         self._hold(execution_id)
         return SqliteHandle(self, execution_id)
 
