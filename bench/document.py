@@ -85,7 +85,8 @@ def _soak() -> str:
     found = _load("soak")
     return (
         f"{found['kills']} kills in {found['seconds']} s, {found['executions']} executions completed, "
-        f"{found['effects']} effects audited: nothing lost, no finished step repeated."
+        f"{found['effects']} effects audited: nothing lost, no finished step repeated. Then {found['fleet']['kills']} workers "
+        f"killed under {found['fleet']['executions']} dispatched executions, audited alike; {found['fleet']['recoveries']}."
     )
 
 

@@ -1,19 +1,31 @@
-"""A process of its own for executions that may have killed their worker: they are tried there, one at a time and alone."""
+"""A process of its own for executions that may have killed their worker: they are tried there, one at a time and alone.
+
+`Trials` is the side of the worker that starts the process, `try_alone` what runs in it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._worker import Worker
 
 logger = logging.getLogger(__name__)
 
 _RESTART_SECONDS = 1.0
+_LINGER_SECONDS = 2.0
 
 
 class Trials:
-    """Keeps such a process while there is something to try. It ends when its standard input does: with us, however we end."""
+    """Keeps such a process while there is something to try. It ends after us, however we end: its standard input does."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -37,10 +49,42 @@ class Trials:
         """Have the process stop in order."""
         if self._process is None or self._process.poll() is not None:
             return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._process.terminate()
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+async def try_alone(path: Path, stop: asyncio.Event, drain_seconds: float) -> bool:
+    """Try what may have killed a worker, until ``stop`` is set, or until our worker is gone and nothing is left to try."""
+    from ._worker import Worker
+
+    worker = Worker(path, concurrency=1, suspects="only")
+    orphaned = asyncio.Event()
+    threading.Thread(target=_wait, args=(asyncio.get_running_loop(), orphaned), daemon=True).start()
+    leaving = asyncio.ensure_future(_leave(worker, orphaned, stop))
+    try:
+        return await worker.run(stop, drain_seconds)
+    finally:
+        leaving.cancel()
+
+
+def _wait(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
+    sys.stdin.buffer.read()
+    try:
+        loop.call_soon_threadsafe(orphaned.set)
+    except RuntimeError:  # it has ended before its worker
+        pass
+
+
+async def _leave(worker: Worker, orphaned: asyncio.Event, stop: asyncio.Event) -> None:
+    """Stop when our worker is gone and there was nothing to try for a while: what it left behind is ours to try, too."""
+    await orphaned.wait()
+    idle_since = time.monotonic()
+    while time.monotonic() - idle_since < _LINGER_SECONDS:
+        await asyncio.sleep(_LINGER_SECONDS / 10)
+        if worker.busy:
+            idle_since = time.monotonic()
+    stop.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,6 @@ LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
 MAX_TRIES = 3
 MAX_THREADS = 1000
-TOOL_THREADS = "strands-durable-tool"
 _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
 
 Suspects = Literal["when idle", "never", "only"]
@@ -80,7 +79,8 @@ class Worker:
 
         Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
         """
-        asyncio.get_running_loop().set_default_executor(_threads())
+        threads = _Threads()
+        asyncio.get_running_loop().set_default_executor(threads)
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -100,7 +100,7 @@ class Worker:
         finally:
             stopping.cancel()
             is_clean = await self._drain(drain_seconds)
-        return is_clean
+        return is_clean and not threads.is_busy
 
     async def _drain(self, seconds: float) -> bool:
         """Have every run stop before its next step; one whose step takes too long is left in doubt."""
@@ -295,10 +295,27 @@ class Worker:
                 claim.lease.halt = claim.lease.halt or Released()  # it is cleared: others may have it
 
 
-def _threads() -> ThreadPoolExecutor:
-    """Return what sync tools run in. Asyncio's own has a thread or two for each processor: tools that wait would fill it,
-    and what they wait for would never run."""
-    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=TOOL_THREADS)
+class _Threads(ThreadPoolExecutor):
+    """What sync tools run in, and how many do.
+
+    Asyncio's own has a thread or two for each processor: tools that wait would fill it, and what they wait for would never run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MAX_THREADS, thread_name_prefix="strands-durable-tool")
+        self._under_way: set[Future[Any]] = set()
+
+    def submit(self, *args: Any, **given: Any) -> Any:
+        """Run something in a thread."""
+        future = super().submit(*args, **given)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs, perhaps a tool whose time was over: nobody can stop it but the process."""
+        return any(not future.done() for future in list(self._under_way))
 
 
 def _agents_of(subject: Any) -> list[Any]:

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -54,23 +53,5 @@ def labourer() -> Agent:
 def serve(url: str, ledger: str, concurrency: int) -> None:
     """Be a worker, with a process of its own for what may have killed one."""
     os.environ["LEDGER"] = ledger
-    root = str(Path(__file__).parents[2])
-    program = f"import sys; sys.path.insert(0, {root!r}); from tests.crash.fleet import trial; trial()"
-    command = [sys.executable, "-c", program, url]
+    command = [sys.executable, "-m", "strands_durable", "worker", __file__, "--trial", "--quiet", "--backend", url]
     asyncio.run(connect(url).work(concurrency=concurrency, trial_command=command))
-
-
-def trial() -> None:
-    """Try what may have killed a worker, until standard input ends."""
-
-    async def main() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def wait() -> None:
-            sys.stdin.buffer.read()
-            loop.call_soon_threadsafe(stop.set)
-
-        threading.Thread(target=wait, daemon=True).start()
-        await connect(sys.argv[1]).work(is_trial=True, stop=stop)
-
-    asyncio.run(main())

@@ -9,8 +9,12 @@ import random
 import signal
 import sqlite3
 import statistics
+import subprocess
+import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +30,21 @@ EXECUTIONS, WORKERS, CONCURRENCY = 200, 3, 3
 class Fleet:
     """Some workers on one file; whoever is killed is replaced."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path, self._ledger = folder / "runs.db", folder / "ledger.jsonl"
-        self.url = f"sqlite:///{self.path}?worker=off"
+    def __init__(self, folder: Path, start: Callable[[str, str], Any]) -> None:
+        self.path = folder / "runs.db"
+        url, ledger = f"sqlite:///{self.path}", str(folder / "ledger.jsonl")
+        self._start = partial(start, url, ledger)
         self._workers = [self._start() for _ in range(WORKERS)]
         self.recoveries: list[float] = []
         self._left: dict[str, float] = {}
         self._seen: sqlite3.Connection | None = None
-
-    def _start(self) -> Child:
-        return Child(serve, self.url, str(self._ledger), CONCURRENCY)
 
     def kill_one(self) -> int:
         """Kill a worker at random; return how many executions it had."""
         index = random.randrange(len(self._workers))
         child = self._workers[index]
         os.kill(child.pid, signal.SIGKILL)
-        child.process.join()
+        _gone(child)
         now = time.monotonic()
         left = [row[0] for row in self._rows("SELECT execution_id, owner FROM executions WHERE owner IS NOT NULL")
                 if json.loads(row[1])["pid"] == child.pid]  # fmt: skip
@@ -74,21 +76,41 @@ class Fleet:
 
     def stop(self) -> None:
         for child in self._workers:
-            child.process.kill()
-            child.process.join()
+            os.kill(child.pid, signal.SIGKILL)
+            _gone(child)
         if self._seen is not None:
             self._seen.close()
 
 
-async def dispatch(url: str) -> list[str]:
+def forked(url: str, ledger: str) -> Child:
+    """Start a worker the quick way, forked from a process that has the imports behind it."""
+    return Child(serve, url, ledger, CONCURRENCY)
+
+
+def typed(url: str, ledger: str) -> subprocess.Popen[bytes]:
+    """Start a worker as one types it."""
+    command = ["worker", str(Path(__file__).with_name("fleet.py")), "--backend", url, "--quiet"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "strands_durable", *command, "--concurrency", str(CONCURRENCY)],
+        env={**os.environ, "LEDGER": ledger},
+    )
+
+
+def _gone(child: Any) -> None:
+    """Wait for the end of a worker, however it was started."""
+    child.wait() if isinstance(child, subprocess.Popen) else child.process.join()
+
+
+async def dispatch(url: str, executions: int) -> None:
     agent = labourer.on(url)
-    return [(await agent.dispatch_async("Work.", execution_id=f"run-{n}")).execution_id for n in range(EXECUTIONS)]
+    for number in range(executions):
+        await agent.dispatch_async("Work.", execution_id=f"run-{number}")
 
 
-def rampage(folder: Path, kills: int) -> list[float]:
-    """Kill workers at random, one a second, while 200 executions are under way; return the times to recover."""
-    asyncio.run(dispatch(f"sqlite:///{folder / 'runs.db'}?worker=off"))
-    fleet, dead, killed = Fleet(folder), set[int](), 0
+def rampage(folder: Path, kills: int, executions: int, start: Callable[[str, str], Any]) -> list[float]:
+    """Kill workers at random, one a second, while executions are under way; return the times to recover."""
+    asyncio.run(dispatch(f"sqlite:///{folder / 'runs.db'}?worker=off", executions))
+    fleet, dead, killed = Fleet(folder, start), set[int](), 0
     begun, due = time.monotonic(), time.monotonic() + 1
     try:
         while fleet.open():
@@ -106,7 +128,7 @@ def rampage(folder: Path, kills: int) -> list[float]:
     return fleet.recoveries
 
 
-def audit(folder: Path) -> None:
+def audit(folder: Path, executions: int) -> None:
     """Compare the journal with the outside world, step by step."""
     told: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for line in (folder / "ledger.jsonl").read_text().splitlines():
@@ -115,7 +137,7 @@ def audit(folder: Path) -> None:
     backend = connect(f"sqlite:///{folder / 'runs.db'}?worker=off")
 
     async def look() -> None:
-        for number in range(EXECUTIONS):
+        for number in range(executions):
             handle = await backend.get(f"run-{number}")
             assert await handle.status() is ExecutionStatus.COMPLETED
             result = await handle.result()
@@ -139,12 +161,17 @@ def audit(folder: Path) -> None:
     asyncio.run(look())
 
 
+def told(recoveries: list[float]) -> str:
+    """Return the times to recover in words."""
+    shown = sorted(recoveries)
+    return (
+        f"{len(shown)} executions left behind and taken up again: median {statistics.median(shown):.2f} s, "
+        f"90 % {shown[int(len(shown) * 0.9)]:.2f} s, longest {shown[-1]:.2f} s"
+    )
+
+
 @pytest.mark.timeout(600)
 def test_fifty_workers_are_killed_and_two_hundred_executions_end(tmp_path: Path) -> None:
-    recoveries = rampage(tmp_path, kills=50)
-    audit(tmp_path)
-    shown = sorted(recoveries)
-    print(
-        f"\n50 workers killed, {len(shown)} executions left behind and taken up again: median "
-        f"{statistics.median(shown):.2f} s, 90 % {shown[int(len(shown) * 0.9)]:.2f} s, longest {shown[-1]:.2f} s"
-    )
+    recoveries = rampage(tmp_path, 50, EXECUTIONS, forked)
+    audit(tmp_path, EXECUTIONS)
+    print(f"\n50 workers killed, {told(recoveries)}")

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,19 +113,10 @@ def _work(asking: Work) -> None:
     loop = asyncio.new_event_loop()
     is_clean = loop.run_until_complete(_until_stopped(asking))
     loop.run_until_complete(loop.shutdown_asyncgens())
-    if not is_clean or _has_busy_tool():
+    if not is_clean:
         logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
         leave_at_once(0)
     loop.close()
-
-
-def _has_busy_tool() -> bool:
-    """Say whether a tool still runs in a thread, as one does whose time was over: Python would wait for it."""
-    from .._worker import TOOL_THREADS
-
-    frames = sys._current_frames()
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith(TOOL_THREADS)]
-    return any(frame.f_code.co_name != "_worker" for thread in threads if (frame := frames.get(thread.ident or 0)))
 
 
 async def _until_stopped(asking: Work) -> bool:
@@ -135,8 +125,6 @@ async def _until_stopped(asking: Work) -> bool:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
-    if asking.is_trial:
-        threading.Thread(target=_stop_with_stdin, args=(loop, stop), daemon=True).start()
     return await connect(asking.url).work(
         concurrency=asking.concurrency,
         drain_seconds=asking.drain_seconds,
@@ -151,8 +139,3 @@ def _interrupted(stop: asyncio.Event) -> None:
     stop.set()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     click.echo("\nStopping. Ctrl-C again ends it at once.", err=True)
-
-
-def _stop_with_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    sys.stdin.buffer.read()
-    loop.call_soon_threadsafe(stop.set)

@@ -26,7 +26,7 @@ from .._spec import AgentSpec
 from .._store import Store, path_of
 from .._stores import stores
 from .._stream import follow
-from .._trials import Trials
+from .._trials import Trials, try_alone
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
@@ -130,7 +130,7 @@ class SqliteBackend(DurableBackend):
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            return await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
+            return await try_alone(self.path, stop, drain_seconds)
         if trial_command is None:
             return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
         trials = Trials(trial_command)
