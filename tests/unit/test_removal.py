@@ -158,6 +158,6 @@ def test_whoever_waits_for_a_removed_execution_hears_of_it() -> None:
 
 
 def test_removing_from_a_store_that_is_not_there_makes_none() -> None:
-    with pytest.raises(Exception, match="there is no store yet"):
+    with pytest.raises(ExecutionNotFoundError):
         remove("trip")
     assert os.listdir() == []
