@@ -101,7 +101,18 @@ def linger() -> str:
     return "it is there"
 
 
-TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die, delegate_and_wait, obey, linger]
+TOOLS = [
+    *scripts.TOOLS,
+    die,
+    leave,
+    leave_soon,
+    delegate,
+    delegate_twice,
+    delegate_and_die,
+    delegate_and_wait,
+    obey,
+    linger,
+]
 _backends: dict[str, SqliteBackend] = {}
 
 

@@ -115,8 +115,21 @@ def new_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -
         known |= journal.replies(record.call_id)
     changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
     if changed or not set(answers) <= asked_by(record) | set(known):
-        raise mismatch(journal, record, answers)
+        raise _wrong_answers(journal, record, answers, known)
     return {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id not in known}
+
+
+def _wrong_answers(
+    journal: Journal, record: CallRecord, answers: dict[str, Any], known: dict[str, Any]
+) -> InputMismatchError:
+    """Return the error for answers that nobody asked for, or that were given otherwise before."""
+    opened = sorted(asked_by(record) - set(known)) if record.status is S.SUSPENDED else []
+    said = [f"open questions {', '.join(opened)}" if opened else "no open question"]
+    said += [f"the answer {_short(known[found])} to {found}" for found in answers if found in known]
+    given = ", ".join(f"{_short(answer)} to {found}" for found, answer in answers.items())
+    return InputMismatchError(
+        journal.execution_id, record.position, record.status.value, " and ".join(said), f"answers {given}"
+    )
 
 
 def mismatch(journal: Journal, record: CallRecord, given: Any) -> InputMismatchError:

@@ -25,7 +25,7 @@ from ._codec import decode
 from ._failure import summary
 from ._keys import model_key, visit_of
 from ._lease import Owner
-from ._records import CallKind, ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus
+from ._records import CallKind, ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus, shown_usage
 from ._store import path_of, refuse_foreign, translated
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
@@ -210,7 +210,7 @@ class Catalog:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise if there is no store to look at."""
+    """Raise if there is nothing at ``path`` to look at: most likely the path is wrong."""
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         hint = "Pass the path of another one, or run an agent with Durability on this one first."
         raise BackendUnavailableError(str(path), "there is no store yet", hint)
@@ -342,7 +342,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float) -> StepSummary:
         attempt=attempt,
         started_at=started_at,
         ended_at=ended_at,
-        usage=None if usage is None else json.loads(usage),
+        usage=None if usage is None else shown_usage(json.loads(usage)),
         error=None if error is None else _error(error),
     )
 

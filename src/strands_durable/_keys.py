@@ -11,23 +11,9 @@ import hashlib
 import re
 from typing import Any
 
-from .errors import DurableError
+from .errors import InvalidIdError
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}")
-
-
-class InvalidIdError(DurableError, ValueError):
-    """An execution id has characters that we do not let near a path or a query."""
-
-    def __init__(self, execution_id: str) -> None:
-        super().__init__(execution_id)
-        self.execution_id = execution_id
-
-    def __str__(self) -> str:
-        return (
-            f"{str(self.execution_id)[:80]!r} is not an execution_id: use 1 to 200 letters, digits and . _ : @ + = - , "
-            f"starting with a letter or digit."
-        )
 
 
 def checked_id(execution_id: Any) -> str:

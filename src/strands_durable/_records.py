@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
+_BESIDE_USAGE = ("leg", "cycle", "latencyMs")
+
 
 class ExecutionStatus(str, Enum):
     """What an execution or one of its calls is doing, as anybody may see it."""
@@ -130,6 +132,11 @@ class ExecutionRecord:
     """Why a dispatched execution waits, if a worker has left it."""
     is_cancelling: bool = False
     """Somebody has asked to cancel it, and its owner has not stopped yet."""
+
+
+def shown_usage(recorded: dict[str, int] | None) -> dict[str, int] | None:
+    """Return what a step cost; beside it, the place in the loop is recorded, and that is not for readers."""
+    return None if recorded is None else {name: count for name, count in recorded.items() if name not in _BESIDE_USAGE}
 
 
 def answers_in(prompt: Any) -> dict[str, Any] | None:

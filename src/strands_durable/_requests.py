@@ -54,7 +54,7 @@ class Requests:
             if row is None:
                 self._insert(connection, execution_id, spec, spec_text, given_text, prompt, prompt_text)
                 return execution_id
-        self._refuse_other(execution_id, spec, prompt)
+        self._refuse_other(execution_id, spec, prompt, given)
         return execution_id
 
     def _insert(
@@ -85,7 +85,7 @@ class Requests:
             (row_id, spec.kind, spec.name, spec.name, prompt_text, input_hash, now, now),
         )
 
-    def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any) -> None:
+    def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
         """Raise unless this dispatch may attach to the execution that is there: the columns of C1 for dispatches."""
         journal = self.journal(execution_id)
         record = journal.call_at(0)
@@ -94,13 +94,15 @@ class Requests:
         if record is None:
             return
         _admission.refuse_other_input(journal, record, prompt)
-        found = self._store.read("SELECT agent, spec FROM dispatches WHERE execution = ?", journal.lease.row_id)
+        found = self._store.read("SELECT agent, spec, given FROM dispatches WHERE execution = ?", journal.lease.row_id)
         if found:
-            recorded = (found[0][0], decode(found[0][1])["arguments"])
-            if recorded != (spec.name, spec.arguments):
-                now = f"agent {spec.name!r} with {spec.arguments!r}"
+            before = {"agent": found[0][0], "arguments": decode(found[0][1])["arguments"], **decode(found[0][2])}
+            now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
+            other = [name for name in now if before.get(name) != now[name]]
+            if other:
+                told = [f"agent {each['agent']!r}" for each in (before, now)]  # values may be nobody's business
                 raise InputMismatchError(
-                    execution_id, 0, record.status.value, f"agent {recorded[0]!r} with {recorded[1]!r}", now
+                    execution_id, 0, record.status.value, told[0], f"{told[1]} with another {', '.join(other)}"
                 )
         if record.status is S.FAILED and journal.status() is S.FAILED:
             raise self.failure(journal, record)

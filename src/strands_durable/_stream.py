@@ -12,7 +12,7 @@ from ._failure import summary
 from ._handle import StreamEvent
 from ._journal import Journal
 from ._keys import path
-from ._records import ExecutionStatus
+from ._records import ExecutionStatus, shown_usage
 from ._watch import watch
 
 _LISTEN_SECONDS = 15.0
@@ -67,7 +67,7 @@ def _step(row: Any) -> StreamEvent:
         status=status,
         result=_result(kind, None if result is None else json.loads(result)),
         error=None if error is None else summary(json.loads(error)),
-        usage=None if usage is None else json.loads(usage),
+        usage=None if usage is None else shown_usage(json.loads(usage)),
     )
 
 

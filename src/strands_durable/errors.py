@@ -8,6 +8,7 @@
     ├── ExecutionCancelledError   somebody cancelled it
     ├── ExecutionNotFoundError    no such execution
     ├── InDoubtError              nobody can say whether a step happened
+    ├── InvalidIdError            that is no execution_id (also a ValueError)
     ├── NotSerializableError      a value has no recorded form
     ├── FormatVersionError        the file is of another format
     ├── LeaseLostError            the execution has a new owner
@@ -122,6 +123,20 @@ class InDoubtError(DurableError):
         return (
             f"Execution {self.execution_id!r}: step {self.step} had started and has no result, and {self.reason}. "
             f"Nothing was run. Mend the cause and run it again, or change the step's in_doubt policy."
+        )
+
+
+class InvalidIdError(DurableError, ValueError):
+    """An execution id has characters that we do not let near a path or a query."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.execution_id = execution_id
+
+    def __str__(self) -> str:
+        return (
+            f"{str(self.execution_id)[:80]!r} is not an execution_id: use 1 to 200 letters, digits and . _ : @ + = - , "
+            f"starting with a letter or digit."
         )
 
 

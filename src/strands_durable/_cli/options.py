@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from .._catalog import refuse_unreadable
 from .._connect import DEFAULT_URL, VARIABLE, connect
 from .._handle import DurableBackend
+from ..backends.sqlite import SqliteBackend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,8 +36,8 @@ class Place:
     def visited(self) -> DurableBackend:
         """Return the backend as one who looks or asks holds it: no worker is started here, and no store is made."""
         backend = connect(working(self.url, "off"))
-        if (path := getattr(backend, "path", None)) is not None:
-            refuse_unreadable(path)
+        if isinstance(backend, SqliteBackend):
+            refuse_unreadable(backend.path)
         return backend
 
     def command(self, text: str) -> str:

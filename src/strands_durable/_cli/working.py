@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LATE_SECONDS = 1.0
 _LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
@@ -110,18 +112,19 @@ def _log(level: int) -> None:
 
 
 def _work(asking: Work) -> None:
-    """Work until somebody stops it; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
-    loop = asyncio.new_event_loop()
-    is_clean = loop.run_until_complete(_until_stopped(asking))
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    if not is_clean or _has_busy_tool():
-        logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
-        leave_at_once(0)
-    loop.close()
+    """Work until somebody stops it; a tool in a thread that does not end, and that nobody can stop, ends with the process."""
+    asyncio.run(_until_stopped(asking))
 
 
-def _has_busy_tool() -> bool:
-    """Say whether a tool still runs in a thread, as one does whose time was over: Python would wait for it."""
+async def _have_tools_ended() -> bool:
+    """Say whether no tool runs in a thread any more; one whose time was over may do so for ever, and Python would wait."""
+    deadline = time.monotonic() + _LATE_SECONDS
+    while (is_busy := _has_busy_thread()) and time.monotonic() < deadline:
+        await asyncio.sleep(_LATE_SECONDS / 50)
+    return not is_busy
+
+
+def _has_busy_thread() -> bool:
     from .._worker import TOOL_THREADS
 
     frames = sys._current_frames()
@@ -129,7 +132,7 @@ def _has_busy_tool() -> bool:
     return any(frame.f_code.co_name != "_worker" for thread in threads if (frame := frames.get(thread.ident or 0)))
 
 
-async def _until_stopped(asking: Work) -> bool:
+async def _until_stopped(asking: Work) -> None:
     from .._connect import connect
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -137,13 +140,16 @@ async def _until_stopped(asking: Work) -> bool:
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
     if asking.is_trial:
         threading.Thread(target=_stop_with_stdin, args=(loop, stop), daemon=True).start()
-    return await connect(asking.url).work(
+    is_clean = await connect(asking.url).work(
         concurrency=asking.concurrency,
         drain_seconds=asking.drain_seconds,
         stop=stop,
         trial_command=None if asking.is_trial else asking.trial_command,
         is_trial=asking.is_trial,
     )
+    if not is_clean or not await _have_tools_ended():
+        logger.warning("drain is over | a tool has not ended, its step is left in doubt")
+        leave_at_once(0)
 
 
 def _interrupted(stop: asyncio.Event) -> None:
