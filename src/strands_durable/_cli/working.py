@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LATE_SECONDS = 1.0
+_LOOK_SECONDS, _LATE_LOOKS = 0.02, 50
 _LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
@@ -118,10 +117,11 @@ def _work(asking: Work) -> None:
 
 async def _have_tools_ended() -> bool:
     """Say whether no tool runs in a thread any more; one whose time was over may do so for ever, and Python would wait."""
-    deadline = time.monotonic() + _LATE_SECONDS
-    while (is_busy := _has_busy_thread()) and time.monotonic() < deadline:
-        await asyncio.sleep(_LATE_SECONDS / 50)
-    return not is_busy
+    for _ in range(_LATE_LOOKS):
+        if not _has_busy_thread():
+            return True
+        await asyncio.sleep(_LOOK_SECONDS)
+    return False
 
 
 def _has_busy_thread() -> bool:
