@@ -39,7 +39,7 @@ def test_a_worker_carries_executions_and_says_so() -> None:
     code, out, err = ended(worker)
     assert code == 0
     first, *others = out.splitlines()
-    assert first.startswith(f"Worker {worker.pid} on sqlite:///{STORE}: asker, broken, killer, planner, ")
+    assert first.startswith(f"Worker {worker.pid} on sqlite:///{STORE}: asker, broken, hasty, killer, planner, ")
     assert first.endswith("; 2 at a time. Ctrl-C stops it.")
     assert others == ["booking Paris"] * 3
     assert "execution_id=<trip-0>, agent=<planner>, alone=<False> | claimed" in err
@@ -70,6 +70,14 @@ def test_a_tool_that_does_not_end_cannot_keep_a_worker() -> None:
     assert code == 0
     assert "a tool has not ended, its step is left in doubt" in err
     assert Catalog(STORE).execution("trip").steps[-1].state == "in doubt"
+
+
+def test_a_tool_whose_time_was_over_cannot_keep_a_worker_either() -> None:
+    dispatch("hasty")
+    worker = start("worker", AGENTS, "--quiet")
+    until(lambda: status() in ("COMPLETED", "FAILED"))
+    worker.send_signal(signal.SIGTERM)
+    assert ended(worker)[0] == 0
 
 
 def test_a_second_interrupt_ends_a_worker_at_once() -> None:

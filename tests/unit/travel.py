@@ -10,7 +10,7 @@ from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
 
-from strands_durable import durable_agent
+from strands_durable import ToolPolicy, durable_agent
 from strands_durable.testing import ScriptedModel, call
 
 
@@ -82,6 +82,11 @@ def seasonal() -> Agent:
 @durable_agent
 def waiter() -> Agent:
     return build(call("wait_for", path="go"), call("book", city="Rome"), "Done.")
+
+
+@durable_agent(tool_policies={"wait_for": ToolPolicy(timeout=0.1, in_doubt="fail")})
+def hasty() -> Agent:
+    return build(call("wait_for", path="go"), "Given up.")
 
 
 @durable_agent
