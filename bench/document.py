@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from bench.dispatch import lines
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -87,7 +89,13 @@ def _soak() -> str:
     )
 
 
-_MAKERS = {"soak": _soak, "goals": _goals, "steps": _steps, "commits": _commits, "peers": _peers}
+def _dispatch() -> str:
+    return _table(
+        ["dispatch, executions of 11 steps", "measured"], [list(row) for row in lines(_load("last")["dispatch"])]
+    )
+
+
+_MAKERS = {"dispatch": _dispatch, "soak": _soak, "goals": _goals, "steps": _steps, "commits": _commits, "peers": _peers}
 
 
 def filled(text: str) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench import dispatch
 from bench.workload import Found, run_child, stored_bytes
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -298,6 +299,19 @@ def show_goals(rows: list[Found]) -> None:
     console.print(table)
 
 
+def show_dispatch(plan: Plan, found: Found) -> None:
+    """Print what workers do on one file."""
+    table = Table(
+        title="Dispatch: executions of 11 steps on one file",
+        title_justify="left",
+        title_style="bold",
+        show_header=False,
+    )
+    for name, value in dispatch.lines(found["dispatch"]):
+        table.add_row(name, value)
+    console.print(table, "")
+
+
 def measure(plan: Plan) -> Found:
     """Measure everything."""
     steps = measure_steps(plan)
@@ -305,6 +319,7 @@ def measure(plan: Plan) -> Found:
     found: Found = {"environment": environment(), "plan": vars(plan), "steps": steps}
     found["cost"] = {unit: split_cost(steps, unit) for unit in ("cpu_ms", "wall_ms")}
     found |= {"commits": measure_commits(plan, steps["plain"]), "resume": resume, "stored_bytes": stored}
+    found["dispatch"] = dispatch.measure(quick=plan is QUICK)
     found["goals"] = goals(plan, found)
     return found
 
@@ -315,7 +330,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="10 and 100 cycles only, in half a minute")
     plan = QUICK if parser.parse_args(arguments).quick else Plan()
     found = measure(plan)
-    for show in (show_steps, show_resumes, show_space):
+    for show in (show_steps, show_resumes, show_space, show_dispatch):
         show(plan, found)
     show_goals(found["goals"])
     path = RESULTS / ("quick.json" if plan is QUICK else "last.json")

@@ -101,7 +101,18 @@ def linger() -> str:
     return "it is there"
 
 
-TOOLS = [*scripts.TOOLS, die, leave, leave_soon, delegate, delegate_twice, delegate_and_die, delegate_and_wait, obey, linger]
+TOOLS = [
+    *scripts.TOOLS,
+    die,
+    leave,
+    leave_soon,
+    delegate,
+    delegate_twice,
+    delegate_and_die,
+    delegate_and_wait,
+    obey,
+    linger,
+]
 _backends: dict[str, SqliteBackend] = {}
 
 
@@ -194,6 +205,12 @@ def regular() -> Agent:
         server = StdioServerParameters(command=sys.executable, args=["-c", code, "stdio", "price"], cwd=os.getcwd())
         _shared.append(MCPClient(lambda: stdio_client(server)))
     return agent_of([{"tool": "price", "item": "tea"}, "Three."], tools=_shared)
+
+
+@durable_agent
+def odd() -> Agent:
+    """An agent whose conversation cannot be recorded."""
+    return agent_of(["Hi."], messages=[{"role": "user", "content": [{"text": "Hello", "handle": object()}]}])
 
 
 @durable_agent

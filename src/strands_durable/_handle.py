@@ -150,8 +150,11 @@ class DurableBackend(ABC):
         stop: asyncio.Event | None = None,
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
-    ) -> None:
+    ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set.
+
+        Return True if all current steps have ended then. A tool that took too long may still run in a thread: its step is in
+        doubt, and the process should end without waiting for it (`os._exit`).
 
         Args:
             concurrency: How many at a time.

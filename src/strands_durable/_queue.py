@@ -36,10 +36,15 @@ WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before <= :now
     AND e.id NOT IN (SELECT value FROM json_each(:held))
     AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
         OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
-    AND (d.is_suspected OR (e.owner IS NOT NULL AND e.owner <> :me)) = :suspected
+    AND {suspicion}
     AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
 ORDER BY e.id LIMIT :limit
 """
+_OTHERS = _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_SUSPECTS = _FREE.format(
+    suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
+    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +133,7 @@ class Queue:
     def waiting(self, *, refused: Collection[str], suspected: bool, limit: int) -> list[Waiting]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others."""
         owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE status IN ('PENDING', 'RUNNING') AND owner IS NOT NULL"
+            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
         )]  # fmt: skip
         known = {text: Owner.parse(text) for text in owners}
         values = {
@@ -138,10 +143,9 @@ class Queue:
             "me": Owner.me().recorded(),
             "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
-            "suspected": suspected,
             "limit": limit,
         }
-        return [_waiting(row) for row in self._store.read_named(_FREE, values)]
+        return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
 
     def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.

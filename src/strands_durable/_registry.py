@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[..., "Agent | Graph | Swarm"]
+_KEPT_SPECS = 256
 _OURS = ("prompt", "execution_id", "invocation_state", "limits")
 
 agents: dict[str, DurableAgent] = {}
@@ -111,6 +112,8 @@ class DurableAgent:
                 subject = self.build(arguments)
             self.shared = left_out
             self._on_drift = self.options(subject, Path()).on_drift
+            while len(self._specs) >= _KEPT_SPECS:
+                del self._specs[next(iter(self._specs))]
             self._specs[key] = describe(self.name, subject, arguments)
         return self._specs[key]
 

@@ -41,8 +41,8 @@ class AgentSpec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> AgentSpec:
-        """Return the spec that ``data`` describes; what a later version has added is left out."""
-        known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        """Return the spec that ``data`` describes; what a later version may have added is left out."""
+        known = {entry.name: data[entry.name] for entry in fields(cls) if entry.name in data}
         return cls(**{**known, "tool_names": tuple(data["tool_names"]), "edges": tuple(data["edges"])})
 
 

@@ -32,11 +32,13 @@ CREATE TABLE executions (
     run INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
     fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL,
     cancel_asked_at REAL, listened_until REAL NOT NULL DEFAULT 0);
+CREATE INDEX executions_owned ON executions (owner) WHERE owner IS NOT NULL;
 CREATE INDEX executions_open ON executions (id) WHERE status IN ('PENDING', 'RUNNING');
 CREATE TABLE dispatches (
     execution INTEGER PRIMARY KEY, agent TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL, given TEXT NOT NULL,
     is_suspected INTEGER NOT NULL DEFAULT 0, is_alone INTEGER NOT NULL DEFAULT 0, deaths INTEGER NOT NULL DEFAULT 0,
     tries INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, note TEXT);
+CREATE INDEX dispatches_suspected ON dispatches (execution) WHERE is_suspected;
 CREATE TABLE calls (
     id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, parent INTEGER NOT NULL, place TEXT NOT NULL,
     position INTEGER NOT NULL, kind TEXT NOT NULL, member TEXT NOT NULL, scope TEXT NOT NULL, lineage INTEGER NOT NULL,

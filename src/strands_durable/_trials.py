@@ -26,7 +26,9 @@ class Trials:
         if is_running or time.monotonic() - self._started_at < _RESTART_SECONDS:
             return
         if self._process is not None:
-            logger.warning("exit_code=<%s> | the process that tries executions alone has died", self._process.returncode)
+            logger.warning(
+                "exit_code=<%s> | the process that tries executions alone has died", self._process.returncode
+            )
         self._started_at = time.monotonic()
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
         logger.info("pid=<%d> | trying alone what may have killed a worker", self._process.pid)

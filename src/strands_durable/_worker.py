@@ -72,8 +72,11 @@ class Worker:
         """How many executions are at work here."""
         return len(self._running)
 
-    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> None:
-        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``."""
+    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> bool:
+        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``.
+
+        Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
+        """
         asyncio.get_running_loop().set_default_executor(_threads())
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -93,19 +96,22 @@ class Worker:
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
-            await self._drain(drain_seconds)
+            is_clean = await self._drain(drain_seconds)
+        return is_clean
 
-    async def _drain(self, seconds: float) -> None:
+    async def _drain(self, seconds: float) -> bool:
         """Have every run stop before its next step; one whose step takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
             claim.lease.halt = claim.lease.halt or Released()
-        if tasks:
-            logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if not tasks:
+            return True
+        logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return not late
 
     # Claiming
 
@@ -204,10 +210,7 @@ class Worker:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:
             logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
-            if (
-                not lease.dropped
-            ):  # it was raised before the call began: nobody has recorded it, and it would come again
-                self._fail(queue, claim, error)
+            self._fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
         except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
             logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             self._fail(queue, claim, death)
@@ -286,8 +289,7 @@ class Worker:
 
 
 def _threads() -> ThreadPoolExecutor:
-    """Return what sync tools run in. Asyncio's own has a thread or two for each processor: tools that wait would fill it,
-    and what they wait for would never run."""
+    """Return what sync tools run in: with asyncio's own few threads, tools that wait would leave none to what they wait for."""
     return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="strands-durable-tool")
 
 

@@ -90,7 +90,9 @@ def test_c20_what_is_tried_alone_may_start_others() -> None:
 
 def test_c20_many_tools_that_wait_for_others_leave_them_threads_to_run_in() -> None:
     count = (os.cpu_count() or 1) + 8
-    handles = [dispatch([{"tool": "delegate", "task": str(number)}, "Done."], f"outer-{number}") for number in range(count)]
+    handles = [
+        dispatch([{"tool": "delegate", "task": str(number)}, "Done."], f"outer-{number}") for number in range(count)
+    ]
     current = worker(concurrency=2 * count)
     assert {str(result(handle, 20)) for handle in handles} == {"Done.\n"}
     stop(current)

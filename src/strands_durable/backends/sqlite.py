@@ -7,8 +7,7 @@ import atexit
 import logging
 import threading
 import time
-import weakref
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -76,7 +75,7 @@ class SqliteBackend(DurableBackend):
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         if not self.path.exists():
             raise ExecutionNotFoundError(execution_id, str(self.path))
-        Catalog(self.path).execution(execution_id)
+        Requests(self.store).journal(execution_id)
         return SqliteHandle(self, execution_id)
 
     async def list(
@@ -116,23 +115,22 @@ class SqliteBackend(DurableBackend):
         stop: asyncio.Event | None = None,
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
-    ) -> None:
+    ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
         from .._worker import Worker
 
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
-        elif trial_command is None:
-            await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
-        else:
-            trials = Trials(trial_command)
-            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
-            try:
-                await worker.run(stop, drain_seconds)
-            finally:
-                await asyncio.to_thread(trials.end, drain_seconds)
+            return await Worker(self.path, concurrency=1, suspects="only").run(stop, drain_seconds)
+        if trial_command is None:
+            return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+        trials = Trials(trial_command)
+        worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
+        try:
+            return await worker.run(stop, drain_seconds)
+        finally:
+            await asyncio.to_thread(trials.end, drain_seconds)
 
     async def close(self) -> None:
         """Stop the worker of this process; what it runs is left to the next one."""
@@ -149,6 +147,7 @@ class _Thread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._is_registered = False
 
     def start(self) -> None:
         """Start, if it does not run."""
@@ -159,7 +158,9 @@ class _Thread:
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
             self._thread.start()
             ready.wait()
-            _stop_at_exit(self)
+            if not self._is_registered:
+                self._is_registered = True
+                _at_exit(self.stop)
 
     def stop(self, drain_seconds: float = 1.0) -> None:
         """Stop: what it runs stops before its next step, or is left in doubt."""
@@ -181,22 +182,10 @@ class _Thread:
         await Worker(self._path, concurrency=self._concurrency).run(self._stop, drain_seconds=1.0)
 
 
-_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
-
-
-def _stop_at_exit(thread: _Thread) -> None:
-    """Stop a worker when the script ends: before Python refuses work for threads, which runs would take for their results.
-
-    Functions registered with `atexit` come after that; those that thread pools use themselves do not.
-    """
-    if not _threads:
-        getattr(threading, "_register_atexit", atexit.register)(_stop_all)
-    _threads.add(thread)
-
-
-def _stop_all() -> None:
-    for thread in list(_threads):
-        thread.stop()
+def _at_exit(stop: Callable[[], None]) -> None:
+    """Have ``stop`` called before Python's thread pools close: a tool that could not start then would seem to have failed."""
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(stop)
 
 
 class SqliteHandle(ExecutionHandle):
