@@ -14,13 +14,14 @@ from typing import Any
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.hooks import BeforeInvocationEvent
 from strands.multiagent import GraphBuilder
 from strands.multiagent.graph import Graph
 from strands.tools.mcp import MCPClient
 
 from strands_durable import Durability, ToolPolicy, connect, durable_agent
 from strands_durable.backends.sqlite import SqliteBackend
-from strands_durable.testing import call
+from strands_durable.testing import Answer, ScriptedModel, call
 from tests import script as scripts
 from tests.processes import Child
 from tests.script import CountingModel, note
@@ -205,6 +206,21 @@ def regular() -> Agent:
         server = StdioServerParameters(command=sys.executable, args=["-c", code, "stdio", "price"], cwd=os.getcwd())
         _shared.append(MCPClient(lambda: stdio_client(server)))
     return agent_of([{"tool": "price", "item": "tea"}, "Three."], tools=_shared)
+
+
+@durable_agent
+def odd() -> Agent:
+    """An agent whose conversation cannot be recorded."""
+    return agent_of(["Hi."], messages=[{"role": "user", "content": [{"text": "Hello", "handle": object()}]}])
+
+
+@durable_agent
+def fails_once() -> Agent:
+    """An agent whose model raises when it is asked for the first time."""
+    agent = agent_of([])
+    agent.model = ScriptedModel([Answer(text="Mended.", errors=[] if Path("failed").exists() else [ValueError("no")])])
+    agent.add_hook(lambda event: Path("failed").touch(), BeforeInvocationEvent)
+    return agent
 
 
 @durable_agent

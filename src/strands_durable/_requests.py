@@ -186,6 +186,9 @@ class Requests:
         if not connection.execute("SELECT 1 FROM dispatches WHERE execution = ?", (row_id,)).fetchone():
             return
         journal.set_status(connection, S.PENDING)
+        connection.execute(  # the worker that has just ended it may still be about to record what it failed with
+            "UPDATE executions SET fence = fence + 1 WHERE id = ?", (row_id,)
+        )
         connection.execute(  # one that failed before it began, since its agent could not be built, has no head to go on from
             "UPDATE calls SET status = 'PENDING', attempt = attempt + 1, ended_at = NULL"
             " WHERE execution = ? AND run = ? AND parent = 0 AND status = 'FAILED' AND lineage = 0",

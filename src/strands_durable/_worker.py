@@ -214,10 +214,7 @@ class Worker:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:
             logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
-            if (
-                not lease.dropped
-            ):  # it was raised before the call began: nobody has recorded it, and it would come again
-                self._fail(queue, claim, error)
+            self._fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
         except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
             logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             self._fail(queue, claim, death)

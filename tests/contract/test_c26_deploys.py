@@ -11,6 +11,8 @@ import pytest
 
 from strands_durable import _registry
 from strands_durable._catalog import Catalog
+from strands_durable._points import listen
+from strands_durable._requests import Requests
 from strands_durable._worker import Worker
 from tests.dispatched import ask_to_stop, backend, dispatch, result, scripted, status, stop, version, worker
 from tests.script import ledger
@@ -133,6 +135,24 @@ def test_c26_an_agent_with_a_factory_that_fails_here_is_told_of_and_not_claimed_
     stop(broken)
     (call,) = asyncio.run(handle.detail()).calls
     assert (call.attempt, [failure.attempt for failure in call.failures]) == (2, [1])
+
+
+def test_c33_a_resume_right_after_a_failure_is_not_lost() -> None:
+    handle = asyncio.run(backend().dispatch(_registry.registered("fails_once").spec, "Go", execution_id="run"))
+    resumed = []
+
+    def resume_at_once(point: str) -> None:
+        if point == "call.failed:after" and not resumed:
+            resumed.append(point)
+            Requests(backend().store).resume("run")
+
+    before = listen(resume_at_once)
+    try:
+        work_until(lambda: Catalog("runs.db").execution("run").execution.status.value in ("FAILED", "COMPLETED"))
+    finally:
+        listen(before)
+    assert resumed
+    assert str(result(handle)) == "Mended.\n"
 
 
 def test_c26_two_workers_of_one_process_do_not_take_from_each_other(caplog: pytest.LogCaptureFixture) -> None:

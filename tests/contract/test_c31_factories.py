@@ -10,7 +10,19 @@ import pytest
 
 from strands_durable import connect, errors
 from tests import dispatched
-from tests.dispatched import MCP_SERVER, careful, dispatch, regular, result, scripted, shopper, status, stop, worker
+from tests.dispatched import (
+    MCP_SERVER,
+    careful,
+    dispatch,
+    odd,
+    regular,
+    result,
+    scripted,
+    shopper,
+    status,
+    stop,
+    worker,
+)
 from tests.processes import served
 from tests.script import ledger
 from tests.waiting import until
@@ -84,6 +96,16 @@ def test_c31_a_server_that_is_down_for_a_moment_is_waited_for() -> None:
 
 def note_of(handle: Any) -> str:
     return asyncio.run(handle.detail()).execution.note or ""
+
+
+def test_c31_an_agent_that_cannot_be_recorded_fails_the_run_once() -> None:
+    handle = dispatch([], "run", agent=odd)
+    current = worker()
+    with pytest.raises(errors.ExecutionFailedError) as caught:
+        result(handle)
+    assert isinstance(caught.value.__cause__, errors.NotSerializableError)
+    stop(current)
+    assert len(asyncio.run(handle.detail()).calls[0].failures) == 1
 
 
 def test_c31_runs_share_a_connection_that_is_not_made_in_the_factory() -> None:

@@ -152,6 +152,16 @@ class CallsContract:
         assert bench.result(done) == ended
         assert len(bench.marks("model")) == 2
 
+    def test_c33_a_failed_execution_may_be_resumed_at_once_and_often(self, bench: Bench) -> None:
+        handle = bench.dispatch(FAILS)
+        for _ in range(10):
+            bench.fails(handle, errors.ExecutionFailedError)
+            bench.run(handle.resume())
+        bench.fails(handle, errors.ExecutionFailedError)
+        assert len(bench.marks("model")) == 11
+        (call,) = bench.run(handle.detail()).calls
+        assert (call.attempt, len(call.failures)) == (11, 11)
+
     def test_c33_a_cancelled_execution_is_not_resumed(self, bench: Bench) -> None:
         handle = bench.dispatch_to_nobody("Hi.")
         bench.run(handle.cancel())
