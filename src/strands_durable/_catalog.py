@@ -10,42 +10,36 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from ._blobs import shown
 from ._codec import decode
 from ._failure import summary
-from ._keys import model_key, visit_of
+from ._keys import model_key
 from ._lease import Owner
-from ._records import CallKind, ExecutionRecord, ExecutionStatus, Progress, StepKind, StepStatus, shown_usage
+from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_usage
 from ._store import path_of, refuse_foreign, translated
+from ._summaries import (
+    ERROR_LENGTH,
+    CallSummary,
+    ExecutionDetail,
+    Failure,
+    Question,
+    StepState,
+    StepSummary,
+    number_of,
+    short,
+)
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
 T = TypeVar("T")
-StepState = Literal[
-    "running", "done", "error", "failed", "in doubt", "waiting for a person", "answered", "not storable", "discarded"
-]
-"""A step's status in the light of what became of its call. error: done, and its result tells the model of an error."""
-
 _BUSY_SECONDS = 10.0
-_INPUT_LENGTH, _ERROR_LENGTH = 160, 300
-_SECRET = re.compile(
-    r"(?P<key>\"[^\"]*(?:password|passwd|secret|token|api[_-]?key|authorization|credentials?)\"\s*:\s*)"
-    r"(?:\"(?:[^\"\\]|\\.)*\"?|[^,}\]\s]+)"
-    r"|(?P<scheme>\bBearer\s+)\S+|\b(?:sk-|ghp_|github_pat_|xox[abp]-|AKIA)[\w-]{12,}",
-    re.IGNORECASE,
-)
-_STEP_KEY = re.compile(r"(?P<ordinal>\d+)/(?:model|(?P<index>\d+):.*)~(?P<retry>\d+)", re.DOTALL)
-_EFFECT_KEY = re.compile(r"(?P<enclosing>.*)/(?:before|running|after):", re.DOTALL)
-
 _EXECUTIONS = """
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
@@ -66,95 +60,6 @@ SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, err
     attempt < max(attempt) OVER (PARTITION BY key)
 FROM steps WHERE call = ? ORDER BY started_at, id
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepSummary:
-    """One attempt of one step: what it was, what became of it, what it cost."""
-
-    key: str
-    number: str
-    """``2`` for the second model call, ``2.0`` for the first tool of its answer."""
-    kind: StepKind
-    name: str
-    input: str
-    status: StepStatus
-    state: StepState
-    attempt: int
-    started_at: float | None
-    """None for a model call under way: its start is part of the head, which has no clock."""
-    ended_at: float | None
-    usage: dict[str, int] | None
-    error: str | None
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether nobody can say if this attempt took effect."""
-        return self.state == "in doubt"
-
-    @property
-    def duration_seconds(self) -> float | None:
-        """How long it took, once it has ended."""
-        return None if self.ended_at is None or self.started_at is None else self.ended_at - self.started_at
-
-    @property
-    def label(self) -> str:
-        """The step's name in a timeline: ``model 2``, ``2.0 book_hotel``."""
-        return _label(self.kind, self.name, self.number)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """What one attempt of a call failed with."""
-
-    attempt: int
-    error: str
-    at: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What a suspended call waits for a person to answer."""
-
-    interrupt_id: str
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallSummary:
-    """One call of an agent, a graph or a swarm: where it stands, and its steps."""
-
-    kind: CallKind
-    position: int
-    scope: str
-    member: str
-    """What is called: an agent's id at the root, the name of a tool or the id of a node inside."""
-    depth: int
-    """0 for a root call, 1 for a call inside it, and so on."""
-    input: str
-    status: ExecutionStatus
-    phase: str
-    attempt: int
-    stop_reason: str | None
-    started_at: float
-    ended_at: float | None
-    failures: tuple[Failure, ...]
-    questions: tuple[Question, ...]
-    steps: tuple[StepSummary, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionDetail:
-    """One execution with the calls of its current run."""
-
-    execution: ExecutionRecord
-    calls: tuple[CallSummary, ...]
-
-    @property
-    def steps(self) -> tuple[StepSummary, ...]:
-        """The steps of all calls."""
-        return tuple(step for call in self.calls for step in call.steps)
 
 
 class Catalog:
@@ -333,7 +238,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float) -> StepSummary:
     key, attempt, kind, name, title, status, started_at, ended_at, usage, error, is_superseded = row
     return StepSummary(
         key=key,
-        number=_number(key, kind),
+        number=number_of(key, kind),
         kind=kind,
         name=short(name),
         input=short(title),
@@ -384,41 +289,7 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
     return [under_way]
 
 
-def label_of(kind: StepKind, name: str, key: str) -> str:
-    """Return a step's name in a timeline, by its key."""
-    return _label(kind, name, _number(key, kind))
-
-
-def _label(kind: StepKind, name: str, number: str) -> str:
-    if kind == "model":
-        return f"model {number}"
-    if kind == "node":
-        return name if number == "1" else f"{name} (visit {number})"
-    return f"{number} > {name}" if kind == "effect" else f"{number} {name}"
-
-
-def _number(key: str, kind: StepKind) -> str:
-    """Return a step's place for people; a hook's retry is marked, a recorded effect has the place of what encloses it."""
-    if kind == "node":
-        return str(visit_of(key) + 1)
-    effect = _EFFECT_KEY.match(key) if kind == "effect" else None
-    found = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
-    if found is None:
-        return "call"
-    number = str(int(found["ordinal"])) + (f".{int(found['index'])}" if found["index"] else "")
-    return number if found["retry"] == "0" else f"{number} retry {found['retry']}"
-
-
 def _error(recorded: str) -> str:
     record = decode(shown(recorded))
     text = record["text"] if record["type"] == "ToolResult" else summary(record)
-    return short(text, _ERROR_LENGTH)
-
-
-def short(value: Any, length: int = _INPUT_LENGTH) -> str:
-    """Return one printable line that stands for ``value``, without what looks like a secret."""
-    if not isinstance(value, str):
-        value = "" if value is None else json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)
-    text = "".join(character if character.isprintable() else " " for character in value[: 4 * length])
-    text = _SECRET.sub(lambda found: f"{found['key'] or found['scheme'] or ''}***", " ".join(text.split()))
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return short(text, ERROR_LENGTH)

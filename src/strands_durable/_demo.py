@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ._catalog import Catalog, ExecutionDetail, StepSummary
+from ._catalog import Catalog
 from ._records import ExecutionStatus
+from ._summaries import ExecutionDetail, StepSummary
 from .errors import BackendUnavailableError, ExecutionNotFoundError
 
 EXECUTION_ID = "trip-42"

@@ -13,7 +13,7 @@ from ._spec import AgentSpec
 from .errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from ._catalog import ExecutionDetail, StepSummary
+    from ._summaries import ExecutionDetail, StepSummary
 
 
 class StreamEvent(TypedDict, total=False):

@@ -106,7 +106,7 @@ class DurableAgent:
         key = encode(arguments, f"An argument of agent {self.name!r}")
         if key not in self._specs:
             from ._describe import describe
-            from ._strands import without_servers
+            from ._servers import without_servers
 
             with without_servers() as left_out:
                 subject = self.build(arguments)

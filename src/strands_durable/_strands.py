@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
 from strands import Agent
@@ -22,7 +20,6 @@ from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStag
 from strands.session import RepositorySessionManager
 from strands.telemetry.tracer import get_tracer
 from strands.tools import ToolProvider
-from strands.tools.registry import ToolRegistry
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.events import TypedEvent
@@ -174,41 +171,6 @@ def session_id_of(agent: Any) -> str | None:
 def providers_of(agent: Agent) -> list[ToolProvider]:
     """Return what serves an agent tools over a connection: MCP clients, and others of their kind."""
     return list(agent.tool_registry._tool_providers)
-
-
-_left_out: ContextVar[list[ToolProvider] | None] = ContextVar("strands_durable_left_out", default=None)
-
-
-@contextmanager
-def without_servers() -> Iterator[list[ToolProvider]]:
-    """Have agents that are built in this block connect to nothing; yield what would have served them tools."""
-    if not hasattr(ToolRegistry.process_tools, "_strands_durable"):
-        ToolRegistry.process_tools = _guarded(ToolRegistry.process_tools)  # type: ignore[method-assign]
-    found: list[ToolProvider] = []
-    token = _left_out.set(found)
-    try:
-        yield found
-    finally:
-        _left_out.reset(token)
-
-
-def _guarded(process_tools: Any) -> Any:
-    def guarded(self: ToolRegistry, tools: list[Any]) -> Any:
-        left_out = _left_out.get()
-        return process_tools(self, tools if left_out is None else _plain_tools(tools, left_out))
-
-    guarded._strands_durable = True  # type: ignore[attr-defined]
-    return guarded
-
-
-def _plain_tools(tools: Iterable[Any], left_out: list[ToolProvider]) -> list[Any]:
-    found: list[Any] = []
-    for tool in tools:
-        if isinstance(tool, ToolProvider):
-            left_out.append(tool)
-        else:
-            found.append(_plain_tools(tool, left_out) if isinstance(tool, (list, tuple)) else tool)
-    return found
 
 
 class SessionLog:

@@ -18,7 +18,8 @@ from strands import Agent, ToolContext, tool
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import Durability, _demo, durable
-from strands_durable._catalog import Catalog, short
+from strands_durable._catalog import Catalog
+from strands_durable._summaries import short
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli

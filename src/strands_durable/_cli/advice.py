@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._catalog import ExecutionDetail
 from .._records import ExecutionRecord, ExecutionStatus
+from .._summaries import ExecutionDetail
 from .options import Place
 
 S = ExecutionStatus

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from .._catalog import ExecutionDetail
 from .._handle import DurableBackend, ExecutionHandle
 from .._records import ExecutionRecord, ExecutionStatus
 from .._result import OpenInterrupt
+from .._summaries import ExecutionDetail
 from ..errors import DurableError, InDoubtError
 from .advice import is_dispatched, next_step
 from .exits import USAGE, leave, tell

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 import click
 
-from .._catalog import label_of, short
 from .._handle import StreamEvent
+from .._summaries import label_of, short
 from .exits import one_line
 
 _PLACE = re.compile(r"(?P<scope>.*)#\d+/(?P<key>.*)", re.DOTALL)

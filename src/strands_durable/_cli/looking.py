@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from .._catalog import ExecutionDetail
 from .._handle import ExecutionHandle
 from .._records import ExecutionRecord, ExecutionStatus
+from .._summaries import ExecutionDetail
 from .advice import next_step
 from .exits import INTERRUPTED, code_of_status, leave
 from .options import Place, backend_option, execution_argument, json_option, moment_of

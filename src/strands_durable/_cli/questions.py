@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .._catalog import short
 from .._questions import ANSWERS, QUESTION
 from .._result import OpenInterrupt
+from .._summaries import short
 from .exits import one_line
 from .options import not_json, strict_json
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .._catalog import CallSummary, ExecutionDetail, StepSummary
 from .._records import ExecutionRecord
 from .._result import OpenInterrupt
+from .._summaries import CallSummary, ExecutionDetail, StepSummary
 
 
 def print_json(value: Any) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .._catalog import CallSummary, ExecutionDetail, StepSummary
 from .._records import ExecutionRecord, ExecutionStatus
+from .._summaries import CallSummary, ExecutionDetail, StepSummary
 from .advice import next_step
 from .exits import one_line
 from .options import Place

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from .. import _registry
-from .._catalog import Catalog, ExecutionDetail, StepSummary
+from .._catalog import Catalog
 from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent
 from .._outcome import interrupts_of, result_of
@@ -26,6 +26,7 @@ from .._spec import AgentSpec
 from .._store import Store, path_of
 from .._stores import stores
 from .._stream import follow
+from .._summaries import ExecutionDetail, StepSummary
 from .._trials import Trials, try_alone
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
