@@ -231,6 +231,14 @@ def wrong() -> Agent:
     return agent_of(["Built."])
 
 
+@durable_agent
+def leaving() -> Agent:
+    """A factory that ends the process where something is not set up."""
+    if os.environ.get("LEAVE"):
+        sys.exit("set it up")
+    return agent_of(["Built."])
+
+
 def version(prompt: str, **options: Any) -> Any:
     """Register a version of an agent in this process."""
 

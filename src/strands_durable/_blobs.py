@@ -11,6 +11,7 @@ import base64
 import hashlib
 import re
 import sqlite3
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,11 @@ _PLACES = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messa
 
 class Connection(sqlite3.Connection):
     """A connection that keeps large bytes out of the rows it writes."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.guard = threading.RLock()
+        """Held by whoever uses it."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Run a statement."""

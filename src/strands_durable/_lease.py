@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ._blobs import Connection
 from ._records import ExecutionStatus
 from ._store import Store
 from .errors import (
@@ -282,7 +283,7 @@ class Heart:
             thread.join(timeout=1.0)
 
     def _beat(self) -> None:
-        connection: sqlite3.Connection | None = None
+        connection: Connection | None = None
         due = time.monotonic() + _IDLE_SECONDS
         try:
             while True:
@@ -300,18 +301,22 @@ class Heart:
                 connection = self._renewed(connection, leases)
         finally:
             if connection is not None:
-                connection.close()
+                with connection.guard:
+                    connection.close()
 
-    def _renewed(self, connection: sqlite3.Connection | None, leases: list[Lease]) -> sqlite3.Connection | None:
+    def _renewed(self, connection: Connection | None, leases: list[Lease]) -> Connection | None:
         """Renew all leases in one transaction; a failure is told, and tried again at the next beat."""
         try:
             connection = connection or self._store.second_connection()
-            connection.execute("BEGIN IMMEDIATE")
-            for lease in leases:
-                lease.renew(connection)
-            connection.execute("COMMIT")
+            with connection.guard:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    for lease in leases:
+                        lease.renew(connection)
+                    connection.execute("COMMIT")
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
         except (sqlite3.Error, BackendUnavailableError) as error:
             logger.warning("leases=<%d>, error=<%s> | leases not renewed, trying again", len(leases), error)
-            if connection is not None and connection.in_transaction:
-                connection.execute("ROLLBACK")
         return connection

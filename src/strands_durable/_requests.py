@@ -20,10 +20,12 @@ from ._spec import AgentSpec
 from ._store import Store
 from .errors import (
     DurableError,
+    ExecutionBusyError,
     ExecutionCancelledError,
     ExecutionFailedError,
     ExecutionNotFoundError,
     InputMismatchError,
+    UnsupportedFeatureError,
 )
 
 S = ExecutionStatus
@@ -45,6 +47,8 @@ class Requests:
         limits: Mapping[str, int] | None,
     ) -> str:
         """Record a request, or find the execution that has this id; return the id."""
+        if limits is not None and spec.kind != "agent":
+            raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent takes them")
         execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
         spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
         given = {"invocation_state": dict(invocation_state or {}), "limits": None if limits is None else dict(limits)}
@@ -104,8 +108,17 @@ class Requests:
                 raise InputMismatchError(
                     execution_id, 0, record.status.value, told[0], f"{told[1]} with another {', '.join(other)}"
                 )
+        elif journal.status() in (S.PENDING, S.RUNNING) and not self._is_owned(journal):
+            why = "It was begun inline, and its process is gone: run its script again, and it goes on."
+            raise ExecutionBusyError(execution_id, "a script that has to be run again", why)
         if record.status is S.FAILED and journal.status() is S.FAILED:
             raise self.failure(journal, record)
+
+    def _is_owned(self, journal: Journal) -> bool:
+        owner, until = self._store.read("SELECT owner, lease_until FROM executions WHERE id = ?", journal.lease.row_id)[
+            0
+        ]
+        return owner is not None and _is_alive(owner, until)
 
     # For those who hold
 
@@ -187,7 +200,7 @@ class Requests:
             return
         journal.set_status(connection, S.PENDING)
         connection.execute(  # the worker that has just ended it may still be about to record what it failed with
-            "UPDATE executions SET fence = fence + 1 WHERE id = ?", (row_id,)
+            "UPDATE executions SET fence = fence + 1, cancel_asked_at = NULL WHERE id = ?", (row_id,)
         )
         connection.execute(  # one that failed before it began, since its agent could not be built, has no head to go on from
             "UPDATE calls SET status = 'PENDING', attempt = attempt + 1, ended_at = NULL"

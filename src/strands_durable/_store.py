@@ -10,13 +10,13 @@ import os
 import re
 import secrets
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from . import _blobs
+from ._forks import forks
 from ._points import reach
 from .errors import BackendUnavailableError, FormatVersionError, UnsupportedFeatureError
 
@@ -111,11 +111,11 @@ class Store:
     def __init__(self, path: Path, *, busy_seconds: float = 10.0) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
-        self._lock = threading.RLock()
         with self._mapped():
             if refuse_foreign(path):
                 _create(path)
             self._connection = self._connect()
+            self._lock = self._connection.guard
             self._prepare()
         self._identity = _identity(path)
         self.hash_key = bytes.fromhex(self.read("SELECT value FROM secrets WHERE name = 'hash_key'")[0][0])
@@ -173,8 +173,8 @@ class Store:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def second_connection(self) -> sqlite3.Connection:
-        """Return a further connection, for a thread that must not wait for this one."""
+    def second_connection(self) -> _blobs.Connection:
+        """Return a further connection, for a thread that must not wait for this one; its ``guard`` is held to use it."""
         with self._mapped():
             return self._connect()
 
@@ -188,18 +188,20 @@ class Store:
         with self._lock:
             self._connection.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-            factory=_blobs.Connection,
-        )
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA cache_size = -512")  # KB: the journal is written at its end and read once
+    def _connect(self) -> _blobs.Connection:
+        with forks.lock:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=self._busy_seconds,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+                factory=_blobs.Connection,
+            )
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA cache_size = -512")  # KB: the journal is written at its end and read once
+            forks.add(connection)
         return connection
 
     def _prepare(self) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+from ._forks import REST_SECONDS
 from ._lease import Heart
 from ._store import Store
 
@@ -20,6 +21,7 @@ class Stores:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._open: dict[Path, tuple[Store, Heart]] = {}
+        self._is_resting = False
 
     def open(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> tuple[Store, Heart]:
         """Return the store at ``path``, opened once."""
@@ -31,6 +33,17 @@ class Stores:
                 store = Store(path, busy_seconds=busy_seconds)
                 found = self._open[path] = (store, Heart(store))
             return found
+
+    def rest(self) -> None:
+        """Before a fork: wait until no store is being opened or closed."""
+        self._is_resting = self._lock.acquire(timeout=REST_SECONDS)
+
+    def go_on(self) -> None:
+        """After a fork, in parent and child."""
+        if self._is_resting:
+            self._lock.release()
+        elif self._pid != os.getpid():
+            self._lock = threading.Lock()  # whoever held it is not here
 
     def drop(self, path: Path) -> None:
         """Forget a store that failed: the next call opens the file again."""
@@ -49,3 +62,7 @@ class Stores:
 
 stores = Stores()
 atexit.register(stores.close)
+if hasattr(
+    os, "register_at_fork"
+):  # after those of the connections: what is registered last is asked first before a fork
+    os.register_at_fork(before=stores.rest, after_in_parent=stores.go_on, after_in_child=stores.go_on)

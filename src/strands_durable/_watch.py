@@ -15,6 +15,7 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ._blobs import Connection
 from ._store import Store
 from .errors import BackendUnavailableError
 
@@ -51,7 +52,7 @@ class Watch:
     """Looks after one store for all who wait in this process."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store = weakref.ref(store)  # by which it is kept: it must not keep the store in turn
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._changes: set[Change] = set()
@@ -64,7 +65,9 @@ class Watch:
         with self._lock:
             self._changes.add(change)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="strands-durable-watch", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._look, args=(self._store(),), name="strands-durable-watch", daemon=True
+                )
                 self._thread.start()
         try:
             yield change
@@ -72,32 +75,37 @@ class Watch:
             with self._lock:
                 self._changes.discard(change)
 
-    def _look(self) -> None:
-        connection: sqlite3.Connection | None = None
+    def _look(self, store: Store) -> None:
+        connection: Connection | None = None
         version: int | None = None
         idle = 0
         try:
             while True:
                 with self._lock:
-                    waiting = list(self._changes)
-                    idle = 0 if waiting else idle + 1
+                    idle = 0 if self._changes else idle + 1
                     if idle > 40:  # for two seconds nobody has waited
                         self._thread = None
                         return
                 try:
-                    connection = connection or self._store.second_connection()
-                    now = connection.execute("PRAGMA data_version").fetchone()[0]
-                    if now != version:
-                        version = now
-                        _tell(connection, waiting)
+                    connection = connection or store.second_connection()
+                    with connection.guard:
+                        now = connection.execute("PRAGMA data_version").fetchone()[0]
+                        if now != version:  # who begins to wait from here on sees for himself what was committed before
+                            version = now
+                            _tell(connection, self._waiting())
                 except (sqlite3.Error, BackendUnavailableError):
-                    for change in waiting:  # whoever waits finds out for himself
+                    for change in self._waiting():  # whoever waits finds out for himself
                         change.tell()
                     threading.Event().wait(1.0)
                 self._stop.wait(LOOK_SECONDS)
         finally:
             if connection is not None:
-                connection.close()
+                with connection.guard:
+                    connection.close()
+
+    def _waiting(self) -> list[Change]:
+        with self._lock:
+            return list(self._changes)
 
 
 def _tell(connection: sqlite3.Connection, waiting: list[Change]) -> None:

@@ -19,7 +19,7 @@ from ._invocation import active
 from ._lease import Heart, Lease, Released
 from ._orchestrators import contact_of
 from ._queue import Claim, Queue, Waiting, held
-from ._registry import agents
+from ._registry import DurableAgent, agents
 from ._session import process
 from ._store import Store
 from ._stores import stores
@@ -66,6 +66,8 @@ class Worker:
         self._suspects, self._on_suspects, self._only = suspects, on_suspects, only
         self._running: dict[int, tuple[Claim, asyncio.Task[None]]] = {}
         self._refused: dict[str, str] = {}
+        self._refused_with: dict[str, DurableAgent | None] = {}
+        """What this process had by the name of an agent when it refused it."""
         self._kept: set[int] = set()
         self._change: Change | None = None
 
@@ -97,6 +99,9 @@ class Worker:
                     logger.warning("store=<%s>, error=<%s> | store not usable, trying again", self._path, error)
                     stores.drop(self._path)
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
+                except Exception as error:  # whatever one execution has to do with it: the others must not suffer
+                    logger.exception("store=<%s>, error=<%s> | cannot look for work, trying again", self._path, error)
+                    await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
             is_clean = await self._drain(drain_seconds)
@@ -120,6 +125,7 @@ class Worker:
 
     def _look(self, store: Store, heart: Heart) -> None:
         queue = Queue(store)
+        self._reconsider()
         self._cancel(queue)
         self._look_for(queue, heart, suspected=True)
         self._look_for(queue, heart, suspected=False)
@@ -128,8 +134,9 @@ class Worker:
 
     def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
         is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
-        taken = 1
-        while taken and is_for_me and self._has_room():
+        taken, refused = 1, -1
+        while (taken or len(self._refused) > refused) and is_for_me and self._has_room():
+            refused = len(self._refused)
             waiting = queue.waiting(
                 refused=self._refused, suspected=suspected, limit=self._concurrency, only=self._only
             )
@@ -182,13 +189,21 @@ class Worker:
             try:
                 if agent.takes(waiting.spec):
                     return True
-            except Exception:  # whatever is wrong with the factory is told when it is to build the agent
+            except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
                 return True
             here = agent.spec_with(**waiting.spec.arguments).fingerprint
             why = f"agent {waiting.agent!r} was dispatched as {waiting.fingerprint[:12]}, here it is {here[:12]}"
         logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
+        self._refused_with[waiting.pair] = agent
         self._refused[waiting.pair] = f"{why}; start a worker with the version that dispatched it"
         return False
+
+    def _reconsider(self) -> None:
+        """Take back what was refused for want of an agent that has been registered since."""
+        for pair, agent in list(self._refused_with.items()):
+            if agents.get(pair.partition(" ")[0]) is not agent:
+                del self._refused_with[pair]
+                self._refused.pop(pair, None)
 
     def _cancel(self, queue: Queue) -> None:
         """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
@@ -196,7 +211,7 @@ class Worker:
             lease = self._running[row_id][0].lease
             if lease.halt is None:
                 lease.halt = ExecutionCancelledError(lease.execution_id)
-                for agent, call in list(active.items()):
+                for agent, call in _calls():
                     if call.journal.lease is lease:
                         agent.cancel()
 
@@ -242,7 +257,9 @@ class Worker:
         queue, waiting = Queue(claim.lease.store), claim.waiting
         try:
             subject = await asyncio.to_thread(self._build, waiting)
-        except Exception as error:
+        except Released:
+            raise
+        except (Exception, SystemExit) as error:
             self._not_built(queue, claim, error)
             return
         session = process.claim(self._path, claim.lease)
@@ -257,6 +274,8 @@ class Worker:
 
     def _build(self, waiting: Waiting) -> Any:
         agent = agents[waiting.agent]
+        if not agent.takes(waiting.spec):  # nobody could tell before: the factory had failed
+            raise Released
         subject = agent.build(waiting.spec.arguments)
         for each in _agents_of(subject):
             for provider in providers_of(each):
@@ -265,7 +284,7 @@ class Worker:
                     provider.add_consumer(self)
         return subject
 
-    def _not_built(self, queue: Queue, claim: Claim, error: Exception) -> None:
+    def _not_built(self, queue: Queue, claim: Claim, error: BaseException) -> None:
         """A server that is down may be up again soon; a factory that is wrong is a failure."""
         tries = claim.waiting.tries
         text = f"{type(error).__name__}: {error}"
@@ -290,6 +309,15 @@ class Worker:
         async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
             if claim.waiting.is_suspected and self._suspects == "only" and not claim.lease.is_alone:
                 claim.lease.halt = claim.lease.halt or Released()  # it is cleared: others may have it
+
+
+def _calls() -> list[tuple[Any, Any]]:
+    """Return the agents at work, with their calls; inline calls come and go in other threads."""
+    while True:
+        try:
+            return list(active.items())
+        except RuntimeError:  # one has come or gone while we counted
+            continue
 
 
 class _Threads(ThreadPoolExecutor):

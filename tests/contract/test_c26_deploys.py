@@ -12,9 +12,10 @@ import pytest
 from strands_durable import _registry
 from strands_durable._catalog import Catalog
 from strands_durable._points import listen
+from strands_durable._queue import Queue
 from strands_durable._requests import Requests
 from strands_durable._worker import Worker
-from tests.dispatched import ask_to_stop, backend, dispatch, result, scripted, status, stop, version, worker
+from tests.dispatched import ask_to_stop, backend, dispatch, leaving, result, scripted, status, stop, version, worker
 from tests.script import ledger
 from tests.waiting import until
 
@@ -27,6 +28,10 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def note_of(execution_id: str) -> str | None:
     return Catalog("runs.db").execution(execution_id).execution.note
+
+
+def status_of(execution_id: str) -> str:
+    return Catalog("runs.db").execution(execution_id).execution.status.value
 
 
 def work_until(done: Any) -> None:
@@ -180,3 +185,75 @@ def test_c26_two_workers_of_one_process_do_not_take_from_each_other(caplog: pyte
         assert asyncio.run(asyncio.wait_for(main(), 30)) == ["Done.\n"] * 4
     assert "taken over" not in caplog.text
     assert caplog.text.count("| claimed") <= 4 + 3
+
+
+def test_c26_an_agent_that_is_registered_later_is_not_refused_for_ever(without: Any) -> None:
+    handle = dispatch(["Hi."], "run")
+    without("scripted")
+
+    async def main() -> str:
+        ends = asyncio.Event()
+        working = asyncio.ensure_future(Worker(Path("runs.db").resolve()).run(ends, 5.0))
+        while not note_of("run"):
+            await asyncio.sleep(0.01)
+        _registry.agents["scripted"] = scripted
+        found = str(await handle.result(20))
+        ends.set()
+        await working
+        return found
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == "Hi.\n"
+
+
+def test_c26_what_is_refused_does_not_hold_up_what_comes_behind_it() -> None:
+    specs = [version(f"Version {number}").spec for number in range(40)]
+    for number, spec in enumerate(specs):
+        asyncio.run(backend().dispatch(spec, "Go", execution_id=f"old-{number}"))
+    version("Another")
+    handle = dispatch(["Hi."], "run")
+    looks: list[int] = []
+
+    class Counting(Worker):
+        def _look(self, *given: Any) -> None:
+            looks.append(1)
+            super()._look(*given)
+
+    async def main() -> None:
+        ends = asyncio.Event()
+        working = asyncio.ensure_future(Counting(Path("runs.db").resolve()).run(ends, 5.0))
+        while not any(record.owner for record in await backend().list()) and not note_of("old-39"):
+            await asyncio.sleep(0.01)
+        assert len(looks) == 1, "one look is enough to come to it"
+        assert str(await handle.result(20)) == "Hi.\n"
+        ends.set()
+        await working
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_c26_a_factory_that_ends_the_process_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, spec = dispatch(["Hi."], "fine"), leaving.spec
+    asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
+    leaving._specs.clear()
+    monkeypatch.setenv("LEAVE", "1")
+    monkeypatch.setattr("strands_durable._worker._BACK_OFF_SECONDS", (0.01,))
+    work_until(lambda: status_of("run") == "FAILED" and status_of("fine") == "COMPLETED")
+    assert str(result(fine)) == "Hi.\n"
+
+
+def test_c26_an_error_while_it_looks_for_work_ends_no_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [RuntimeError("once"), RuntimeError("twice")]
+    plainly = Queue.waiting
+
+    def waiting(self: Queue, **given: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return plainly(self, **given)
+
+    monkeypatch.setattr(Queue, "waiting", waiting)
+    monkeypatch.setattr("strands_durable._worker.LOOK_SECONDS", 0.01)
+    dispatch(["Hi."], "run")
+    work_until(lambda: status_of("run") == "COMPLETED")
+    assert caplog.text.count("cannot look for work") == 2

@@ -234,8 +234,9 @@ class SqliteHandle(ExecutionHandle):
         async with watch(store).changes(journal.lease.row_id) as change:
             while True:
                 journal = self._requests.journal(self.execution_id)
-                if journal.status() not in (S.PENDING, S.RUNNING):
-                    return self._ended(journal)
+                found = self._ended(journal)
+                if found is not None:
+                    return found
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(
@@ -244,12 +245,13 @@ class SqliteHandle(ExecutionHandle):
                 with standing_aside():
                     await change.wait(left)
 
-    def _ended(self, journal: Any) -> ExecutionResult:
-        record = self._requests.last_call(journal)
-        status = journal.status()
+    def _ended(self, journal: Any) -> ExecutionResult | None:
+        """Return what the execution came to; None while it is at work."""
+        record, status = self._requests.last_call(journal), journal.status()
         if status is S.CANCELLED:
             raise ExecutionCancelledError(self.execution_id)
-        assert record is not None
+        if status in (S.PENDING, S.RUNNING) or record is None or record.status is not status:
+            return None  # the call was read before the status: it may have ended, or gone on, in between
         if status is S.FAILED:
             raise self._requests.failure(journal, record)
         return result_of(journal, record)
