@@ -207,8 +207,6 @@ class DurableAgent:
         if execution_id is None:
             execution_id = self._id_inside(prompt, arguments)
         spec = self.spec_with(**arguments)
-        if limits is not None and spec.kind != "agent":
-            raise UnsupportedFeatureError(f"limits for the {spec.kind} {self.name!r}", "only an Agent takes them")
         return await self.backend.dispatch(
             spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
         )

@@ -118,7 +118,7 @@ class Requests:
         owner, until = self._store.read("SELECT owner, lease_until FROM executions WHERE id = ?", journal.lease.row_id)[
             0
         ]
-        return owner is not None and _is_alive(owner, until)
+        return owner is not None and Owner.parse(owner).is_alive(until)
 
     # For those who hold
 

@@ -154,3 +154,15 @@ def _inline_beside_a_worker(folder: str) -> tuple[str, str]:
     found = str(asyncio.run(handle.result(20)))
     asyncio.run(backend.close())
     return outcome["error"], found
+
+
+def test_c35_a_dispatch_on_an_inline_execution_whose_script_is_gone_says_who_has_to_go_on() -> None:
+    in_new_process([call("book_and_die", city="Rome"), "Done."], ["Go"])
+    with pytest.raises(errors.ExecutionBusyError, match="begun inline.*run its script again"):
+        dispatch(["Done."], "trip")
+    assert (status(), effects("book_and_die")) == (ExecutionStatus.RUNNING, 1)
+
+
+def test_c32_limits_are_refused_for_what_has_no_loop_of_its_own() -> None:
+    with pytest.raises(errors.UnsupportedFeatureError, match="only an Agent"):
+        asyncio.run(dispatched.backend().dispatch(dispatched.pair.spec, "Go", limits={"turns": 1}))
