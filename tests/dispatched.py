@@ -232,6 +232,21 @@ def wrong() -> Agent:
 
 
 @durable_agent
+def failing() -> Agent:
+    """An agent whose model fails once a file is there."""
+
+    class Failing(CountingModel):
+        async def stream(self, *given: Any, **options: Any) -> Any:
+            note("model fails")
+            while not Path("go").exists():
+                await asyncio.sleep(0.01)
+            raise RuntimeError("the model is out of order")
+            yield
+
+    return Agent(model=Failing(["Done."]), retry_strategy=ModelRetryStrategy(max_attempts=1), callback_handler=None)
+
+
+@durable_agent
 def leaving() -> Agent:
     """A factory that ends the process where something is not set up."""
     if os.environ.get("LEAVE"):

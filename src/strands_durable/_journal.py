@@ -17,7 +17,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord, answers_in
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
-from .errors import ExecutionNotFoundError
+from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
 
@@ -153,15 +153,32 @@ class Journal(Shelf):
         self, connection: sqlite3.Connection, call: CallRecord, status: ExecutionStatus, result: Any = None
     ) -> None:
         """Record how a call ended, or that it waits; with a root call the lease is given up."""
-        if call.parent == 0 and status is ExecutionStatus.SUSPENDED and self.lease.halt is not None:
-            raise self.lease.halt  # it does not wait for answers that nobody may use
+        halt = self.lease.halt
+        if call.parent == 0 and status is ExecutionStatus.SUSPENDED and halt is not None:
+            raise halt  # it does not wait for answers that nobody may use
+        if call.parent == 0 and status is ExecutionStatus.FAILED and isinstance(halt, ExecutionCancelledError):
+            self.cancel(connection)  # what it failed with is on record; what was asked for is what it is
+            return
         connection.execute(
             "UPDATE calls SET status = ?, result = ?, ended_at = ? WHERE id = ?",
             (status.value, None if result is None else encode(result, "The result"), time.time(), call.call_id),
         )
-        if call.parent == 0:
-            self.set_status(connection, status)
-            self.lease.drop(connection)
+        if call.parent != 0:
+            return
+        if status is ExecutionStatus.SUSPENDED and self._is_answered(connection, call.call_id, result):
+            status = ExecutionStatus.PENDING
+        self.set_status(connection, status)
+        self.lease.drop(connection)
+
+    def _is_answered(self, connection: sqlite3.Connection, call_id: int, result: Any) -> bool:
+        """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""
+        asked = json.dumps([found["id"] for found in (result or {}).get("interrupts") or ()])
+        found = connection.execute(
+            "SELECT 1 FROM replies WHERE call = ? AND interrupt_id IN (SELECT value FROM json_each(?))"
+            " AND EXISTS (SELECT 1 FROM dispatches WHERE execution = ?)",
+            (call_id, asked, self.lease.row_id),
+        ).fetchone()
+        return found is not None
 
     def cancel(self, connection: sqlite3.Connection) -> None:
         """Record that the execution was cancelled, with every call of it that has no end."""

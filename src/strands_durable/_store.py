@@ -159,9 +159,7 @@ class Store:
         reach(f"{label}:after")
 
     def _begin(self, connection: sqlite3.Connection, fence: Fence | None, lasting: bool) -> None:
-        if _identity(self.path) != self._identity:
-            reason = "the file was deleted or replaced while it was in use"
-            raise BackendUnavailableError(str(self.path), reason, "Put it back, or start anew.")
+        self.refuse_other()
         if not lasting:
             connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("BEGIN IMMEDIATE")
@@ -172,6 +170,20 @@ class Store:
         with suppress(sqlite3.Error):  # the error that led here is the one to report
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is still the one that was opened; a deleted one can be read for ever, and nobody else sees it."""
+        try:
+            return _identity(self.path) == self._identity
+        except OSError:
+            return False
+
+    def refuse_other(self) -> None:
+        """Raise if the file is not the one that was opened."""
+        if not self.is_current:
+            reason = "the file was deleted or replaced while it was in use"
+            raise BackendUnavailableError(str(self.path), reason, "Put it back, or start anew.")
 
     def second_connection(self) -> _blobs.Connection:
         """Return a further connection, for a thread that must not wait for this one; its ``guard`` is held to use it."""

@@ -29,6 +29,10 @@ class Stores:
             if self._pid != os.getpid():  # a SQLite connection must not be used across a fork
                 self._pid, self._open = os.getpid(), {}
             found = self._open.get(path)
+            if found is not None and not found[0].is_current:
+                if not path.exists():
+                    found[0].refuse_other()  # to make another would be to lose this one without a word
+                found = None
             if found is None:
                 store = Store(path, busy_seconds=busy_seconds)
                 found = self._open[path] = (store, Heart(store))

@@ -87,6 +87,7 @@ class Watch:
                         self._thread = None
                         return
                 try:
+                    store.refuse_other()
                     connection = connection or store.second_connection()
                     with connection.guard:
                         now = connection.execute("PRAGMA data_version").fetchone()[0]

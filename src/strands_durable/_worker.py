@@ -87,6 +87,10 @@ class Worker:
         try:
             while not stop.is_set():
                 try:
+                    if not self._path.exists():  # it is not for a worker to make one
+                        raise BackendUnavailableError(
+                            str(self._path), "there is no such file", "Put it back, or start anew."
+                        )
                     store, heart = stores.open(self._path)
                     async with watch(store).changes() as change:
                         self._change = change
@@ -124,6 +128,7 @@ class Worker:
     # Claiming
 
     def _look(self, store: Store, heart: Heart) -> None:
+        store.refuse_other()
         queue = Queue(store)
         self._reconsider()
         self._cancel(queue)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strands_durable import errors
-from tests.dispatched import OFF, backend, dispatch, kill, pair, result, slow_to_build, status, stop, worker
+from tests.dispatched import OFF, backend, dispatch, failing, kill, pair, result, slow_to_build, status, stop, worker
 from tests.processes import Child
 from tests.script import ledger
 from tests.waiting import until
@@ -95,3 +95,16 @@ def test_c03_a_run_that_is_cancelled_while_its_agent_is_built_asks_no_model() ->
     assert is_cancelled(handle)
     stop(current)
     assert ledger.read() == []
+
+
+def test_c03_a_run_that_fails_after_it_was_cancelled_is_cancelled() -> None:
+    """A failure in the step under way must not hide the cancel: resume() would go on with what somebody has stopped."""
+    handle = asyncio.run(backend().dispatch(failing.spec, "Go", execution_id="run"))
+    current = worker()
+    until(lambda: effects("model fails"))
+    cancel()
+    Path("go").touch()
+    assert is_cancelled(handle)
+    stop(current)
+    with pytest.raises(errors.ExecutionCancelledError):
+        asyncio.run(handle.resume())

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from strands_durable import connect, errors
+from strands_durable._journal import Journal
+from strands_durable._requests import Requests
+from strands_durable._worker import Worker
 from tests import dispatched
 from tests.dispatched import ask_to_stop, dispatch, kill, result, status, stop, worker
 from tests.processes import Child
@@ -252,3 +255,32 @@ def test_c27_who_waits_and_an_idle_worker_see_what_another_process_does() -> Non
 
     assert str(asyncio.run(wait())) == "Done.\n"
     stop(idle)
+
+
+def test_c04_an_answer_that_comes_while_others_are_taken_up_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has read the first answer and not yet recorded that it goes on; the second is there from then on."""
+    script = [[{"tool": "approve", "what": "trip"}, {"tool": "approve", "what": "hotel"}], "Done."]
+    handle = dispatch(script, "run")
+    first, second = result_with_worker(handle).interrupts
+    asyncio.run(handle.respond({first.id: "yes"}))
+    plainly, late = Journal.replies, [{second.id: "no"}]
+
+    def replies(self: Journal, call_id: int) -> dict[str, Any]:
+        found = plainly(self, call_id)
+        if late and self.lease.fence > 0:
+            Requests(self.store).reply("run", late.pop())
+        return found
+
+    monkeypatch.setattr(Journal, "replies", replies)
+
+    async def main() -> str:
+        ends = asyncio.Event()
+        working = asyncio.ensure_future(Worker(Path("runs.db").resolve()).run(ends, 5.0))
+        while late:
+            await asyncio.sleep(0.01)
+        found = await handle.result(20)
+        ends.set()
+        await working
+        return f"{found.status.value} {found}"
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == "COMPLETED Done.\n"

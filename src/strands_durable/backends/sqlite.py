@@ -53,8 +53,7 @@ class SqliteBackend(DurableBackend):
         if options or given not in ("on", "off", "own"):
             raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
         self.path = path_of(location)
-        self._own: set[str] | None = set() if given == "own" else None
-        self._worker = _Thread(self.path, concurrency, self._own) if given != "off" else None
+        self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given == "own")
 
     @property
     def store(self) -> Store:
@@ -86,8 +85,8 @@ class SqliteBackend(DurableBackend):
         return SqliteHandle(self, execution_id)
 
     def _hold(self, execution_id: str) -> None:
-        if self._own is not None:
-            self._own.add(execution_id)
+        if self._worker is not None and self._worker.only is not None:
+            self._worker.only.add(execution_id)
 
     async def list(
         self,
@@ -114,7 +113,7 @@ class SqliteBackend(DurableBackend):
         """Start the worker of this process, unless it is off or there is no agent here that it could run."""
         if self._worker is not None and _registry.agents:
             _ = self.store
-            self._worker.start()
+            self._worker.start(self)
 
     async def work(
         self,
@@ -147,24 +146,27 @@ class SqliteBackend(DurableBackend):
         Removal(self.store).remove(execution_id)
 
     async def close(self) -> None:
-        """Stop the worker of this process; what it runs is left to the next one."""
-        if self._worker is not None:
+        """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
+        if self._worker is not None and self._worker.is_left_by(self):
             await asyncio.to_thread(self._worker.stop)
 
 
 class _Thread:
     """A worker in a thread of this process."""
 
-    def __init__(self, path: Path, concurrency: int, only: Collection[str] | None) -> None:
-        self._path, self._concurrency, self._only = path, concurrency, only
+    def __init__(self, path: Path, concurrency: int, only: set[str] | None) -> None:
+        self._path, self._concurrency, self.only = path, concurrency, only
+        self.backends: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
+        """Those that have started it, and are not closed."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
 
-    def start(self) -> None:
+    def start(self, backend: SqliteBackend) -> None:
         """Start, if it does not run."""
         with self._lock:
+            self.backends.add(backend)
             if self._thread is not None and self._thread.is_alive():
                 return
             ready = threading.Event()
@@ -172,6 +174,12 @@ class _Thread:
             self._thread.start()
             ready.wait()
             _stop_at_exit(self)
+
+    def is_left_by(self, backend: SqliteBackend) -> bool:
+        """Take note that a backend was closed; say whether it was the last one."""
+        with self._lock:
+            self.backends.discard(backend)
+            return not self.backends
 
     def stop(self, drain_seconds: float = 1.0) -> None:
         """Stop: what it runs stops before its next step, or is left in doubt."""
@@ -190,10 +198,16 @@ class _Thread:
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
-        await Worker(self._path, concurrency=self._concurrency, only=self._only).run(self._stop, drain_seconds=1.0)
+        await Worker(self._path, concurrency=self._concurrency, only=self.only).run(self._stop, drain_seconds=1.0)
 
 
 _threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+_workers: dict[tuple[Path, int, bool], _Thread] = {}
+
+
+def _shared(path: Path, concurrency: int, *, is_own: bool) -> _Thread:
+    """Return the worker for a backend: one for all that are alike, since a server may well connect for every request."""
+    return _workers.setdefault((path, concurrency, is_own), _Thread(path, concurrency, set() if is_own else None))
 
 
 def _stop_at_exit(thread: _Thread) -> None:
