@@ -28,11 +28,12 @@ from .errors import WorkerLostError
 
 S = ExecutionStatus
 
+# Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
 _FREE = """
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
     d.is_suspected, d.is_alone, d.deaths, d.tries
 FROM executions e JOIN dispatches d ON d.execution = e.id
-WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before <= :now
+WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
     AND e.id NOT IN (SELECT value FROM json_each(:held))
     AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
         OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))

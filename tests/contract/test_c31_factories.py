@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from strands_durable import connect, errors
+from strands_durable._queue import Queue
 from tests import dispatched
 from tests.dispatched import (
     MCP_SERVER,
+    backend,
     careful,
     dispatch,
     odd,
@@ -134,3 +137,17 @@ def test_c31_the_default_backend_is_a_file_in_the_working_folder(monkeypatch: py
 def test_c31_a_url_that_names_nothing_is_a_named_error(url: str) -> None:
     with pytest.raises(errors.UnsupportedFeatureError):
         connect(url)
+
+
+def test_c31_a_run_that_was_put_off_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    dispatch(["Hi."], "run")
+    queue = Queue(backend().store)
+
+    def put_off(seconds: float) -> list[str]:
+        with backend().store.transaction("test") as connection:
+            connection.execute("UPDATE dispatches SET not_before = ?", (time.time() + seconds,))
+        return [found.execution_id for found in queue.waiting(refused=(), suspected=False, limit=9)]
+
+    assert put_off(5) == []
+    assert put_off(3600) == ["run"]
+    assert put_off(-1) == ["run"]
