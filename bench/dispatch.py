@@ -1,6 +1,7 @@
 """Dispatch: how much one file carries with 1, 2 and 4 workers, what waiting costs, and what an execution weighs.
 
-``python -m bench.dispatch`` measures and prints; the children that it starts are this module, too.
+``python -m bench.dispatch`` measures, prints, and keeps the figures beside those of the last bench; the children that it starts
+are this module, too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from strands_durable.backends.sqlite import SqliteBackend
 from strands_durable.testing import ScriptedModel, call
 
 Found = dict[str, Any]
+RESULT = Path(__file__).parent / "results" / "last.json"
 CYCLES, STEPS = 5, 11
 RESULT = "x" * 2048
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -322,6 +324,9 @@ def main(arguments: list[str]) -> None:
     found = measure(quick="--quick" in arguments)
     for name, value in lines(found):
         print(f"{name:44} {value}")
+    if "--quick" not in arguments:
+        kept = json.loads(RESULT.read_text())
+        RESULT.write_text(json.dumps({**kept, "dispatch": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,7 +55,6 @@ class Watch:
     def __init__(self, store: Store) -> None:
         self._store = weakref.ref(store)  # by which it is kept: it must not keep the store in turn
         self._lock = threading.Lock()
-        self._stop = threading.Event()
         self._changes: set[Change] = set()
         self._thread: threading.Thread | None = None
 
@@ -78,7 +78,7 @@ class Watch:
     def _look(self, store: Store) -> None:
         connection: Connection | None = None
         version: int | None = None
-        idle = 0
+        idle = looks = 0
         try:
             while True:
                 with self._lock:
@@ -87,7 +87,9 @@ class Watch:
                         self._thread = None
                         return
                 try:
-                    store.refuse_other()
+                    if looks % 20 == 0:
+                        store.refuse_other()
+                    looks += 1
                     connection = connection or store.second_connection()
                     with connection.guard:
                         now = connection.execute("PRAGMA data_version").fetchone()[0]
@@ -97,8 +99,8 @@ class Watch:
                 except (sqlite3.Error, BackendUnavailableError):
                     for change in self._waiting():  # whoever waits finds out for himself
                         change.tell()
-                    threading.Event().wait(1.0)
-                self._stop.wait(LOOK_SECONDS)
+                    time.sleep(1.0)
+                time.sleep(LOOK_SECONDS)
         finally:
             if connection is not None:
                 with connection.guard:
