@@ -27,7 +27,7 @@ from strands_durable.backends.sqlite import SqliteBackend
 from strands_durable.testing import ScriptedModel, call
 
 Found = dict[str, Any]
-RESULT = Path(__file__).parent / "results" / "last.json"
+KEPT = Path(__file__).parent / "results" / "last.json"
 CYCLES, STEPS = 5, 11
 RESULT = "x" * 2048
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -325,8 +325,8 @@ def main(arguments: list[str]) -> None:
     for name, value in lines(found):
         print(f"{name:44} {value}")
     if "--quick" not in arguments:
-        kept = json.loads(RESULT.read_text())
-        RESULT.write_text(json.dumps({**kept, "dispatch": found}, indent=2) + "\n")
+        kept = json.loads(KEPT.read_text())
+        KEPT.write_text(json.dumps({**kept, "dispatch": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
