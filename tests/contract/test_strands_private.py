@@ -16,8 +16,10 @@ from strands.event_loop import event_loop, streaming
 from strands.hooks import BeforeModelCallEvent
 from strands.session import FileSessionManager
 from strands.telemetry.tracer import get_tracer
+from strands.tools import ToolProvider
 
 from strands_durable import _strands
+from strands_durable._servers import without_servers
 from strands_durable.testing import ScriptedModel, call
 
 
@@ -221,3 +223,28 @@ def test_the_state_of_a_model_is_seen_while_a_call_changes_it(agent: Agent) -> N
 def test_a_mock_is_no_agent(agent: Agent) -> None:
     assert _strands.is_agent(agent)
     assert not _strands.is_agent(Mock(spec=Agent))
+
+
+def test_what_serves_an_agent_tools_is_found_and_left_out_where_nothing_is_to_be_connected() -> None:
+    loaded: list[str] = []
+
+    class Server(ToolProvider):
+        async def load_tools(self, **kwargs: Any) -> list[Any]:
+            loaded.append("connected")
+            return [word]
+
+        def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None: ...
+
+        def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None: ...
+
+    @tool
+    def word() -> str:
+        """Say a word."""
+        return "word"
+
+    server = Server()
+    with without_servers() as left_out:
+        bare = Agent(model=ScriptedModel([]), tools=[[server]])
+    assert (left_out, loaded, bare.tool_names, _strands.providers_of(bare)) == ([server], [], [], [])
+    whole = Agent(model=ScriptedModel([]), tools=[[server]])
+    assert (loaded, whole.tool_names, _strands.providers_of(whole)) == (["connected"], ["word"], [server])
