@@ -14,7 +14,7 @@ from . import _blobs
 from ._broadcast import Line
 from ._codec import decode, encode
 from ._lease import Lease
-from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord, answers_in
+from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
 from .errors import ExecutionCancelledError, ExecutionNotFoundError
@@ -236,25 +236,6 @@ class Journal(Shelf):
         """Return a keyed hash of an input: it can be compared, but not guessed back after a redaction."""
         text = encode(_without_marks(given), "The prompt")
         return hmac.new(self.store.hash_key, text.encode(), hashlib.sha256).hexdigest()
-
-    def insert_answers(self, connection: sqlite3.Connection, call_id: int, answers: dict[str, Any]) -> None:
-        """Record a person's answers."""
-        now = time.time()
-        rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
-        connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
-        connection.executemany(
-            "DELETE FROM replies WHERE call = ? AND interrupt_id = ?", [(call_id, name) for name in answers]
-        )
-
-    def replies(self, call_id: int) -> dict[str, Any]:
-        """Return the answers that were given from outside, and that the call has not taken up yet."""
-        rows = self.store.read("SELECT interrupt_id, answer FROM replies WHERE call = ?", call_id)
-        return {interrupt_id: decode(answer) for interrupt_id, answer in rows}
-
-    def answers(self, call_id: int, given: Any = None) -> dict[str, Any]:
-        """Return the recorded answers of a call; also those that it began with, if ``given`` is its input."""
-        rows = self.store.read("SELECT interrupt_id, answer FROM answers WHERE call = ?", call_id)
-        return {**(answers_in(given) or {}), **{interrupt_id: decode(answer) for interrupt_id, answer in rows}}
 
     def redact_input(self, connection: sqlite3.Connection, call_id: int) -> None:
         """Forget the text of an input; its hash stays."""

@@ -1,15 +1,16 @@
-"""The recorded heads, states and messages of calls: every SQL statement about them; see `_journal` for calls and steps."""
+"""The recorded heads, states, messages and answers of calls: every SQL statement about them; see `_journal` for the rest."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from . import _blobs
 from ._codec import decode, encode
-from ._records import ExecutionStatus, Progress
+from ._records import ExecutionStatus, Progress, answers_in
 from ._store import Store
 
 
@@ -125,3 +126,22 @@ class Shelf:
         """Return the input of a call."""
         text = self.store.read("SELECT input FROM calls WHERE id = ?", call_id)[0][0]
         return None if text is None else decode(text)
+
+    def insert_answers(self, connection: sqlite3.Connection, call_id: int, answers: dict[str, Any]) -> None:
+        """Record a person's answers."""
+        now = time.time()
+        rows = [(call_id, interrupt_id, encode(answer, "The answer"), now) for interrupt_id, answer in answers.items()]
+        connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+        connection.executemany(
+            "DELETE FROM replies WHERE call = ? AND interrupt_id = ?", [(call_id, name) for name in answers]
+        )
+
+    def replies(self, call_id: int) -> dict[str, Any]:
+        """Return the answers that were given from outside, and that the call has not taken up yet."""
+        rows = self.store.read("SELECT interrupt_id, answer FROM replies WHERE call = ?", call_id)
+        return {interrupt_id: decode(answer) for interrupt_id, answer in rows}
+
+    def answers(self, call_id: int, given: Any = None) -> dict[str, Any]:
+        """Return the recorded answers of a call; also those that it began with, if ``given`` is its input."""
+        rows = self.store.read("SELECT interrupt_id, answer FROM answers WHERE call = ?", call_id)
+        return {**(answers_in(given) or {}), **{interrupt_id: decode(answer) for interrupt_id, answer in rows}}

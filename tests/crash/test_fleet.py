@@ -174,4 +174,5 @@ def told(recoveries: list[float]) -> str:
 def test_fifty_workers_are_killed_and_two_hundred_executions_end(tmp_path: Path) -> None:
     recoveries = rampage(tmp_path, 50, EXECUTIONS, forked)
     audit(tmp_path, EXECUTIONS)
+    assert len(recoveries) >= 50, "a worker that is killed has work"
     print(f"\n50 workers killed, {told(recoveries)}")
