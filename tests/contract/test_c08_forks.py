@@ -96,6 +96,7 @@ def test_c27_who_begins_to_wait_while_the_store_is_looked_at_is_told() -> None:
         store.second_connection = slowly  # type: ignore[method-assign]
         async with watch(store).changes():
             await asyncio.wait_for(told.wait(), 10)
+        assert told.is_set()
         await waiting[0]
 
     asyncio.run(main())
