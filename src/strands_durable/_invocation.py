@@ -301,5 +301,11 @@ def _recorded_result(agent: Agent, result: AgentResult) -> dict[str, Any]:
         "state": {key: value for key, value in (result.state or {}).items() if encodable(value)},
         "interrupts": [found.to_dict() for found in result.interrupts] if result.interrupts else None,
         "structured_output": None if structured is None else structured.model_dump(mode="json"),
-        "usage": dict(result.metrics.accumulated_usage),
+        "usage": _usage(result),
     }
+
+
+def _usage(result: AgentResult) -> dict[str, int]:
+    """Return what a call cost, as Strands counts it; a result that somebody made himself may have no count."""
+    found = getattr(result.metrics, "accumulated_usage", None)
+    return dict(found) if isinstance(found, dict) and encodable(found) else {}
