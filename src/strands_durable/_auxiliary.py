@@ -100,16 +100,19 @@ async def _recorded(
         return
     standing = Frame(enclosing.call, "model", "model", "running", effect.key, lambda: (effect.attempt, False))
     events = []
-    try:
-        async for event in within(standing, _iterated(live())):
-            events.append(store(event))
-            yield event
-    except Exception as error:
-        with ours(enclosing):
-            effect.fail(error)
-        raise
     with ours(enclosing):
-        effect.close(events, usage=_usage(events))
+        await effect.take()
+    with effect.taken():
+        try:
+            async for event in within(standing, _iterated(live())):
+                events.append(store(event))
+                yield event
+        except Exception as error:
+            with ours(enclosing):
+                effect.fail(error)
+            raise
+        with ours(enclosing):
+            effect.close(events, usage=_usage(events))
 
 
 async def _iterated(events: Any) -> AsyncGenerator[Any, None]:

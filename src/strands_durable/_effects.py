@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from . import _keys
@@ -14,6 +14,7 @@ from ._context import Frame
 from ._failure import describe
 from ._records import StepKind, StepRecord
 from ._rows import Ending
+from ._turns import Turn
 from .errors import DurableError
 
 
@@ -41,6 +42,19 @@ class Effect:
         if intent and self.recorded is None:
             with self._call.journal.transaction("effect.start") as connection:
                 self._step_id = self._insert(connection)
+
+    async def take(self) -> None:
+        """Wait until it may happen."""
+        await self._call.journal.take(self._turn)
+
+    def taken(self) -> AbstractContextManager[None]:
+        """Have it happen."""
+        return self._call.journal.taken(self._turn)
+
+    @property
+    def _turn(self) -> Turn:
+        kind: StepKind = "effect" if self._model is None else "model"
+        return self._call.turn(self.key, self.attempt, kind, self._model or self._name)
 
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
         """Commit what came out, and return it as it was recorded."""

@@ -7,6 +7,7 @@ import hmac
 import json
 import sqlite3
 import time
+from collections.abc import Awaitable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,6 +18,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
+from ._turns import Turn, take, taken
 from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
@@ -40,6 +42,14 @@ class Journal(Shelf):
     def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[sqlite3.Connection]:
         """Open a transaction that fails if the lease is lost."""
         return self.store.transaction(label, self.lease, lasting=lasting)
+
+    def take(self, turn: Turn) -> Awaitable[None]:
+        """Wait until a step may run."""
+        return take(self.lease.turns, turn)
+
+    def taken(self, turn: Turn) -> AbstractContextManager[None]:
+        """Run a step whose turn it is."""
+        return taken(self.lease.turns, turn)
 
     # Calls
 

@@ -13,7 +13,10 @@ from contextlib import contextmanager
 
 from ._context import Frame, frame
 from ._journal import Journal
+from ._keys import path
+from ._records import CallRecord, StepKind
 from ._strands import InterruptException
+from ._turns import Turn
 from .errors import ExecutionCancelledError
 
 
@@ -25,6 +28,7 @@ class Latch:
     """Holds the first error of ours in a call, and in the calls inside it."""
 
     journal: Journal
+    record: CallRecord
 
     def __init__(self, outer: Latch | None) -> None:
         self.outer = outer
@@ -32,6 +36,14 @@ class Latch:
         """The step or hook of the outer call that made this one."""
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
+
+    def turn(self, key: str, attempt: int, kind: StepKind, name: str, title: str = "") -> Turn:
+        """Return what asks for the turn of a step of this call."""
+        record = self.record
+        place = path(record.scope, record.position, key)
+        return Turn(
+            call_id=record.call_id, key=key, attempt=attempt, kind=kind, name=name, path=place, title=title
+        )
 
     def latch(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""

@@ -25,6 +25,7 @@ from typing import Any
 from ._blobs import Connection
 from ._records import ExecutionStatus
 from ._store import Store
+from ._turns import Turns
 from .errors import (
     BackendUnavailableError,
     DurableError,
@@ -159,6 +160,8 @@ class Lease:
         """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
         self.waits = 0
         """How many of its steps wait for other executions, and do nothing themselves."""
+        self.turns: Turns | None = None
+        """Who decides when a step may run, where a commit is not enough."""
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""

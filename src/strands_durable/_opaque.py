@@ -11,7 +11,7 @@ from strands.multiagent.base import MultiAgentBase
 from strands.telemetry.metrics import EventLoopMetrics
 
 from ._conduct import only
-from ._context import frame
+from ._context import Frame, frame
 from ._doubt import verified
 from ._keys import path
 from ._latch import ours
@@ -47,7 +47,8 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
     else:
         with ours(call):
             result = await _judged(call, standing.name, executor, prompt)
-        events = original(prompt, *args, **given) if result is None else only({"result": result})
+        live = original(prompt, *args, **given) if result is None else None
+        events = only({"result": result}) if live is None else _in_turn(call, standing, executor, live)
     try:
         async for event in events:
             yield event
@@ -55,6 +56,20 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
         if call is not None:
             call.notice(death)
         raise
+
+
+async def _in_turn(call: OrchestratorCall, standing: Frame, executor: Any, events: Events) -> Events:
+    """Run an executor in its turn; an orchestrator's own steps are the steps."""
+    if isinstance(executor, MultiAgentBase):
+        async for event in events:
+            yield event
+        return
+    turn = call.turn(standing.key, standing.look()[0], "node", standing.name)
+    with ours(call):
+        await call.journal.take(turn)
+    with call.journal.taken(turn):
+        async for event in events:
+            yield event
 
 
 async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: Any) -> Any:

@@ -37,7 +37,7 @@ from ._strands import (
     changed_model_state,
     copied,
 )
-from ._tool_steps import ToolRequest
+from ._tool_steps import ToolRequest, title_of
 from ._usage import tool_runs
 
 Events = AsyncGenerator[Any, None]
@@ -64,35 +64,41 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
-    standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
-    line = call.journal.line(call.record.call_id, key, attempt, "model", "model")
-    try:
-        async for event in within(standing, next_fn(context)):
-            if isinstance(event, ModelStopReason):
-                stop = event
-                continue
-            redacted = redacted or _redacts(event)
-            if "event" in event:
-                line.say(event["event"])
-            yield event
-    except Exception as error:
-        with ours(call, starts=False):
-            call.models.fail(key, started_at, context, error)
-        raise
-    finally:
-        line.close()
-    if stop is None or stop.stop_reason == "cancelled":
-        if stop is not None:
-            yield stop
-        return
-    with ours(call, starts=False):
-        message = {"tracking_id": str(uuid.uuid4()), **stop.message}
-        fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
-        state = changed_model_state(call.agent)
-        if state is not None:
-            fields["model_state"] = state
-        result = call.models.finish(key, started_at, context, fields, redacted)
-    yield _stop_event(result)
+    turn = call.turn(key, attempt, "model", "model")
+    with ours(call):
+        await call.journal.take(turn)
+    with call.journal.taken(turn):
+        standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
+        line = call.journal.line(call.record.call_id, key, attempt, "model", "model")
+        try:
+            async for event in within(standing, next_fn(context)):
+                if isinstance(event, ModelStopReason):
+                    stop = event
+                    continue
+                redacted = redacted or _redacts(event)
+                if "event" in event:
+                    line.say(event["event"])
+                yield event
+        except Exception as error:
+            with ours(call, starts=False):
+                call.models.fail(key, started_at, context, error)
+            raise
+        finally:
+            line.close()
+        if stop is not None and stop.stop_reason != "cancelled":
+            with ours(call, starts=False):
+                result = call.models.finish(key, started_at, context, _answer(call, stop), redacted)
+            stop = _stop_event(result)
+    if stop is not None:
+        yield stop
+
+
+def _answer(call: Call, stop: ModelStopReason) -> dict[str, Any]:
+    """Return what is recorded of a model's answer."""
+    message = {"tracking_id": str(uuid.uuid4()), **stop.message}
+    fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
+    state = changed_model_state(call.agent)
+    return fields if state is None else {**fields, "model_state": state}
 
 
 async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
@@ -188,6 +194,19 @@ class _ToolRun:
         with ours(call):
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
+        if agent_behind(context.tool) is not None:  # its steps are the steps
+            async for event in self._run(context, next_fn):
+                yield event
+            return
+        turn = call.turn(request.key, self._attempt, "tool", request.name, title_of(request.input))
+        with ours(call):
+            await call.journal.take(turn)
+        with call.journal.taken(turn):
+            async for event in self._run(context, next_fn):
+                yield event
+
+    async def _run(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+        call, request = self._call, self._request
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
         hosted = agent_behind(context.tool)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)

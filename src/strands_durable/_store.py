@@ -27,7 +27,7 @@ _MAGIC = b"SQLite format 3\x00"
 # Rowid tables with 8 KB pages hold rows of about 2 KB with the least waste. Steps and messages are only ever appended, except
 # that a step's row gets its end, and that a redaction overwrites. Small keyed tables are WITHOUT ROWID: one page per lookup.
 # AUTOINCREMENT: an owner that slept while its execution was removed must not find a new one under the same number.
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE executions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, status TEXT NOT NULL,
     run INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
@@ -223,7 +223,7 @@ class Store:
             connection.execute("PRAGMA page_size = 8192")
             connection.execute("BEGIN EXCLUSIVE")
             if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in _SCHEMA.split(";\n"):
+                for statement in SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -199,7 +199,7 @@ class ToolSteps:
         started_at: float,
         end: Ending | None = None,
     ) -> int:
-        call, title = self._call, _title(request.input)
+        call, title = self._call, title_of(request.input)
         return call.journal.insert_step(
             connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
         )
@@ -224,7 +224,7 @@ class ToolSteps:
             raise NotSerializableError(what, f"result{path}", error.type_name, error.detail) from None
 
 
-def _title(value: Any) -> str:
+def title_of(value: Any) -> str:
     """Return a short form of a tool's input, for people."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace").decode()

@@ -29,14 +29,17 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         effect = Effect(found, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
-    try:
-        value = await _value(fn)
-    except Exception as error:
-        with ours(found):
-            effect.fail(error)
-        raise
     with ours(found):
-        return cast(T, effect.close(value))
+        await effect.take()
+    with effect.taken():
+        try:
+            value = await _value(fn)
+        except Exception as error:
+            with ours(found):
+                effect.fail(error)
+            raise
+        with ours(found):
+            return cast(T, effect.close(value))
 
 
 async def sleep(seconds: float) -> None:
