@@ -310,14 +310,14 @@ def kill(*workers: Child) -> None:
 
 
 def _work(folder: str, options: dict[str, Any]) -> None:
-    from strands_durable import _worker
+    from strands_durable import _carrier, _worker
 
     os.chdir(folder)
     os.environ["BUILT_BY_A_WORKER"] = "1"
     if "version" in options:
         version(options["version"], on_drift=options.get("on_drift"))
     if "back_off" in options:
-        _worker._BACK_OFF_SECONDS = options["back_off"]
+        _carrier._BACK_OFF_SECONDS = options["back_off"]
     given = {name: options[name] for name in ("lease_seconds", "concurrency") if name in options}
 
     class Draining(logging.Handler):

@@ -41,9 +41,7 @@ class Latch:
         """Return what asks for the turn of a step of this call."""
         record = self.record
         place = path(record.scope, record.position, key)
-        return Turn(
-            call_id=record.call_id, key=key, attempt=attempt, kind=kind, name=name, path=place, title=title
-        )
+        return Turn(call_id=record.call_id, key=key, attempt=attempt, kind=kind, name=name, path=place, title=title)
 
     def latch(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""

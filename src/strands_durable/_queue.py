@@ -28,11 +28,13 @@ from .errors import WorkerLostError
 
 S = ExecutionStatus
 
-# Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
-_FREE = """
+_ANY = """
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
     d.is_suspected, d.is_alone, d.deaths, d.tries
 FROM executions e JOIN dispatches d ON d.execution = e.id
+"""
+# Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
+_FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
     AND e.id NOT IN (SELECT value FROM json_each(:held))
     AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
@@ -42,8 +44,8 @@ WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
-_OTHERS = _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
-_SUSPECTS = _FREE.format(
+_OTHERS = _ANY + _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_SUSPECTS = _ANY + _FREE.format(
     suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
     " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)"
 )
@@ -154,6 +156,10 @@ class Queue:
             "only": None if only is None else json.dumps(list(only)),
         }
         return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+
+    def only(self) -> Waiting:
+        """Return the one execution of a replica, whoever owned it: its engine decides who does."""
+        return _waiting(self._store.read(_ANY)[0])
 
     def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.

@@ -160,7 +160,9 @@ class _Table:
 
     def all(self, connection: sqlite3.Connection) -> list[list[Any]]:
         """Return all rows as JSON data."""
-        rows = connection.execute(f"SELECT {', '.join(self._columns)} FROM {self._name} ORDER BY {', '.join(self._key)}")
+        rows = connection.execute(
+            f"SELECT {', '.join(self._columns)} FROM {self._name} ORDER BY {', '.join(self._key)}"
+        )
         return [[_told(cell) for cell in row] for row in rows]
 
     def write(self, connection: sqlite3.Connection, rows: list[list[Any]]) -> None:

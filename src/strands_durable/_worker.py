@@ -9,31 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ._attach import attach
-from ._invocation import active
+from ._carrier import Carrier, Threads, cancel, give_back, refusal
 from ._lease import Heart, Lease, Released
-from ._orchestrators import contact_of
 from ._queue import Claim, Queue, Waiting, held
 from ._registry import DurableAgent, agents
-from ._session import process
 from ._store import Store
 from ._stores import stores
-from ._strands import is_agent, providers_of
 from ._watch import Change, watch
-from .errors import BackendUnavailableError, DriftError, DurableError, ExecutionCancelledError, LeaseLostError
+from .errors import BackendUnavailableError
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
-MAX_TRIES = 3
-MAX_THREADS = 1000
-_BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
 
 Suspects = Literal["when idle", "never", "only"]
 
@@ -68,7 +59,7 @@ class Worker:
         self._refused: dict[str, str] = {}
         self._refused_with: dict[str, DurableAgent | None] = {}
         """What this process had by the name of an agent when it refused it."""
-        self._kept: set[int] = set()
+        self._carrier = Carrier(lease_seconds)
         self._change: Change | None = None
 
     @property
@@ -81,7 +72,7 @@ class Worker:
 
         Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
         """
-        threads = _Threads()
+        threads = Threads()
         asyncio.get_running_loop().set_default_executor(threads)
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -173,7 +164,7 @@ class Worker:
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
         heart.keep(claim.lease)
-        self._running[claim.lease.row_id] = (claim, asyncio.ensure_future(self._carry(queue, heart, claim)))
+        self._running[claim.lease.row_id] = (claim, asyncio.ensure_future(self._carry(heart, claim)))
         return True
 
     def _may_try(self, waiting: Waiting) -> bool:
@@ -187,19 +178,11 @@ class Worker:
         """Say whether this worker has the agent, and the same one; say so once if it has not."""
         if waiting.pair in self._refused:
             return False
-        agent = agents.get(waiting.agent)
-        if agent is None:
-            why = f"no agent {waiting.agent!r} here (there are {', '.join(sorted(agents)) or 'none'})"
-        else:
-            try:
-                if agent.takes(waiting.spec):
-                    return True
-            except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
-                return True
-            here = agent.spec_with(**waiting.spec.arguments).fingerprint
-            why = f"agent {waiting.agent!r} was dispatched as {waiting.fingerprint[:12]}, here it is {here[:12]}"
+        why = refusal(waiting)
+        if why is None:
+            return True
         logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
-        self._refused_with[waiting.pair] = agent
+        self._refused_with[waiting.pair] = agents.get(waiting.agent)
         self._refused[waiting.pair] = f"{why}; start a worker with the version that dispatched it"
         return False
 
@@ -213,149 +196,23 @@ class Worker:
     def _cancel(self, queue: Queue) -> None:
         """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
         for row_id in queue.cancelled(self._running) if self._running else ():
-            lease = self._running[row_id][0].lease
-            if lease.halt is None:
-                lease.halt = ExecutionCancelledError(lease.execution_id)
-                for agent, call in _calls():
-                    if call.journal.lease is lease:
-                        agent.cancel()
+            cancel(self._running[row_id][0].lease)
 
     # Running
 
-    async def _carry(self, queue: Queue, heart: Heart, claim: Claim) -> None:
-        lease, execution_id = claim.lease, claim.lease.execution_id
+    async def _carry(self, heart: Heart, claim: Claim) -> None:
+        lease = claim.lease
+
+        def seen() -> None:
+            if claim.waiting.is_suspected and self._suspects == "only" and not lease.is_alone:
+                lease.halt = lease.halt or Released()  # it is cleared: others may have it
+
         try:
-            await self._run(claim)
-        except (Released, LeaseLostError, ExecutionCancelledError) as told:
-            logger.info("execution_id=<%s> | %s", execution_id, told)
-        except asyncio.CancelledError:
-            logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
-        except BackendUnavailableError as error:
-            logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
-        except Exception as error:
-            logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
-            self._fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
-        except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
-            logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
-            self._fail(queue, claim, death)
+            await self._carrier.carry(claim, seen)
         finally:
             self._running.pop(lease.row_id, None)
             heart.let_go(lease)
-            self._give_back(queue, claim)
+            give_back(lease)
             held.let_go(self._path, lease.row_id)
             if self._change is not None:
                 self._change.tell()
-
-    def _fail(self, queue: Queue, claim: Claim, error: BaseException) -> None:
-        try:
-            queue.fail(claim.lease, error)
-        except DurableError as unrecorded:
-            logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.lease.execution_id, unrecorded)
-
-    def _give_back(self, queue: Queue, claim: Claim) -> None:
-        try:
-            queue.give_back(claim.lease)
-        except DurableError as error:
-            logger.debug("execution_id=<%s>, error=<%s> | lease not released", claim.lease.execution_id, error)
-
-    async def _run(self, claim: Claim) -> None:
-        queue, waiting = Queue(claim.lease.store), claim.waiting
-        try:
-            subject = await asyncio.to_thread(self._build, waiting)
-        except Released:
-            raise
-        except (Exception, SystemExit) as error:
-            self._not_built(queue, claim, error)
-            return
-        session = process.claim(self._path, claim.lease)
-        try:
-            await self._call(claim, subject)
-        except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
-            self._fail(queue, claim, error)
-            raise
-        finally:
-            process.end_session(self._path, session)
-            await asyncio.to_thread(_clean_up, subject)
-
-    def _build(self, waiting: Waiting) -> Any:
-        agent = agents[waiting.agent]
-        if not agent.takes(waiting.spec):  # nobody could tell before: the factory had failed
-            raise Released
-        subject = agent.build(waiting.spec.arguments)
-        for each in _agents_of(subject):
-            for provider in providers_of(each):
-                if any(provider is shared for shared in agent.shared) and id(provider) not in self._kept:
-                    self._kept.add(id(provider))  # it serves the next run too: do not have it start again
-                    provider.add_consumer(self)
-        return subject
-
-    def _not_built(self, queue: Queue, claim: Claim, error: BaseException) -> None:
-        """A server that is down may be up again soon; a factory that is wrong is a failure."""
-        tries = claim.waiting.tries
-        text = f"{type(error).__name__}: {error}"
-        if tries + 1 >= MAX_TRIES:
-            queue.fail(claim.lease, error)
-            logger.warning("agent=<%s>, error=<%s> | agent cannot be built", claim.waiting.agent, text)
-            return
-        seconds = _BACK_OFF_SECONDS[min(tries, len(_BACK_OFF_SECONDS) - 1)]
-        logger.warning(
-            "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, trying again", claim.waiting.agent, text, seconds
-        )
-        queue.put_off(claim.lease, seconds, f"the agent could not be built: {text}")
-
-    async def _call(self, claim: Claim, subject: Any) -> None:
-        options = agents[claim.waiting.agent].options(subject, self._path)
-        attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
-        given = claim.waiting.given
-        state = dict(given["invocation_state"])
-        if "execution_id" in state:  # it names this execution, or it would name another
-            state["execution_id"] = claim.lease.execution_id
-        more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
-        async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
-            if claim.waiting.is_suspected and self._suspects == "only" and not claim.lease.is_alone:
-                claim.lease.halt = claim.lease.halt or Released()  # it is cleared: others may have it
-
-
-def _calls() -> list[tuple[Any, Any]]:
-    """Return the agents at work, with their calls; inline calls come and go in other threads."""
-    while True:
-        try:
-            return list(active.items())
-        except RuntimeError:  # one has come or gone while we counted
-            continue
-
-
-class _Threads(ThreadPoolExecutor):
-    """What sync tools run in, and how many do.
-
-    Asyncio's own has a thread or two for each processor: tools that wait would fill it, and what they wait for would never run.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(MAX_THREADS, thread_name_prefix="strands-durable-tool")
-        self._under_way: set[Future[Any]] = set()
-
-    def submit(self, *args: Any, **given: Any) -> Any:
-        """Run something in a thread."""
-        future = super().submit(*args, **given)
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
-        return future
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something runs, perhaps a tool whose time was over: nobody can stop it but the process."""
-        return any(not future.done() for future in list(self._under_way))
-
-
-def _agents_of(subject: Any) -> list[Any]:
-    """Return the agents of which what was built consists."""
-    contact = contact_of(subject)
-    if contact is None:
-        return [subject] if is_agent(subject) else []
-    return [agent for executor in contact.executors().values() for agent in _agents_of(executor)]
-
-
-def _clean_up(subject: Any) -> None:
-    for agent in _agents_of(subject):
-        agent.cleanup()

@@ -236,7 +236,7 @@ def test_c26_a_factory_that_ends_the_process_ends_no_worker(monkeypatch: pytest.
     asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
     leaving._specs.clear()
     monkeypatch.setenv("LEAVE", "1")
-    monkeypatch.setattr("strands_durable._worker._BACK_OFF_SECONDS", (0.01,))
+    monkeypatch.setattr("strands_durable._carrier._BACK_OFF_SECONDS", (0.01,))
     work_until(lambda: status_of("run") == "FAILED" and status_of("fine") == "COMPLETED")
     assert str(result(fine)) == "Hi.\n"
 
