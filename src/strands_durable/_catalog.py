@@ -80,7 +80,7 @@ class Catalog:
 
     def execution(self, execution_id: str) -> ExecutionDetail:
         """Return one execution with its calls and steps."""
-        found = self._look(lambda connection: _detail(connection, execution_id))
+        found = self._look(lambda connection: detail_of(connection, execution_id))
         if found is None:
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return found
@@ -167,7 +167,8 @@ def _living(owner: str | None, lease_until: float) -> str | None:
     return None if found.is_gone() else str(found)
 
 
-def _detail(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetail | None:
+def detail_of(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetail | None:
+    """Return one execution with its calls and steps; None if it is not there."""
     row = connection.execute(f"{_EXECUTIONS} WHERE e.execution_id = ?", (execution_id,)).fetchone()
     if row is None:
         return None

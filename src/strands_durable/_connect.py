@@ -17,7 +17,10 @@ DEFAULT_URL = "sqlite:///.strands/durable.db"
 GROUP = "strands_durable.backends"
 """The group of entry points under which a package offers backends: the name is the URL's scheme, the object takes the URL."""
 
-_OURS = {"sqlite": "strands_durable.backends.sqlite:SqliteBackend"}
+_OURS = {
+    "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
+    "temporal": "strands_durable.backends.temporal:TemporalBackend",
+}
 
 
 def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ._blobs import Connection
+from ._catalog import detail_of
 from ._lease import Heart
 from ._store import FORMAT, SCHEMA, Store
+from ._summaries import ExecutionDetail
 from .errors import FormatVersionError
 
 Rows = dict[str, Any]
@@ -39,7 +41,7 @@ class Replica(Store):
         for statement in SCHEMA.split(";\n"):
             self._connection.execute(statement)
         self._tables = {name: _Table(self._connection, name) for name in _names(self._connection)}
-        self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT, PRIMARY KEY (place, key))")
+        self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")
         for table in self._tables.values():
             table.watch(self._connection)
         self._hash_key: bytes | None = None
@@ -76,7 +78,9 @@ class Replica(Store):
     def changes(self) -> Rows:
         """Return what has changed since this was called last."""
         with self._lock, self._mapped():
-            changed = self._connection.execute("SELECT place, key FROM changed").fetchall()
+            changed = self._connection.execute(
+                "SELECT place, key FROM changed GROUP BY place, key ORDER BY min(rowid)"
+            ).fetchall()
             self._connection.execute("DELETE FROM changed")
             found: Rows = {}
             for place, key in changed:
@@ -103,6 +107,14 @@ class Replica(Store):
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
+
+    def detail(self) -> ExecutionDetail:
+        """Return the execution as `strands-durable show` shows it."""
+        with self._lock, self._mapped():
+            (execution_id,) = self._connection.execute("SELECT execution_id FROM executions").fetchone()
+            found = detail_of(self._connection, execution_id)
+        assert found is not None
+        return found
 
     def export(self) -> Rows:
         """Return everything, as changes of an empty replica."""
@@ -142,7 +154,7 @@ class _Table:
         """Have every change of a row noted."""
         for event, rows in (("INSERT", ("NEW",)), ("UPDATE", ("OLD", "NEW")), ("DELETE", ("OLD",))):
             notes = "".join(
-                f"INSERT OR IGNORE INTO changed VALUES ('{self._name}', json_array("
+                f"INSERT INTO changed VALUES ('{self._name}', json_array("
                 + ", ".join(f"{row}.{column}" for column in self._key)
                 + "));"
                 for row in rows

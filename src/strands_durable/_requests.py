@@ -51,7 +51,7 @@ class Requests:
             raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent takes them")
         execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
         spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
-        given = {"invocation_state": dict(invocation_state or {}), "limits": None if limits is None else dict(limits)}
+        given = _given(invocation_state, limits)
         given_text, prompt_text = encode(given, "The invocation_state"), encode(prompt, "The prompt")
         with self._store.transaction("dispatch") as connection:
             row = connection.execute("SELECT id FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
@@ -60,6 +60,17 @@ class Requests:
                 return execution_id
         self._refuse_other(execution_id, spec, prompt, given)
         return execution_id
+
+    def refuse_other(
+        self,
+        execution_id: str,
+        spec: AgentSpec,
+        prompt: Any,
+        invocation_state: Mapping[str, Any] | None,
+        limits: Mapping[str, int] | None,
+    ) -> None:
+        """Raise unless a dispatch may attach to the execution that is there."""
+        self._refuse_other(execution_id, spec, prompt, _given(invocation_state, limits))
 
     def _insert(
         self,
@@ -216,3 +227,7 @@ class Requests:
 
 def _unasked(execution_id: str, status: str, answers: Mapping[str, Any]) -> DurableError:
     return InputMismatchError(execution_id, 0, status, "no open question", f"answers to {', '.join(answers)}")
+
+
+def _given(invocation_state: Mapping[str, Any] | None, limits: Mapping[str, int] | None) -> dict[str, Any]:
+    return {"invocation_state": dict(invocation_state or {}), "limits": None if limits is None else dict(limits)}

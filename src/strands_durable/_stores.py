@@ -38,6 +38,11 @@ class Stores:
                 found = self._open[path] = (store, Heart(store))
             return found
 
+    def adopt(self, store: Store, heart: Heart) -> None:
+        """Take a store that somebody else has made, until it is dropped."""
+        with self._lock:
+            self._open[store.path] = (store, heart)
+
     def rest(self) -> None:
         """Before a fork: wait until no store is being opened or closed."""
         self._is_resting = self._lock.acquire(timeout=REST_SECONDS)

@@ -55,6 +55,11 @@ async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
             await change.wait(_RENEW_SECONDS)
 
 
+def steps_after(journal: Journal, after: int) -> list[StreamEvent]:
+    """Return the committed steps after number ``after``."""
+    return [_step(row) for row in journal.store.read(_STEPS, journal.lease.row_id, after, -1)]
+
+
 def _step(row: Any) -> StreamEvent:
     number, scope, position, key, attempt, kind, name, status, result, error, usage = row
     return StreamEvent(

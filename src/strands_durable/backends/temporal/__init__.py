@@ -1,0 +1,6 @@
+"""Executions on a Temporal cluster. Needs the extra: ``pip install 'strands-durable[temporal]'``."""
+
+from ._backend import TemporalBackend
+from ._handle import TemporalHandle
+
+__all__ = ["TemporalBackend", "TemporalHandle"]

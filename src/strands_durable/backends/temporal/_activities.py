@@ -1,0 +1,256 @@
+"""What a worker does for the workflow: take an execution over, and let its steps run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from ..._carrier import Carrier
+from ..._driver import Batch, Driver, Loop
+from ..._lease import Released
+from ..._replica import pack
+from ._log import read
+from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, Driving, Stepping, Told
+
+logger = logging.getLogger(__name__)
+
+_BEAT_SECONDS = 1.0
+_STOP_SECONDS = 10.0
+_LONG_SECONDS = 1e9
+
+
+@dataclass
+class Live:
+    """An execution that this worker has taken over."""
+
+    epoch: int
+    driver: Driver
+    replica: Any
+    news: asyncio.Event
+    heartbeat_seconds: float
+    steps: set[str] = field(default_factory=set)
+    """The turns whose activities have not told yet what came out."""
+    beat: float = field(default_factory=time.time)
+    """When this process last saw to it: a process that was frozen for longer than a heartbeat has lost it."""
+    is_leaving: bool = False
+
+    @property
+    def is_reporting(self) -> bool:
+        """Whether a step has ended and is about to tell so, and what waits since then."""
+        return any(self.driver.has_ended(turn_id) for turn_id in self.steps)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else may have taken it over by now."""
+        return time.time() - self.beat > self.heartbeat_seconds
+
+
+class Activities:
+    """The activities of one worker."""
+
+    def __init__(self, client: Client, queue: str, loop: Loop) -> None:
+        self._client, self._queue, self._loop = client, queue, loop
+        self._carrier = Carrier(_LONG_SECONDS)
+        self._live: dict[tuple[str, str], Live] = {}
+        self._refused: set[str] = set()
+        self._is_stopping = False
+        self._left = asyncio.Event()
+
+    def stop(self) -> None:
+        """Leave all executions to other workers, each after the steps that run now."""
+        self._is_stopping = True
+        for live in self._live.values():
+            live.driver.halt(Released())
+
+    async def idle(self) -> None:
+        """Return when this worker has nothing left to tell."""
+        while self._live:
+            self._left.clear()
+            await self._left.wait()
+
+    def steps(self) -> list[Any]:
+        """Return what is to be registered where steps are sent."""
+        return [activity.defn(name=name)(_copy(self.step)) for name in STEPS.values()] + [
+            activity.defn(name=RELEASE)(_copy(self.release))
+        ]
+
+    def drives(self) -> list[Any]:
+        """Return what is to be registered where executions are taken over."""
+        return [activity.defn(name=DRIVE)(_copy(self.drive))]
+
+    # Taking an execution over
+
+    async def drive(self, given: Driving) -> Told:
+        """Run an execution until it ends, waits, or is to be left."""
+        info = activity.info()
+        assert info.workflow_id and info.workflow_run_id and info.heartbeat_timeout
+        if self._is_stopping:
+            raise _not_here("the worker is being stopped")
+        log = await read(self._client, info.workflow_id, info.workflow_run_id)
+        replica, position = log.replica(given["base"])
+        if position != given["base"]:
+            raise _not_here(f"history does not go as far as {given['base']} yet")
+        news, loop = asyncio.Event(), asyncio.get_running_loop()
+        driver = Driver(
+            replica,
+            self._carrier,
+            alone=given["alone"],
+            on_news=partial(_set, loop, news),
+        )
+        await self._refuse(driver, info.workflow_id)
+        live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
+        key = (info.workflow_id, info.workflow_run_id)
+        self._live[key] = live
+        try:
+            return await self._driven(live, info)
+        finally:
+            if self._live.get(key) is live:
+                del self._live[key]
+            self._left.set()
+
+    async def _refuse(self, driver: Driver, workflow_id: str) -> None:
+        why = await asyncio.to_thread(driver.refusal)
+        if why is None:
+            return
+        if why not in self._refused:
+            self._refused.add(why)
+            logger.warning("execution_id=<%s> | left unclaimed: %s", workflow_id, why)
+        raise _not_here(f"{why}; start a worker with the version that dispatched it")
+
+    async def _driven(self, live: Live, info: activity.Info) -> Told:
+        driver = live.driver
+        self._loop.run(driver)
+        is_first = True
+        try:
+            while not (driver.is_over and driver.is_calm and not live.steps):
+                activity.heartbeat()
+                live.beat = time.time()
+                if driver.is_calm and driver.has_untold and not live.is_reporting:
+                    told = self._told(live)
+                    if is_first:
+                        told["queue"] = self._queue
+                    is_first = False
+                    handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+                    await handle.signal(PROGRESS, told)
+                await _soon(live.news)
+        except asyncio.CancelledError:
+            await self._cancelled(live)
+        except BaseException:
+            driver.halt(Released())
+            raise
+        told = self._told(live)
+        end = driver.ended()
+        told["end"] = {
+            "status": end.status.value,
+            "result": end.result,
+            "error": end.error,
+            "steps": end.steps,
+            "not_before": end.not_before,
+        }
+        if live.is_leaving:
+            told["packed"] = pack(live.replica.export())
+        return told
+
+    async def _cancelled(self, live: Live) -> None:
+        """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
+        live.driver.halt(None if _is_asked() else Released())
+        until = time.monotonic() + _STOP_SECONDS
+        while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
+            activity.heartbeat()
+            await _soon(live.news)
+
+    # Steps
+
+    async def step(self, given: Stepping) -> Told:
+        """Let a step run, and tell what has changed once it has ended and it is known what comes next."""
+        live = self._found(given["epoch"])
+        driver, turn_id = live.driver, given["turn"]
+        if live.is_lost or not driver.open(turn_id):
+            raise _gone(given["step"])
+        live.steps.add(turn_id)
+        try:
+            while not (driver.has_ended(turn_id) and driver.is_settled):
+                activity.heartbeat()
+                await _soon(live.news)
+            return self._told(live)
+        except asyncio.CancelledError:
+            driver.halt(None if _is_asked() else Released())
+            raise
+        finally:
+            live.steps.discard(turn_id)
+            live.news.set()
+
+    async def release(self, given: dict[str, Any]) -> None:
+        """Leave an execution, so that it can go on in a new run of its workflow."""
+        live = self._found(given["epoch"])
+        live.is_leaving = True
+        live.driver.halt(Released())
+
+    def _found(self, epoch: int) -> Live:
+        info = activity.info()
+        live = self._live.get((info.workflow_id or "", info.workflow_run_id or ""))
+        if live is None or live.epoch != epoch:
+            raise _gone(f"epoch {epoch}")
+        return live
+
+    def _told(self, live: Live) -> Told:
+        batch: Batch = live.driver.batch()
+        return {
+            "epoch": live.epoch,
+            "number": batch.number,
+            "rows": batch.rows,
+            "turns": [
+                {
+                    "id": turn_id,
+                    "kind": turn.kind,
+                    "step": turn.path,
+                    "attempt": turn.attempt,
+                    "summary": turn.name if turn.kind != "model" else "",
+                }
+                for turn_id, turn in batch.turns.items()
+            ],
+        }
+
+
+def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(news.set)
+
+
+async def _soon(news: asyncio.Event) -> None:
+    """Wait for news, but not longer than until the next heartbeat."""
+    try:
+        await asyncio.wait_for(news.wait(), _BEAT_SECONDS)
+    except asyncio.TimeoutError:
+        return
+    news.clear()
+
+
+def _is_asked() -> bool:
+    """Say whether the workflow wants an activity to stop; else it is over for other reasons, the end of the worker for one."""
+    details = activity.cancellation_details()
+    return details is None or details.cancel_requested
+
+
+def _not_here(why: str) -> ApplicationError:
+    return ApplicationError(why, type=NOT_HERE, category=ApplicationErrorCategory.BENIGN)
+
+
+def _gone(what: str) -> ApplicationError:
+    return ApplicationError(f"{what} is not at work here", type=GONE, non_retryable=True)
+
+
+def _copy(method: Any) -> Any:
+    """Return a function of its own for each name that an activity is known by."""
+
+    async def act(given: dict) -> Any:  # type: ignore[type-arg]
+        return await method(given)
+
+    return act

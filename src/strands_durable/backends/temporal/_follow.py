@@ -1,0 +1,166 @@
+"""An execution as the histories of its workflow's runs tell it, and waiting for what they tell next."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from ..._journal import Journal
+from ..._lease import look
+from ..._records import ExecutionStatus
+from ..._replica import Replica
+from ..._summaries import ExecutionDetail
+from ._log import Log, events_of
+from ._wire import Position
+
+S = ExecutionStatus
+_T = WorkflowExecutionStatus
+_CLOSED = {
+    _T.COMPLETED: S.COMPLETED,
+    _T.FAILED: S.FAILED,
+    _T.TIMED_OUT: S.FAILED,
+    _T.CANCELED: S.CANCELLED,
+    _T.TERMINATED: S.CANCELLED,
+}
+_SHOWING = {
+    EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+}
+"""The events with which an execution is seen to do something else."""
+
+
+async def status_of(description: WorkflowExecutionDescription) -> ExecutionStatus:
+    """Return what an execution is doing, by what Temporal knows of its workflow."""
+    if description.status in _CLOSED:
+        return _CLOSED[description.status]
+    return S((await description.memo()).get("status", "PENDING"))
+
+
+class Story:
+    """What the runs of a workflow tell of its execution, the oldest first."""
+
+    def __init__(self, description: WorkflowExecutionDescription, logs: list[Log]) -> None:
+        self.run_id = description.run_id or ""
+        self.ended_as = "" if description.status is None else description.status.name
+        self._closed = _CLOSED.get(description.status) if description.status is not None else None
+        self._logs = logs
+        self._applied = 0
+        self.position: Position = []
+        self.replica = self._new()
+        self.advance()
+
+    def _new(self) -> Replica:
+        """Return the execution as it stood when the last run began."""
+        first = self._logs[0]
+        replica = Replica(f"{first.start['execution_id']}:{id(self)}")
+        replica.apply(first.rows())
+        for log, following in zip(self._logs, self._logs[1:], strict=False):
+            for rows in log.batches()[0]:
+                replica.apply(rows)
+            replica.apply(following.start.get("changes", {}))
+        self._applied = 0
+        return replica
+
+    def advance(self) -> None:
+        """Take over what the last run has told since."""
+        batches, position = self._logs[-1].batches()
+        if self.position and position[0] > self.position[0] and len(batches) < self._applied:
+            self.replica = self._new()  # what a worker told that had been given up was no part of it
+        for rows in batches[self._applied :]:
+            self.replica.apply(rows)
+        self._applied, self.position = len(batches), position
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent."""
+        return self._logs[-1].start["agent"]
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """What the execution is doing."""
+        return self._closed or self.journal().status()
+
+    def journal(self) -> Journal:
+        """Return what is recorded."""
+        return Journal(look(self.replica, self._logs[0].start["execution_id"]))
+
+    def detail(self) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+        if self._closed is S.CANCELLED and self.journal().status() is not S.CANCELLED:
+            with self.replica.transaction("call.cancelled") as connection:
+                self.journal().cancel(connection)
+        return self.replica.detail()
+
+
+async def story(client: Client, workflow_id: str, *, whole: bool = False) -> Story:
+    """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
+    description = await client.get_workflow_handle(workflow_id).describe()
+    return Story(description, await _logs(client, workflow_id, description.run_id or "", whole))
+
+
+async def _logs(client: Client, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
+    logs = [await _log(client, workflow_id, run_id)]
+    while whole and logs[0].continued_from:
+        try:
+            logs.insert(0, await _log(client, workflow_id, logs[0].continued_from))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            break  # Temporal has forgotten it
+    return logs
+
+
+async def _log(client: Client, workflow_id: str, run_id: str) -> Log:
+    log = Log(client.data_converter)
+    async for event in events_of(client, workflow_id, run_id):
+        await log.add(event)
+    return log
+
+
+async def stories(client: Client, workflow_id: str) -> AsyncIterator[Story]:
+    """Yield an execution as it stands, and again whenever something was added to it, until its workflow is closed."""
+    while True:
+        description = await client.get_workflow_handle(workflow_id).describe()
+        run_id = description.run_id or ""
+        logs = await _logs(client, workflow_id, run_id, whole=True)
+        if description.status is not _T.RUNNING:
+            yield Story(description, logs)
+            return
+        log = logs[-1] = Log(client.data_converter)
+        found: Story | None = None
+        async for event in events_of(client, workflow_id, run_id, waiting=True):
+            is_new = await log.add(event)
+            if event.event_id < description.history_length:
+                continue
+            if found is None:
+                found = Story(description, logs)
+            elif is_new:
+                found.advance()
+            if is_new or event.event_id == description.history_length:
+                yield found
+
+
+async def still(client: Client, workflow_id: str) -> None:
+    """Return when an execution has ended, or waits for a person."""
+    while True:
+        description = await client.get_workflow_handle(workflow_id).describe()
+        if await status_of(description) not in (S.PENDING, S.RUNNING):
+            return
+        await _shown(client, workflow_id, description)
+
+
+async def _shown(client: Client, workflow_id: str, description: WorkflowExecutionDescription) -> None:
+    """Return when an execution is seen to do something else."""
+    events: AsyncIterator[Any] = events_of(client, workflow_id, description.run_id or "", waiting=True)
+    async for event in events:
+        if event.event_id > description.history_length and event.event_type in _SHOWING:
+            return

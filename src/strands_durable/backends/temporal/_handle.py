@@ -1,0 +1,149 @@
+"""One execution on Temporal, held from any process: everything is read from history, so that no worker need run for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from ..._context import standing_aside
+from ..._handle import ExecutionHandle, StreamEvent
+from ..._journal import Journal
+from ..._outcome import interrupts_of, result_of
+from ..._records import ExecutionStatus
+from ..._requests import Requests
+from ..._result import ExecutionResult, OpenInterrupt
+from ..._stream import steps_after
+from ..._summaries import ExecutionDetail, StepSummary
+from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
+from ._follow import Story, status_of, still, stories
+from ._wire import COMMIT, STALE, Commit
+
+if TYPE_CHECKING:
+    from ._backend import TemporalBackend
+
+logger = logging.getLogger(__name__)
+
+S = ExecutionStatus
+_TRIES = 20
+
+
+class TemporalHandle(ExecutionHandle):
+    """One execution on Temporal."""
+
+    def __init__(self, backend: TemporalBackend, execution_id: str) -> None:
+        self.execution_id = execution_id
+        self._backend = backend
+
+    def __repr__(self) -> str:
+        return f"TemporalHandle({self.execution_id!r})"
+
+    async def status(self) -> ExecutionStatus:
+        """Return what the execution is doing."""
+        return await status_of(await self._backend.describe(self.execution_id))
+
+    async def result(self, timeout: float | None = None) -> ExecutionResult:
+        """Wait for the end, or until the execution waits for a person, and return it."""
+        status = await self.status()
+        if status in (S.PENDING, S.RUNNING):
+            await self._until_still(timeout)
+        story = await self._story()
+        journal = story.journal()
+        record, status = journal.call_at(0), story.status
+        if status is S.CANCELLED:
+            raise ExecutionCancelledError(self.execution_id)
+        assert record is not None
+        if status is S.FAILED:
+            raise self._failure(story, journal)
+        return result_of(journal, record)
+
+    async def _until_still(self, timeout: float | None) -> None:
+        waiting = still(await self._backend.client(), self._backend.workflow_id(self.execution_id))
+        try:
+            with standing_aside():
+                await asyncio.wait_for(waiting, timeout)
+        except asyncio.TimeoutError:
+            status = (await self.status()).value
+            text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; it goes on"
+            raise TimeoutError(text) from None
+
+    def _failure(self, story: Story, journal: Journal) -> ExecutionFailedError:
+        record = journal.call_at(0)
+        if record is not None and record.status is S.FAILED:
+            return Requests(story.replica).failure(journal, record)
+        return ExecutionFailedError(self.execution_id, f"its workflow has ended as {story.ended_as}", "")
+
+    async def interrupts(self) -> list[OpenInterrupt]:
+        """Return the questions that wait for a person."""
+        story = await self._story()
+        journal = story.journal()
+        record = journal.call_at(0)
+        if record is None or story.status is not S.SUSPENDED or record.status is not S.SUSPENDED:
+            return []
+        answered = journal.replies(record.call_id)
+        return [found for found in interrupts_of(record) if found.id not in answered]
+
+    async def respond(self, answers: Mapping[str, Any]) -> None:
+        """Answer questions, by interrupt id."""
+        for _ in range(_TRIES):
+            story = await self._story()
+            if story.status is S.CANCELLED:
+                raise ExecutionCancelledError(self.execution_id)
+            Requests(story.replica).reply(self.execution_id, answers)
+            rows = story.replica.changes()
+            if not rows or await self._committed({"base": story.position, "rows": rows}):
+                return
+        raise BackendUnavailableError(self._backend.url, "the execution changes faster than it can be answered")
+
+    async def _committed(self, given: Commit) -> bool:
+        """Add something to the execution; False if it is no longer as it was when it was read."""
+        handle = await self._backend.workflow(self.execution_id)
+        try:
+            await handle.execute_update(COMMIT, given)
+        except WorkflowUpdateFailedError as error:
+            if isinstance(error.cause, ApplicationError) and error.cause.type == STALE:
+                return False
+            raise
+        return True
+
+    async def cancel(self) -> None:
+        """Stop the execution for good."""
+        handle = await self._backend.workflow(self.execution_id)
+        status = await self.status()
+        if status in (S.PENDING, S.SUSPENDED):
+            await self._backend.asked(handle.terminate("cancelled"))
+        elif status is S.RUNNING:
+            await self._backend.asked(handle.cancel())
+
+    async def resume(self) -> None:
+        """Try a failed execution again, from the failed step: a new run of its workflow."""
+        story = await self._story()
+        if story.status is S.CANCELLED:
+            raise ExecutionCancelledError(self.execution_id)
+        if story.status is S.FAILED:
+            Requests(story.replica).resume(self.execution_id)
+            await self._backend.go_on(story)
+
+    async def steps(self) -> list[StepSummary]:
+        """Return every attempt of every step, in order."""
+        return list((await self.detail()).steps)
+
+    async def detail(self) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+        return (await self._story(whole=True)).detail()
+
+    async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
+        """Follow the execution, by its committed steps; Temporal carries no pieces of those under way."""
+        async for story in stories(await self._backend.client(), self._backend.workflow_id(self.execution_id)):
+            for event in steps_after(story.journal(), after):
+                after = event["number"]
+                yield event
+            if story.status not in (S.PENDING, S.RUNNING):
+                return
+
+    async def _story(self, *, whole: bool = False) -> Story:
+        return await self._backend.story(self.execution_id, whole=whole)

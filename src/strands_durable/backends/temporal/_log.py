@@ -1,0 +1,138 @@
+"""From a workflow's history to the execution that it records: which batches count, in which order, and how to add one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+
+from ..._replica import Replica, Rows, unpack
+from ._wire import COMMIT, DRIVE, PROGRESS, STEPS, Position, Start
+
+_TELLING = {DRIVE, *STEPS.values()}
+
+
+class Log:
+    """What the history of one run tells, event by event."""
+
+    def __init__(self, converter: DataConverter) -> None:
+        self._converter = converter
+        self.start: Start = {}
+        self.first_run_id = ""
+        self.continued_from = ""
+        self.continued_to = ""
+        self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
+        self._bases: dict[int, Position] = {}
+        self._scheduled: dict[int, str] = {}
+        self._updates: dict[str, Any] = {}
+
+    async def add(self, event: HistoryEvent) -> bool:
+        """Take an event; return True if it tells something new."""
+        kind = event.event_type
+        if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            done = event.activity_task_completed_event_attributes
+            return done.scheduled_event_id in self._scheduled and self._told(await self._decoded(done.result))
+        if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            return await self._scheduling(event)
+        if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+            signal = event.workflow_execution_signaled_event_attributes
+            return signal.signal_name == PROGRESS and self._told(await self._decoded(signal.input))
+        if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            accepted = event.workflow_execution_update_accepted_event_attributes
+            if accepted.accepted_request.input.name == COMMIT:
+                update_id = accepted.accepted_request.meta.update_id
+                self._updates[update_id] = await self._decoded(accepted.accepted_request.input.args)
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
+            return await self._committing(event)
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            started = event.workflow_execution_started_event_attributes
+            self.start = cast(Start, await self._decoded(started.input))
+            self.continued_from = started.continued_execution_run_id or self.start.get("previous_run_id", "")
+            self.first_run_id = started.first_execution_run_id
+            return True
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+            self.continued_to = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        return False
+
+    async def _scheduling(self, event: HistoryEvent) -> bool:
+        scheduled = event.activity_task_scheduled_event_attributes
+        name = scheduled.activity_type.name
+        if name in _TELLING:
+            self._scheduled[event.event_id] = name
+        if name == DRIVE:
+            driving = await self._decoded(scheduled.input)
+            self._bases[driving["epoch"]] = driving["base"]
+        return False
+
+    async def _committing(self, event: HistoryEvent) -> bool:
+        completed = event.workflow_execution_update_completed_event_attributes
+        given = self._updates.pop(completed.meta.update_id, None)
+        if given is None or not completed.outcome.HasField("success"):
+            return False
+        epoch, number = await self._decoded(completed.outcome.success)
+        self._bases[epoch], self._epochs[epoch][number] = given["base"], given["rows"]
+        return True
+
+    def _told(self, told: Any) -> bool:
+        if not isinstance(told, dict) or "number" not in told:
+            return False
+        self._epochs[told["epoch"]][told["number"]] = told["rows"]
+        return True
+
+    async def _decoded(self, payloads: Payloads) -> Any:
+        found = await self._converter.decode(payloads.payloads)
+        return found[0] if found else None
+
+    # What it comes to
+
+    def batches(self, upto: Position | None = None) -> tuple[list[Rows], Position]:
+        """Return the batches that count, in order, and the position behind them."""
+        found: list[Rows] = []
+        epochs = sorted({*self._epochs, *self._bases})
+        position = [self.start["epoch"], 0]
+        for index, epoch in enumerate(epochs):
+            if upto is not None and epoch > upto[0]:
+                break
+            last = self._bases[epochs[index + 1]][1] if index + 1 < len(epochs) else None
+            if upto is not None and epoch == upto[0]:
+                last = upto[1]
+            number = 0
+            while (last is None or number < last) and number + 1 in self._epochs[epoch]:
+                number += 1
+                found.append(self._epochs[epoch][number])
+            position = [epoch, number]
+        return found, position
+
+    def rows(self) -> Rows:
+        """Return the execution as the run found it."""
+        return unpack(self.start["packed"]) if "packed" in self.start else self.start["rows"]
+
+    def replica(self, upto: Position | None = None) -> tuple[Replica, Position]:
+        """Return the execution as it stands, and the position of that."""
+        replica = Replica(f"{self.start['execution_id']}:{id(self)}")
+        replica.apply(self.rows())
+        batches, position = self.batches(upto)
+        for rows in batches:
+            replica.apply(rows)
+        return replica, position
+
+
+async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: bool = False) -> AsyncIterator[Any]:
+    """Yield the events of a run; with ``waiting``, also those that are yet to come, until it is closed."""
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id or None)
+    async for event in handle.fetch_history_events(wait_new_event=waiting):
+        yield event
+
+
+async def read(client: Client, workflow_id: str, run_id: str) -> Log:
+    """Return what the history of a run tells."""
+    log = Log(client.data_converter)
+    async for event in events_of(client, workflow_id, run_id):
+        await log.add(event)
+    return log

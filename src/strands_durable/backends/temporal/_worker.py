@@ -1,0 +1,94 @@
+"""The worker of a Temporal backend: hosts the workflow, takes executions over, and has a queue of its own for their steps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Plugin, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from ..._driver import Loop
+from ._activities import Activities
+from ._workflow import ExecutionWorkflow
+
+logger = logging.getLogger(__name__)
+
+_MAX_STEPS = 1000
+_THROTTLE = timedelta(seconds=2)
+
+
+def sandbox() -> SandboxedWorkflowRunner:
+    """Return Temporal's sandbox with this package passed through, and nothing else: the workflow runs no other code."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("strands_durable")
+    return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
+async def work(
+    client: Client,
+    task_queue: str,
+    *,
+    concurrency: int,
+    drain_seconds: float,
+    stop: asyncio.Event,
+    plugins: Sequence[Plugin] = (),
+) -> bool:
+    """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did."""
+    own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
+    activities = Activities(client, own, loop)
+    common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
+    workers = [
+        Worker(
+            client,
+            task_queue=task_queue,
+            workflows=[ExecutionWorkflow],
+            workflow_runner=sandbox(),
+            activities=activities.drives(),
+            max_concurrent_activities=concurrency,
+            **common,
+        ),
+        Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common),
+        Worker(
+            client,
+            task_queue=f"{task_queue}/suspects",
+            activities=activities.drives(),
+            max_concurrent_activities=1,
+            **common,
+        ),
+    ]
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
+        is_clean = await _drained(activities, drain_seconds)
+    finally:
+        stopping.cancel()
+        ends = await asyncio.gather(*(_ended(worker, run) for worker, run in zip(workers, running, strict=True)))
+        is_busy = loop.threads.is_busy
+        loop.stop()
+    for error in ends:
+        if error is not None:
+            raise error
+    return is_clean and not is_busy
+
+
+async def _drained(activities: Activities, seconds: float) -> bool:
+    """Have every execution left after its current steps; return True if there was time for that."""
+    activities.stop()
+    try:
+        await asyncio.wait_for(activities.idle(), seconds)
+    except asyncio.TimeoutError:
+        return False
+    return True
+
+
+async def _ended(worker: Worker, run: asyncio.Future[None]) -> BaseException | None:
+    if not run.done():
+        await worker.shutdown()
+    await asyncio.wait([run])
+    return run.exception()

@@ -1,0 +1,282 @@
+"""The workflow under every execution: it keeps what it is told, and gives out turns. It runs no code of an agent.
+
+History is the journal. A worker that takes the execution over (an epoch) tells in batches what has changed; every step that
+waits for its turn becomes an activity on that very worker, and is let run once the batch that asked for it is part of history.
+If the worker is lost, another one reads the history and goes on. Because no agent runs here, replay costs next to nothing,
+nothing an agent does can be non-deterministic, and a new version of an agent breaks no workflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
+
+from ._wire import (
+    COMMIT,
+    DRIVE,
+    GONE,
+    PROGRESS,
+    RELEASE,
+    STALE,
+    STEPS,
+    WORKFLOW,
+    Commit,
+    Driving,
+    Position,
+    Start,
+    Stepping,
+    Told,
+)
+
+_FOR_EVER = timedelta(days=3650)
+_CANCEL_SECONDS = 15.0
+_ONCE = RetryPolicy(maximum_attempts=1)
+_UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    backoff_coefficient=1.5,
+    maximum_interval=timedelta(seconds=10),
+    non_retryable_error_types=["TemporalTimeout:Heartbeat", GONE],
+)
+"""A worker that lacks the agent hands it back; Temporal offers it again. A worker that is lost is for us to see to."""
+
+
+@workflow.defn(name=WORKFLOW)
+class ExecutionWorkflow:
+    """One execution."""
+
+    @workflow.init
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._epoch, self._number = start["epoch"], 0
+        self._status, self._steps = "PENDING", 0
+        self._is_driven = False
+        self._is_suspected = False
+        self._is_woken = False
+        self._queue = ""
+        self._late: dict[int, Told] = {}
+        self._waiting: list[dict[str, Any]] = []
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._lost: str | None = None
+        self._is_leaving = False
+        self._fruitless = 0
+        """Workers in a row that took it over and got nowhere."""
+
+    @workflow.run
+    async def run(self, start: Start) -> Any:
+        """Carry the execution to its end, and return its result."""
+        while True:
+            told = await self._drive()
+            end = {} if told is None else told["end"]
+            status = end.get("status")
+            self._steps = end.get("steps", self._steps)
+            if status == "COMPLETED":
+                self._show(status)
+                return end["result"]
+            if status == "FAILED":
+                self._show(status)
+                raise _failure(start["execution_id"], end["error"])
+            if status == "SUSPENDED":
+                self._show(status)
+                await workflow.wait_condition(lambda: self._is_woken)
+                self._is_woken = False
+            elif status is not None:
+                await self._rest(end["not_before"])
+            if told is not None and "packed" in told:
+                self._continue(told["packed"])
+
+    async def _rest(self, not_before: float) -> None:
+        """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
+        self._fruitless = 0 if self._number > 1 or self._is_leaving else self._fruitless + 1
+        seconds = max(
+            not_before - workflow.time(), min(30.0, 2.0 ** (self._fruitless - 2)) if self._fruitless > 1 else 0.0
+        )
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+
+    def _continue(self, packed: str) -> None:
+        """Go on in a new run, with an empty history."""
+        given: Start = {**self._start, "packed": packed, "epoch": self._epoch}
+        given.pop("rows", None)
+        given.pop("previous_run_id", None)
+        given.pop("changes", None)
+        workflow.continue_as_new(given, memo={**workflow.memo(), "status": self._status, "steps": self._steps})
+
+    def _show(self, status: str) -> None:
+        """Let everybody see what the execution is doing, also where no worker runs."""
+        if status != self._status:
+            self._status = status
+            workflow.upsert_memo({"status": status, "steps": self._steps})
+
+    # What others say
+
+    @workflow.signal(name=PROGRESS)
+    def progress(self, told: Told) -> None:
+        """Take a batch that no step has brought."""
+        self._take(told)
+
+    @workflow.update(name=COMMIT)
+    async def commit(self, given: Commit) -> Position:
+        """Take what a client adds; refuse it if the client did not see all there is."""
+        base = given["base"]
+        await workflow.wait_condition(  # on a replay, what this waits for may come after it
+            lambda: self._position > base or (self._position == base and not self._is_driven)
+        )
+        if self._position != base:
+            raise ApplicationError(f"stale: {base} is not {self._position}", type=STALE, non_retryable=True)
+        self._epoch, self._number = self._epoch + 1, 1
+        self._is_woken = True
+        self._show("PENDING")
+        return self._position
+
+    @property
+    def _position(self) -> Position:
+        return [self._epoch, self._number]
+
+    # An epoch
+
+    async def _drive(self) -> Told | None:
+        """Have a worker take the execution over; return its last batch, or None if it was lost."""
+        given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
+        self._epoch, self._number = self._epoch + 1, 0
+        self._queue, self._lost, self._is_leaving = "", None, False
+        self._late, self._waiting, self._running = {}, [], {}
+        self._is_driven = True
+        queue = workflow.info().task_queue
+        drive: asyncio.Task[Told] = workflow.start_activity(
+            DRIVE,
+            given,
+            activity_id=f"{self._epoch}",
+            task_queue=f"{queue}/suspects" if self._is_suspected else queue,
+            start_to_close_timeout=_FOR_EVER,
+            heartbeat_timeout=self._heartbeat,
+            retry_policy=_UNTIL_SOMEBODY_HAS_IT,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=self._start["agent"],
+            result_type=dict,
+        )
+        try:
+            return await self._until_left(drive)
+        except asyncio.CancelledError:
+            drive.cancel()
+            await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
+            raise
+        finally:
+            self._is_driven = False
+
+    @property
+    def _heartbeat(self) -> timedelta:
+        return timedelta(seconds=self._start["heartbeat_seconds"])
+
+    async def _until_left(self, drive: asyncio.Task[Told]) -> Told | None:
+        while True:
+            await workflow.wait_condition(
+                lambda: drive.done() or self._lost is not None or self._may_start() or self._may_leave()
+            )
+            if self._may_leave():
+                self._is_leaving = True
+                self._running[RELEASE] = asyncio.create_task(self._leave())
+            while self._may_start():
+                turn = self._waiting.pop(0)
+                self._running[turn["id"]] = asyncio.create_task(self._step(turn))
+            if self._lost is not None:
+                workflow.logger.warning("epoch=<%d>, reason=<%s> | worker lost", self._epoch, self._lost)
+                drive.cancel()
+                for task in self._running.values():
+                    task.cancel()
+                return None
+            if drive.done():
+                return await self._left(drive)
+
+    async def _left(self, drive: asyncio.Task[Told]) -> Told | None:
+        """Return the last batch, once all before it are here."""
+        try:
+            told = drive.result()
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from None
+            self._is_suspected = isinstance(error.cause, TimeoutError)
+            if not self._is_suspected:
+                raise
+            for task in self._running.values():
+                task.cancel()
+            return None
+        self._take(told)
+        await workflow.wait_condition(lambda: self._number >= told["number"] or not self._running or bool(self._lost))
+        self._is_suspected = False
+        return told if self._number >= told["number"] else None
+
+    def _may_start(self) -> bool:
+        return bool(self._waiting) and bool(self._queue) and not self._wants_new_run()
+
+    def _may_leave(self) -> bool:
+        """Say whether the worker is to leave the execution, so that it can go on in a new run."""
+        is_idle = bool(self._waiting) and bool(self._queue) and not self._running
+        return is_idle and not self._is_leaving and self._wants_new_run()
+
+    def _wants_new_run(self) -> bool:
+        info = workflow.info()
+        limit = self._start.get("max_events", 0)
+        return info.is_continue_as_new_suggested() or bool(limit and info.get_current_history_length() > limit)
+
+    async def _leave(self) -> None:
+        await self._ask(RELEASE, {"epoch": self._epoch}, RELEASE, "")
+
+    async def _step(self, turn: dict[str, Any]) -> None:
+        """Let a step run where its agent is, and take what came out."""
+        given: Stepping = {
+            "epoch": self._epoch,
+            "turn": turn["id"],
+            "step": turn["step"],
+            "attempt": turn["attempt"],
+        }
+        told = await self._ask(STEPS[turn["kind"]], given, turn["id"], turn["summary"])
+        if told is not None:
+            self._take(told)
+
+    async def _ask(self, what: str, given: Any, key: str, summary: str) -> Told | None:
+        epoch = self._epoch
+        try:
+            told: Told = await workflow.execute_activity(
+                what,
+                given,
+                activity_id=f"{epoch}-{key}",
+                task_queue=self._queue,
+                start_to_close_timeout=_FOR_EVER,
+                heartbeat_timeout=self._heartbeat,
+                retry_policy=_ONCE,
+                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+                summary=summary or None,
+                result_type=dict,
+            )
+            return told
+        except ActivityError as error:
+            if epoch == self._epoch and not is_cancelled_exception(error):
+                self._lost = f"{what}: {error.cause}"
+                self._is_suspected = isinstance(error.cause, TimeoutError)
+            return None
+        finally:
+            if epoch == self._epoch:
+                self._running.pop(key, None)
+
+    def _take(self, told: Told) -> None:
+        """Take a batch, in its turn; batches of a worker that was given up are no part of the execution."""
+        if told["epoch"] != self._epoch or not self._is_driven:
+            return
+        self._late[told["number"]] = told
+        while self._number + 1 in self._late:
+            found = self._late.pop(self._number + 1)
+            self._number += 1
+            if "queue" in found:
+                self._queue = found["queue"]
+                self._show("RUNNING")
+            self._waiting += found["turns"]
+
+
+def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
+    text = f"Execution {execution_id!r} failed: {error.get('text', '')}"
+    return ApplicationError(text, error, type=str(error.get("type", "")), non_retryable=True)
