@@ -4,19 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check docs strands-suite bench bench-quick bench-peers soak clean
+.PHONY: help demo demo-temporal test check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
 
 help:  ## What there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml tests/temporal/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
 	@touch $@
 
 demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes on
 	$(BIN)/strands-durable demo
+
+demo-temporal: $(READY)  ## The same on a Temporal server of its own
+	$(BIN)/strands-durable demo --backend temporal
 
 test: $(READY)  ## All tests, on two cores, under ten minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -47,6 +51,10 @@ bench-quick: $(READY)  ## The same for 10 and 100 cycles
 bench-peers: $(READY)  ## The same beside DBOS and LangGraph
 	$(BIN)/python -m pip install --quiet --editable '.[peers]'
 	$(BIN)/python -m bench.peers
+
+bench-temporal: $(READY)  ## The same on Temporal, beside Temporal's own plugin for Strands
+	$(BIN)/python -m pip install --quiet --editable '.[peers-temporal]'
+	$(BIN)/python -m bench.temporal
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site

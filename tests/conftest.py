@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from strands_durable.testing import forget_process
 from tests.features import table
 from tests.features.harness import load
+
+if TYPE_CHECKING:
+    from strands_durable.testing.temporal import TemporalServer
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +24,15 @@ def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     forget_process()
     yield
     forget_process()
+
+
+@pytest.fixture(scope="session")
+def temporal() -> Iterator[TemporalServer]:
+    """One Temporal server for all tests of this process that ask for it; a test without one fails, it is never skipped."""
+    from strands_durable.testing.temporal import TemporalServer  # most runs of a few tests need neither
+
+    with TemporalServer() as server:
+        yield server
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
