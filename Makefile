@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check docs strands-suite bench bench-quick bench-peers soak clean
+.PHONY: help demo test check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,10 @@ bench-quick: $(READY)  ## The same for 10 and 100 cycles
 bench-peers: $(READY)  ## The same beside DBOS and LangGraph
 	$(BIN)/python -m pip install --quiet --editable '.[peers]'
 	$(BIN)/python -m bench.peers
+
+bench-temporal: $(READY)  ## Ours on a Temporal server beside Temporal's own plugin
+	$(BIN)/python -m pip install --quiet --editable '.[peers-temporal]'
+	$(BIN)/python -m bench.temporal
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site
