@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -288,6 +289,7 @@ def main() -> None:
     given = parser.parse_args()
     binary()
     plan = plan_from(given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else what was started would outlive this process
     with scratch() as folder, console.status("a server") as status:
         found = asyncio.run(measure(plan, Path(folder), lambda text: status.update(text)))
     about = {**environment(), **{package: version(package) for package in PACKAGES}}
