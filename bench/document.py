@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.dispatch import lines
+from bench.temporal import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -96,7 +99,23 @@ def _dispatch() -> str:
     )
 
 
-_MAKERS = {"dispatch": _dispatch, "soak": _soak, "goals": _goals, "steps": _steps, "commits": _commits, "peers": _peers}
+def _temporal(name: str) -> str:
+    found = _load("temporal")
+    missing = [label for side, label in tables.LABELS.items() if side not in found["sides"]]
+    return _table(*tables.ALL[name](found)) + (
+        f"\n\nNot measured in this run: {', '.join(missing)}." if missing else ""
+    )
+
+
+_MAKERS: dict[str, Callable[[], str]] = {
+    "dispatch": _dispatch,
+    "soak": _soak,
+    "goals": _goals,
+    "steps": _steps,
+    "commits": _commits,
+    "peers": _peers,
+}
+_MAKERS |= {f"temporal_{name}": partial(_temporal, name) for name in tables.ALL}
 
 
 def filled(text: str) -> str:

@@ -1,0 +1,1 @@
+"""``python -m bench.temporal``: our Temporal backend and the official plugin, side by side on one dev server."""
