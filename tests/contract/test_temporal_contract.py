@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -14,16 +13,17 @@ from strands_durable import DurableBackend, connect
 from strands_durable.testing import agents
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
+from strands_durable.testing.temporal import TemporalServer
 
 
 class TestTemporal(BackendContract):
     """A worker in a thread of the process that dispatches."""
 
     @pytest.fixture
-    def backend(self, run: Run) -> Iterator[DurableBackend]:
-        assert agents
+    def backend(self, run: Run, temporal: TemporalServer) -> Iterator[DurableBackend]:
+        assert agents.contract_agent
         name = uuid.uuid4().hex[:8]
-        url = f"temporal://{os.environ.get('LEAD', '127.0.0.1:17233')}?task_queue={name}&prefix={name}-"
+        url = f"{temporal.url}?task_queue={name}&prefix={name}-"
         backend = connect(url)
         loop, stop = asyncio.new_event_loop(), asyncio.Event()
         thread = threading.Thread(target=lambda: loop.run_until_complete(connect(url).work(stop=stop, drain_seconds=2)))
