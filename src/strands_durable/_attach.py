@@ -35,6 +35,7 @@ from strands.multiagent.base import MultiAgentBase
 from . import _root, _sessions, _stages
 from ._auxiliary import offered
 from ._context import enclosing
+from ._effects import pause
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
 from ._lease import Owner
@@ -59,6 +60,7 @@ from ._strands import (
     refuse_unsupported,
     silence_unheard_traces,
     stays_in_loop,
+    wait_elsewhere,
     watch_model_states,
     watch_output,
 )
@@ -177,6 +179,7 @@ def _attach_agent(agent: Agent) -> None:
     watch_model_states()
     watch_output(agent)
     offer_auxiliary(offered)
+    wait_elsewhere(pause)
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
     agent.add_middleware(InvokeModelStage, _invoke_model)
     agent.add_middleware(ExecuteToolStage, _execute_tool)

@@ -339,4 +339,5 @@ class Call(Latch):
 
 
 def _compact(progress: Progress) -> str:
-    return json.dumps(vars(progress), separators=(",", ":"))
+    fields = {name: value for name, value in vars(progress).items() if name != "waits" or value}
+    return json.dumps(fields, separators=(",", ":"))

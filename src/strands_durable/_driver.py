@@ -188,6 +188,12 @@ class Driver:
             self._news()
             raise
 
+    async def pause(self, until: float, what: str) -> None:
+        """Return at a time."""
+        turn = Turn(call_id=0, key="", attempt=1, kind="effect", name=what, path=what, until=until)
+        await self.wait(turn)
+        self.end(turn)
+
     def end(self, turn: Turn) -> None:
         """Take note that a step has ended."""
         with self._lock:

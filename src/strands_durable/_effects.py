@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from typing import Any
 
 from . import _keys
 from ._codec import decode, encode
-from ._context import Frame
+from ._context import Frame, frame
 from ._failure import describe
 from ._records import StepKind, StepRecord
 from ._rows import Ending
 from ._turns import Turn
 from .errors import DurableError
+
+_SHORT_SECONDS = 1.0
 
 
 @contextmanager
@@ -25,6 +28,17 @@ def ours(found: Frame) -> Iterator[None]:
         yield
     except DurableError as error:
         found.call.fail(error)
+
+
+async def pause(until: float, what: str) -> None:
+    """Wait until a time; where somebody gives out turns, in his hands."""
+    found = frame.get()
+    turns = None if found is None else found.call.journal.lease.turns
+    if found is None or turns is None or until - time.time() < _SHORT_SECONDS:
+        await asyncio.sleep(max(0.0, until - time.time()))
+        return
+    with ours(found):
+        await turns.pause(until, what)
 
 
 class Effect:

@@ -7,7 +7,6 @@ import hmac
 import json
 import sqlite3
 import time
-from collections.abc import Awaitable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,8 +17,8 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
-from ._turns import Turn, take, taken
-from .errors import ExecutionCancelledError, ExecutionNotFoundError
+from ._turns import Turn, taken
+from .errors import DurableError, ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
 
@@ -43,9 +42,16 @@ class Journal(Shelf):
         """Open a transaction that fails if the lease is lost."""
         return self.store.transaction(label, self.lease, lasting=lasting)
 
-    def take(self, turn: Turn) -> Awaitable[None]:
-        """Wait until a step may run."""
-        return take(self.lease.turns, turn)
+    async def take(self, turn: Turn) -> None:
+        """Wait until a step may run; if its turn does not come, it has not begun."""
+        if self.lease.turns is None:
+            return
+        try:
+            await self.lease.turns.wait(turn)
+        except DurableError:
+            with self.transaction("turn.withdraw") as connection:
+                self.withdraw(connection, turn.call_id, turn.key, turn.attempt)
+            raise
 
     def taken(self, turn: Turn) -> AbstractContextManager[None]:
         """Run a step whose turn it is."""
@@ -288,6 +294,19 @@ class Journal(Shelf):
             "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ?, number = ? WHERE id = ?",
             (*end.columns(), self._next_number(connection, row), step_id),
         )
+
+    def withdraw(self, connection: sqlite3.Connection, call_id: int, key: str, attempt: int) -> None:
+        """Take back the intent of a step that surely has not begun: it is not in doubt."""
+        step = (call_id, key, attempt)
+        gone = connection.execute(
+            "DELETE FROM steps WHERE call = ? AND key = ? AND attempt = ? AND status = 'started'", step
+        ).rowcount
+        if not gone:  # a model call of the loop has no row before it has an answer, its intent is in the head
+            connection.execute(
+                "UPDATE heads SET data = json_set(data, '$.waits', json('true')) WHERE call = ? AND part = 'progress'"
+                " AND json_extract(data, '$.attempt') = ? AND json_extract(data, '$.resume') = 'model'",
+                (call_id, attempt),
+            )
 
     def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
         """Return where to say what a step under way streams."""

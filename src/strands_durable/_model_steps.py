@@ -82,8 +82,9 @@ class ModelSteps:
 
     def is_in_doubt(self, recorded: StepRecord | None) -> bool:
         """Say whether the model call that begins now had begun in a process that is gone."""
-        is_known = recorded is not None and recorded.attempt >= self._call.progress.attempt
-        return self.may_have_begun and not is_known
+        progress = self._call.progress
+        is_known = recorded is not None and recorded.attempt >= progress.attempt
+        return self.may_have_begun and not is_known and not progress.waits
 
     def start(self, *, lasting: bool) -> None:
         """Commit the conversation as the model is about to see it. This is the model call's intent.
@@ -97,7 +98,8 @@ class ModelSteps:
             "model.start",
             "model",
             lasting=lasting,
-            attempt=call.progress.attempt + 1,
+            attempt=call.progress.attempt + (0 if call.progress.waits else 1),
+            waits=False,
             forced=forced_output(call.agent),
             in_loop=call.tools.in_loop(),
         )

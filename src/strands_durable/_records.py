@@ -101,6 +101,8 @@ class Progress:
     """Answers to the model call under way that a hook sent back."""
     attempt: int = 0
     """Which try the model call under way is; more than one after a crash or an error inside it."""
+    waits: bool = False
+    """True if that try surely has not begun: its turn had not come when its process left the execution."""
     cycles: list[int] = field(default_factory=lambda: [0])
     """Finished cycles of the loop, for the call and for each answered continuation of it (a leg)."""
     passes: int = 0

@@ -7,13 +7,14 @@ Each has a contract test in tests/contract/test_strands_private.py that fails wh
 from __future__ import annotations
 
 import copy
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
 from strands import Agent
 from strands.agent._agent_as_tool import _AgentAsTool
-from strands.event_loop import event_loop, streaming
+from strands.event_loop import _retry, event_loop, streaming
 from strands.interrupt import Interrupt, InterruptException
 from strands.interrupt import _InterruptState as InterruptState
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
@@ -360,6 +361,22 @@ def quicken_copies() -> None:
     """Spare most of the time that a long run spends on copies of its messages; nobody sees a difference but the clock."""
     for module in (event_loop, streaming):
         module.copy = _QuickCopy  # type: ignore[attr-defined]
+
+
+class _Patience:
+    """Stands in for the module ``asyncio`` where Strands waits before it asks a model again."""
+
+    def __init__(self, pause: Callable[[float, str], Any]) -> None:
+        self._pause = pause
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._pause(time.time() + seconds, "throttled")
+
+
+def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
+    """Have ``pause(until, what)`` wait where `ModelRetryStrategy` does."""
+    _retry.asyncio = _Patience(pause)  # type: ignore[assignment]
 
 
 def silence_unheard_traces() -> None:

@@ -27,6 +27,8 @@ class Turn:
     """Names the step within its execution."""
     title: str = ""
     """A short form of its input, for people."""
+    until: float = 0.0
+    """Nothing runs in this turn: it is to come at this time, in seconds since the epoch."""
 
 
 class Turns(Protocol):
@@ -35,14 +37,11 @@ class Turns(Protocol):
     async def wait(self, turn: Turn) -> None:
         """Return when the step may run; raise an error of ours if it may not."""
 
+    async def pause(self, until: float, what: str) -> None:
+        """Return at a time, in seconds since the epoch, for which no process need be kept awake; raise as `wait` does."""
+
     def end(self, turn: Turn) -> None:
         """Take note that the step has ended, and that what came out is committed."""
-
-
-async def take(turns: Turns | None, turn: Turn) -> None:
-    """Wait for a turn, where somebody gives them out."""
-    if turns is not None:
-        await turns.wait(turn)
 
 
 @contextmanager

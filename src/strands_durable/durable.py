@@ -6,7 +6,6 @@ call they do the plain thing, so that the same code runs in an agent without `Du
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 import uuid as _uuid
@@ -15,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar, cast
 
 from ._context import frame
-from ._effects import Effect, ours
+from ._effects import Effect, ours, pause
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
 async def sleep(seconds: float) -> None:
     """Wait until ``seconds`` from the first time this was reached; after a crash only the rest is waited for."""
     deadline = _recorded("sleep", lambda: time.time() + seconds)
-    await asyncio.sleep(max(0.0, deadline - time.time()))
+    await pause(deadline, "sleep")
 
 
 def now() -> datetime:

@@ -15,16 +15,19 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
-from ..._lease import Released
-from ..._replica import pack
-from ._log import read
-from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, Driving, Stepping, Told
+from ..._journal import Journal
+from ..._lease import Released, look
+from ..._replica import Replica, pack
+from ..._turns import Turn
+from ._log import Log, read
+from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, WAKE, Driving, Stepping, Told
 
 logger = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 1.0
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
+_SUMMARY_LENGTH = 100
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Activities:
 
     def steps(self) -> list[Any]:
         """Return what is to be registered where steps are sent."""
-        return [activity.defn(name=name)(_copy(self.step)) for name in STEPS.values()] + [
+        return [activity.defn(name=name)(_copy(self.step)) for name in (*STEPS.values(), WAKE)] + [
             activity.defn(name=RELEASE)(_copy(self.release))
         ]
 
@@ -96,6 +99,7 @@ class Activities:
             raise _not_here("the worker is being stopped")
         log = await read(self._client, info.workflow_id, info.workflow_run_id)
         replica, position = log.replica(given["base"])
+        _withdraw(replica, log)
         if position != given["base"]:
             raise _not_here(f"history does not go as far as {given['base']} yet")
         news, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -174,7 +178,7 @@ class Activities:
         live = self._found(given["epoch"])
         driver, turn_id = live.driver, given["turn"]
         if live.is_lost or not driver.open(turn_id):
-            raise _gone(given["step"])
+            raise _gone(turn_id)
         live.steps.add(turn_id)
         try:
             while not (driver.has_ended(turn_id) and driver.is_settled):
@@ -207,17 +211,24 @@ class Activities:
             "epoch": live.epoch,
             "number": batch.number,
             "rows": batch.rows,
-            "turns": [
-                {
-                    "id": turn_id,
-                    "kind": turn.kind,
-                    "step": turn.path,
-                    "attempt": turn.attempt,
-                    "summary": turn.name if turn.kind != "model" else "",
-                }
-                for turn_id, turn in batch.turns.items()
-            ],
+            "turns": [_asked(turn_id, turn) for turn_id, turn in batch.turns.items()],
         }
+
+
+def _withdraw(replica: Replica, log: Log) -> None:
+    """Take back the intents of steps that the last worker did not live to begin: they are not in doubt."""
+    journal = Journal(look(replica, log.start["execution_id"]))
+    with replica.transaction("turn.withdraw") as connection:
+        for call_id, key, attempt in log.untouched:
+            journal.withdraw(connection, call_id, key, attempt)
+
+
+def _asked(turn_id: str, turn: Turn) -> dict[str, Any]:
+    """Return what the workflow is to know of a step that waits."""
+    asked = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt], "summary": ""}
+    if turn.kind != "model":
+        asked["summary"] = f"{turn.name} {turn.title}"[:_SUMMARY_LENGTH]
+    return {**asked, "until": turn.until} if turn.until else asked
 
 
 def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:

@@ -13,9 +13,9 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from ..._replica import Replica, Rows, unpack
-from ._wire import COMMIT, DRIVE, PROGRESS, STEPS, Position, Start
+from ._wire import COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
 
-_TELLING = {DRIVE, *STEPS.values()}
+_TELLING = {DRIVE, WAKE, *STEPS.values()}
 
 
 class Log:
@@ -31,6 +31,9 @@ class Log:
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
         self._updates: dict[str, Any] = {}
+        self._steps: dict[int, list[Any]] = {}
+        self.untouched: list[list[Any]] = []
+        """Call, key and attempt of the steps that were given to a worker which never began them."""
 
     async def add(self, event: HistoryEvent) -> bool:
         """Take an event; return True if it tells something new."""
@@ -40,6 +43,11 @@ class Log:
             return done.scheduled_event_id in self._scheduled and self._told(await self._decoded(done.result))
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             return await self._scheduling(event)
+        if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+            canceled = event.activity_task_canceled_event_attributes
+            if canceled.scheduled_event_id in self._steps and not canceled.started_event_id:
+                self.untouched.append(self._steps[canceled.scheduled_event_id])
+            return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
             return signal.signal_name == PROGRESS and self._told(await self._decoded(signal.input))
@@ -68,6 +76,8 @@ class Log:
         if name == DRIVE:
             driving = await self._decoded(scheduled.input)
             self._bases[driving["epoch"]] = driving["base"]
+        elif name in _TELLING and name != WAKE:
+            self._steps[event.event_id] = (await self._decoded(scheduled.input))["step"]
         return False
 
     async def _committing(self, event: HistoryEvent) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 WORKFLOW = "strands_durable"
 DRIVE = "run_agent"
 RELEASE = "leave_agent"
+WAKE = "wake_agent"
 STEPS = {"model": "model_call", "tool": "tool_call", "effect": "durable_step", "node": "node_call"}
 PROGRESS = "progress"
 COMMIT = "commit"
@@ -64,8 +65,8 @@ class Stepping(TypedDict):
 
     epoch: int
     turn: str
-    step: str
-    attempt: int
+    step: list[Any]
+    """Call, key and attempt."""
 
 
 class Commit(TypedDict):

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_STEPS = 1000
 _THROTTLE = timedelta(seconds=2)
+_STICKY = timedelta(seconds=1)
+"""How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -50,6 +52,7 @@ async def work(
             workflow_runner=sandbox(),
             activities=activities.drives(),
             max_concurrent_activities=concurrency,
+            sticky_queue_schedule_to_start_timeout=_STICKY,
             **common,
         ),
         Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common),

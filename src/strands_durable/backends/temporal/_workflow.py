@@ -24,6 +24,7 @@ from ._wire import (
     RELEASE,
     STALE,
     STEPS,
+    WAKE,
     WORKFLOW,
     Commit,
     Driving,
@@ -228,13 +229,10 @@ class ExecutionWorkflow:
 
     async def _step(self, turn: dict[str, Any]) -> None:
         """Let a step run where its agent is, and take what came out."""
-        given: Stepping = {
-            "epoch": self._epoch,
-            "turn": turn["id"],
-            "step": turn["step"],
-            "attempt": turn["attempt"],
-        }
-        told = await self._ask(STEPS[turn["kind"]], given, turn["id"], turn["summary"])
+        given: Stepping = {"epoch": self._epoch, "turn": turn["id"], "step": turn["step"]}
+        if "until" in turn:
+            await asyncio.sleep(max(0.0, turn["until"] - workflow.time()))
+        told = await self._ask(WAKE if "until" in turn else STEPS[turn["kind"]], given, turn["id"], turn["summary"])
         if told is not None:
             self._take(told)
 
