@@ -376,7 +376,7 @@ class _Patience:
 
 def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
     """Have ``pause(until, what)`` wait where `ModelRetryStrategy` does."""
-    _retry.asyncio = _Patience(pause)  # type: ignore[assignment]
+    _retry.asyncio = _Patience(pause)  # type: ignore[assignment, attr-defined]
 
 
 def silence_unheard_traces() -> None:

@@ -17,6 +17,7 @@ from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._journal import Journal
 from ..._lease import Released, look
+from ..._pruning import prune
 from ..._replica import Replica, pack
 from ..._turns import Turn
 from ._log import Log, read
@@ -160,6 +161,7 @@ class Activities:
             "not_before": end.not_before,
         }
         if live.is_leaving:
+            prune(live.replica)
             told["packed"] = pack(live.replica.export())
         return told
 
