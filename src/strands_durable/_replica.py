@@ -31,7 +31,8 @@ _GONE = "-"
 class Replica(Store):
     """A store in memory, for one execution."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, max_text: int | None = None) -> None:
+        self.max_text = max_text
         self.path = Path(f"replica:{name}")
         self._busy_seconds = 10.0
         self._connection = sqlite3.connect(

@@ -17,11 +17,13 @@ from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._journal import Journal
 from ..._lease import Released, look
+from ..._outside import Outside
 from ..._pruning import prune
-from ..._replica import Replica, pack
+from ..._replica import Replica, Rows
 from ..._turns import Turn
+from ...errors import PayloadTooLargeError
 from ._log import Log, read
-from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, WAKE, Driving, Stepping, Told
+from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +62,8 @@ class Live:
 class Activities:
     """The activities of one worker."""
 
-    def __init__(self, client: Client, queue: str, loop: Loop) -> None:
-        self._client, self._queue, self._loop = client, queue, loop
+    def __init__(self, client: Client, queue: str, loop: Loop, outside: Outside) -> None:
+        self._client, self._queue, self._loop, self._outside = client, queue, loop, outside
         self._carrier = Carrier(_LONG_SECONDS)
         self._live: dict[tuple[str, str], Live] = {}
         self._refused: set[str] = set()
@@ -95,11 +97,12 @@ class Activities:
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
         info = activity.info()
-        assert info.workflow_id and info.workflow_run_id and info.heartbeat_timeout
+        assert info.heartbeat_timeout is not None
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         if self._is_stopping:
             raise _not_here("the worker is being stopped")
-        log = await read(self._client, info.workflow_id, info.workflow_run_id)
-        replica, position = log.replica(given["base"])
+        log = await read(self._client, self._outside, workflow_id, run_id)
+        replica, position = await asyncio.to_thread(log.replica, given["base"])
         _withdraw(replica, log)
         if position != given["base"]:
             raise _not_here(f"history does not go as far as {given['base']} yet")
@@ -110,9 +113,9 @@ class Activities:
             alone=given["alone"],
             on_news=partial(_set, loop, news),
         )
-        await self._refuse(driver, info.workflow_id)
+        await self._refuse(driver, workflow_id)
         live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
-        key = (info.workflow_id, info.workflow_run_id)
+        key = (workflow_id, run_id)
         self._live[key] = live
         try:
             return await self._driven(live, info)
@@ -139,7 +142,7 @@ class Activities:
                 activity.heartbeat()
                 live.beat = time.time()
                 if driver.is_calm and driver.has_untold and not live.is_reporting:
-                    told = self._told(live)
+                    told = await self._told(live)
                     if is_first:
                         told["queue"] = self._queue
                     is_first = False
@@ -151,7 +154,7 @@ class Activities:
         except BaseException:
             driver.halt(Released())
             raise
-        told = self._told(live)
+        told = await self._told(live)
         end = driver.ended()
         told["end"] = {
             "status": end.status.value,
@@ -162,7 +165,9 @@ class Activities:
         }
         if live.is_leaving:
             prune(live.replica)
-            told["packed"] = pack(live.replica.export())
+            told["whole"] = await asyncio.to_thread(
+                _sent, self._outside, live.replica.export(), info.workflow_id, False
+            )
         return told
 
     async def _cancelled(self, live: Live) -> None:
@@ -186,7 +191,7 @@ class Activities:
             while not (driver.has_ended(turn_id) and driver.is_settled):
                 activity.heartbeat()
                 await _soon(live.news)
-            return self._told(live)
+            return await self._told(live)
         except asyncio.CancelledError:
             driver.halt(None if _is_asked() else Released())
             raise
@@ -207,14 +212,26 @@ class Activities:
             raise _gone(f"epoch {epoch}")
         return live
 
-    def _told(self, live: Live) -> Told:
+    async def _told(self, live: Live) -> Told:
         batch: Batch = live.driver.batch()
+        rows = await asyncio.to_thread(_sent, self._outside, batch.rows, activity.info().workflow_id)
         return {
             "epoch": live.epoch,
             "number": batch.number,
-            "rows": batch.rows,
+            "rows": rows,
             "turns": [_asked(turn_id, turn) for turn_id, turn in batch.turns.items()],
         }
+
+
+def _sent(outside: Outside, rows: Rows, workflow_id: str | None, plainly: bool = True) -> Rows:
+    names = {row[5] for row in rows.get("steps", ()) if row[4] == "tool"}
+    what = f"Execution {workflow_id!r}: what is recorded at once" + (
+        f", of {', '.join(sorted(names))}," if names else ""
+    )
+    try:
+        return outside.sent(rows, what, plainly=plainly)
+    except PayloadTooLargeError as error:
+        raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
 
 
 def _withdraw(replica: Replica, log: Log) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import weakref
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -19,8 +19,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from ..._handle import DurableBackend, ExecutionHandle
 from ..._keys import checked_id
+from ..._outside import Outside
+from ..._pruning import prune
 from ..._records import ExecutionRecord, ExecutionStatus
-from ..._replica import Replica, pack
+from ..._replica import Replica
 from ..._requests import Requests
 from ..._spec import AgentSpec
 from ...errors import (
@@ -29,14 +31,14 @@ from ...errors import (
     ExecutionNotFoundError,
     UnsupportedFeatureError,
 )
-from ._follow import Story, status_of, story
+from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
 from ._wire import WORKFLOW, Start
 
 T = TypeVar("T")
 S = ExecutionStatus
 DEFAULT_QUEUE = "strands-durable"
-_TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events")
+_TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class Place:
     prefix: str
     heartbeat_seconds: float
     max_events: int
+    payloads: str | None
 
     @classmethod
     def of(cls, url: str) -> Place:
@@ -70,6 +73,7 @@ class Place:
             prefix=options.get("prefix", ""),
             heartbeat_seconds=float(options.get("heartbeat_seconds", 10.0)),
             max_events=int(options.get("max_events", 0)),
+            payloads=options.get("payloads"),
         )
 
 
@@ -78,7 +82,8 @@ class TemporalBackend(DurableBackend):
 
     Args:
         url: ``temporal://host:7233?namespace=default&task_queue=strands-durable``. ``prefix`` is put before the workflow ids of
-            executions, ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost.
+            executions. ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost,
+            ``payloads`` the URL of a folder or bucket for what is too large for Temporal.
         client: A client to use instead of a connection of its own: with your own TLS, data converter, codec, interceptors.
         plugins: Plugins for the workers that this process runs.
         connect: What `temporalio.client.Client.connect` is given besides the address and the namespace. Without it, TLS and API
@@ -95,6 +100,7 @@ class TemporalBackend(DurableBackend):
     ) -> None:
         self.url = url
         self.place = Place.of(url)
+        self.outside = Outside(self.place.payloads)
         self._given, self._plugins, self._connect = client, plugins, connect
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
@@ -144,7 +150,7 @@ class TemporalBackend(DurableBackend):
         replica = Replica.new("new")
         found = Requests(replica).put(spec, prompt, execution_id, invocation_state, limits)
         given = self._start_of(found, spec.name)
-        given["rows"] = replica.changes()
+        given["rows"] = self.outside.sent(replica.changes(), "What is dispatched")
         try:
             await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
@@ -179,8 +185,9 @@ class TemporalBackend(DurableBackend):
     async def go_on(self, known: Story) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
         given = self._start_of(known.journal().execution_id, known.agent)
-        given["changes"] = known.replica.changes()
-        given["packed"] = pack(known.replica.export())
+        given["changes"] = self.outside.sent(known.replica.changes(), "What is resumed")
+        prune(known.replica)
+        given["rows"] = self.outside.sent(known.replica.export(), "What is resumed", plainly=False)
         given["previous_run_id"] = known.run_id
         given["epoch"] = known.position[0]
         try:
@@ -200,7 +207,13 @@ class TemporalBackend(DurableBackend):
 
     async def story(self, execution_id: str, *, whole: bool = False) -> Story:
         """Read an execution from history."""
-        return await self._found(execution_id, story(await self.client(), self.workflow_id(execution_id), whole=whole))
+        asking = story(await self.client(), self.outside, self.workflow_id(execution_id), whole=whole)
+        return await self._found(execution_id, asking)
+
+    async def stories(self, execution_id: str) -> AsyncIterator[Story]:
+        """Follow an execution by its history."""
+        async for found in stories(await self.client(), self.outside, self.workflow_id(execution_id)):
+            yield found
 
     async def _found(self, execution_id: str, asking: Awaitable[T]) -> T:
         try:
@@ -275,6 +288,7 @@ class TemporalBackend(DurableBackend):
         return await work(
             await self.client(),
             self.place.task_queue,
+            self.outside,
             concurrency=concurrency,
             drain_seconds=drain_seconds,
             stop=stop or asyncio.Event(),

@@ -14,6 +14,7 @@ from temporalio.worker import Plugin, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from ..._driver import Loop
+from ..._outside import Outside
 from ._activities import Activities
 from ._workflow import ExecutionWorkflow
 
@@ -34,6 +35,7 @@ def sandbox() -> SandboxedWorkflowRunner:
 async def work(
     client: Client,
     task_queue: str,
+    outside: Outside,
     *,
     concurrency: int,
     drain_seconds: float,
@@ -42,7 +44,7 @@ async def work(
 ) -> bool:
     """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did."""
     own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
-    activities = Activities(client, own, loop)
+    activities = Activities(client, own, loop, outside)
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
     workers = [
         Worker(
