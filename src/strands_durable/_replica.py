@@ -48,10 +48,11 @@ class Replica(Store):
         self._hash_key: bytes | None = None
 
     @classmethod
-    def new(cls, name: str) -> Replica:
+    def new(cls, name: str, hash_key: bytes | None = None) -> Replica:
         """Return a replica of an execution that does not exist yet."""
         found = cls(name)
-        found._connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
+        key = secrets.token_bytes(32) if hash_key is None else hash_key
+        found._connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (key.hex(),))
         return found
 
     @property

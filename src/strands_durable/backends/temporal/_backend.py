@@ -33,11 +33,10 @@ from ...errors import (
 )
 from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
-from ._wire import WORKFLOW, Start
+from ._wire import DEFAULT_QUEUE, WORKFLOW, Start
 
 T = TypeVar("T")
 S = ExecutionStatus
-DEFAULT_QUEUE = "strands-durable"
 _TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads")
 
 

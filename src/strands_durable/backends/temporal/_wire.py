@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 WORKFLOW = "strands_durable"
+DEFAULT_QUEUE = "strands-durable"
 DRIVE = "run_agent"
 RELEASE = "leave_agent"
 WAKE = "wake_agent"
