@@ -36,6 +36,11 @@ class Outside:
         self._url = url
 
     @property
+    def is_far(self) -> bool:
+        """Whether something may have to be written elsewhere, which takes time."""
+        return self._url is not None
+
+    @property
     def max_text(self) -> int | None:
         """How long the recorded form of a result may be; None for any length."""
         return MAX_TEXT if self._url is None else None

@@ -82,6 +82,10 @@ class Activities:
             self._left.clear()
             await self._left.wait()
 
+    def waiting(self) -> int:
+        """Return how many executions here do nothing but wait for others."""
+        return sum(live.driver.is_waiting for live in self._live.values())
+
     def steps(self) -> list[Any]:
         """Return what is to be registered where steps are sent."""
         return [activity.defn(name=name)(_copy(self.step)) for name in (*STEPS.values(), WAKE)] + [
@@ -214,7 +218,11 @@ class Activities:
 
     async def _told(self, live: Live) -> Told:
         batch: Batch = live.driver.batch()
-        rows = await asyncio.to_thread(_sent, self._outside, batch.rows, activity.info().workflow_id)
+        workflow_id = activity.info().workflow_id
+        if self._outside.is_far:
+            rows = await asyncio.to_thread(_sent, self._outside, batch.rows, workflow_id)
+        else:
+            rows = _sent(self._outside, batch.rows, workflow_id)
         return {
             "epoch": live.epoch,
             "number": batch.number,

@@ -16,6 +16,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from ..._driver import Loop
 from ..._outside import Outside
 from ._activities import Activities
+from ._seats import Seats, tuner
 from ._workflow import ExecutionWorkflow
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ async def work(
             workflows=[ExecutionWorkflow],
             workflow_runner=sandbox(),
             activities=activities.drives(),
-            max_concurrent_activities=concurrency,
+            tuner=tuner(Seats(concurrency, activities.waiting)),
             sticky_queue_schedule_to_start_timeout=_STICKY,
             **common,
         ),
