@@ -14,7 +14,7 @@ from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
 
-from strands_durable import Durability, DoubtfulStep, ToolPolicy, connect, current_step, durable, durable_agent
+from strands_durable import DoubtfulStep, Durability, ToolPolicy, connect, current_step, durable, durable_agent
 from strands_durable.testing import ScriptedModel, call, reach
 from tests.crash.scenarios import Ledger
 
@@ -113,7 +113,17 @@ def die() -> str:
     return "alive"
 
 
-TOOLS = [book, pay, wait, die]
+@tool
+async def freeze() -> str:
+    """Freeze the process that runs this, unless another one has been frozen."""
+    tell("freeze")
+    if current_step().attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        tell("thawed")
+    return "thawed"
+
+
+TOOLS = [book, pay, wait, die, freeze]
 
 
 def _agent(script: list[Any], *, waits_for: str = "", tools: list[Any] = TOOLS, **options: Any) -> Agent:
