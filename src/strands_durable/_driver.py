@@ -204,6 +204,7 @@ class Driver:
         with self._lock:
             for turn_id in [each for each in self._open if self._turns[each] is turn]:
                 self._open.discard(turn_id)
+                del self._turns[turn_id]
         self._news()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -44,8 +46,9 @@ class Live:
     heartbeat_seconds: float
     steps: set[str] = field(default_factory=set)
     """The turns whose activities have not told yet what came out."""
-    beat: float = field(default_factory=time.time)
-    """When this process last saw to it: a process that was frozen for longer than a heartbeat has lost it."""
+    beat: float = field(default_factory=lambda: _uptime())
+    is_lost: bool = False
+    """Whether this process was frozen for longer than a heartbeat: somebody else may have taken it over by now."""
     is_leaving: bool = False
 
     @property
@@ -53,10 +56,13 @@ class Live:
         """Whether a step has ended and is about to tell so, and what waits since then."""
         return any(self.driver.has_ended(turn_id) for turn_id in self.steps)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether somebody else may have taken it over by now."""
-        return time.time() - self.beat > self.heartbeat_seconds
+    def look(self) -> None:
+        """Take note that this process is there; let nothing more start if it was not."""
+        gone, self.beat = _uptime() - self.beat, _uptime()
+        if gone > self.heartbeat_seconds and not self.is_lost:
+            self.is_lost = True
+            logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", gone)
+            self.driver.halt(Released())
 
 
 class Activities:
@@ -100,7 +106,10 @@ class Activities:
 
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
-        info = activity.info()
+        async with _beating():
+            return await self._taken_over(given, activity.info())
+
+    async def _taken_over(self, given: Driving, info: activity.Info) -> Told:
         assert info.heartbeat_timeout is not None
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         if self._is_stopping:
@@ -123,6 +132,11 @@ class Activities:
         self._live[key] = live
         try:
             return await self._driven(live, info)
+        except ApplicationError:
+            raise
+        except Exception as error:  # whoever tries again must know what was told so far: it is another epoch
+            logger.warning("execution_id=<%s>, error=<%r> | not carried on here", workflow_id, error)
+            raise _gone(f"epoch {live.epoch}: {error!r}") from error
         finally:
             if self._live.get(key) is live:
                 del self._live[key]
@@ -143,8 +157,7 @@ class Activities:
         is_first = True
         try:
             while not (driver.is_over and driver.is_calm and not live.steps):
-                activity.heartbeat()
-                live.beat = time.time()
+                live.look()
                 if driver.is_calm and driver.has_untold and not live.is_reporting:
                     told = await self._told(live)
                     if is_first:
@@ -179,7 +192,6 @@ class Activities:
         live.driver.halt(None if _is_asked() else Released())
         until = time.monotonic() + _STOP_SECONDS
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
-            activity.heartbeat()
             await _soon(live.news)
 
     # Steps
@@ -188,14 +200,15 @@ class Activities:
         """Let a step run, and tell what has changed once it has ended and it is known what comes next."""
         live = self._found(given["epoch"])
         driver, turn_id = live.driver, given["turn"]
+        live.look()
         if live.is_lost or not driver.open(turn_id):
             raise _gone(turn_id)
         live.steps.add(turn_id)
         try:
-            while not (driver.has_ended(turn_id) and driver.is_settled):
-                activity.heartbeat()
-                await _soon(live.news)
-            return await self._told(live)
+            async with _beating():
+                while not (driver.has_ended(turn_id) and driver.is_settled):
+                    await _soon(live.news)
+                return await self._told(live)
         except asyncio.CancelledError:
             driver.halt(None if _is_asked() else Released())
             raise
@@ -263,12 +276,33 @@ def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
 
 
 async def _soon(news: asyncio.Event) -> None:
-    """Wait for news, but not longer than until the next heartbeat."""
+    """Wait for news, or for a moment."""
     try:
         await asyncio.wait_for(news.wait(), _BEAT_SECONDS)
     except asyncio.TimeoutError:
         return
     news.clear()
+
+
+@asynccontextmanager
+async def _beating() -> AsyncIterator[None]:
+    """Show signs of life, whatever this activity does."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    beating = asyncio.ensure_future(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+def _uptime() -> float:
+    """Return seconds that go on also while this process, or the machine, is stopped."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _is_asked() -> bool:

@@ -87,8 +87,8 @@ class ExecutionWorkflow:
                 self._show(status)
                 await workflow.wait_condition(lambda: self._is_woken)
                 self._is_woken = False
-            elif status is not None:
-                await self._rest(end["not_before"])
+            else:
+                await self._rest(end.get("not_before", 0.0))
             if told is not None and "whole" in told:
                 self._continue(told["whole"])
 
@@ -204,7 +204,7 @@ class ExecutionWorkflow:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             self._is_suspected = isinstance(error.cause, TimeoutError)
-            if not self._is_suspected:
+            if not self._is_suspected and not _is_gone(error):
                 raise
             for task in self._running.values():
                 task.cancel()
@@ -278,6 +278,11 @@ class ExecutionWorkflow:
                 self._queue = found["queue"]
                 self._show("RUNNING")
             self._waiting += found["turns"]
+
+
+def _is_gone(error: ActivityError) -> bool:
+    """Say whether a worker has given an execution up: another one goes on."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == GONE
 
 
 def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
