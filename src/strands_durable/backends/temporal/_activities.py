@@ -189,8 +189,9 @@ class Activities:
 
     async def _cancelled(self, live: Live) -> None:
         """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
-        live.driver.halt(None if _is_asked() else Released())
-        until = time.monotonic() + _STOP_SECONDS
+        is_asked = _is_asked()
+        live.driver.halt(None if is_asked else Released())
+        until = time.monotonic() + (_STOP_SECONDS if is_asked else _BEAT_SECONDS)
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
             await _soon(live.news)
 

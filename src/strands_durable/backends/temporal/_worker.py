@@ -47,7 +47,9 @@ async def work(
     own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
     activities = Activities(client, own, loop, outside)
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
+    driving: dict[str, Any] = {**common, "graceful_shutdown_timeout": timedelta(seconds=drain_seconds)}
     workers = [
+        Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common),
         Worker(
             client,
             task_queue=task_queue,
@@ -56,25 +58,25 @@ async def work(
             activities=activities.drives(),
             tuner=tuner(Seats(concurrency, activities.waiting)),
             sticky_queue_schedule_to_start_timeout=_STICKY,
-            **common,
+            **driving,
         ),
-        Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common),
         Worker(
             client,
             task_queue=f"{task_queue}/suspects",
             activities=activities.drives(),
             max_concurrent_activities=1,
-            **common,
+            **driving,
         ),
     ]
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
+        ending = [asyncio.ensure_future(_ended(*each)) for each in zip(workers[1:], running[1:], strict=True)]
         is_clean = await _drained(activities, drain_seconds)
     finally:
         stopping.cancel()
-        ends = await asyncio.gather(*(_ended(worker, run) for worker, run in zip(workers, running, strict=True)))
+        ends = [await _ended(workers[0], running[0]), *(await asyncio.gather(*ending))]
         is_busy = loop.threads.is_busy
         loop.stop()
     for error in ends:
@@ -84,7 +86,7 @@ async def work(
 
 
 async def _drained(activities: Activities, seconds: float) -> bool:
-    """Have every execution left after its current steps; return True if there was time for that."""
+    """Have every execution left after its current steps, and take no other; return True if there was time for that."""
     activities.stop()
     try:
         await asyncio.wait_for(activities.idle(), seconds)
