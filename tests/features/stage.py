@@ -32,7 +32,7 @@ from tests.processes import Child
 from tests.waiting import until
 
 AGENTS = "tests.features.dispatched"
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 8
 Answers = Callable[[str], Any]
 """Gives the answer to a question by its name, or `LATER`."""
 LATER = object()
@@ -53,20 +53,36 @@ class Seen:
     steps: Any = None
     """By call, what was recorded: kind, number, name, status, attempt. None without a journal."""
     ledger: list[Any] = field(default_factory=list)
-    """What was done, in no order: tools run at the same time."""
+    """What was done."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Seen) and self.compared() == other.compared()
 
     @property
     def end(self) -> Any:
         """What a caller was given in the end."""
         return self.stops[-1]
 
+    @property
+    def root(self) -> Any:
+        """The steps of the root call."""
+        return next(iter(self.steps.values()))
+
     def done(self, name: str) -> list[Any]:
         """Return what was done under a name."""
         return [entry for entry in self.ledger if entry["name"] == name]
 
+    def compared(self) -> Any:
+        """Return all of it, in no order where tools and nodes run at the same time."""
+        return self.stops, self.steps, in_no_order(self.ledger)
+
     def without_steps(self) -> Any:
-        """Return what plain Strands shows, too."""
-        return self.stops, [{"name": entry["name"], **entry["facts"]} for entry in self.ledger]
+        """Return what plain Strands shows, too: it does not tell of nodes that wait for a person."""
+        stops = [
+            {**stop, "nodes": {name: node for name, node in stop["nodes"].items() if node[0] != "interrupted"}}
+            for stop in self.stops
+        ]
+        return stops, in_no_order([[entry["name"], entry["facts"]] for entry in self.ledger])
 
 
 class Stage:
@@ -83,7 +99,9 @@ class Stage:
         if plain:
             compare(found.without_steps(), self.plainly(agent, prompt, **given).without_steps(), "plain Strands")
         if self._reference is not None:
-            compare(found, self._reference.play(agent, prompt, **given), self._reference.name)
+            compare(
+                found.compared(), self._reference.play(agent, prompt, **given).compared(), self._reference.name
+            )
         return found
 
     # On the backend
@@ -140,18 +158,17 @@ class Stage:
         try:
             return told(self.result(handle))
         except errors.ExecutionFailedError as error:
-            return failed(error.__cause__ or error)
+            return failed(error.__cause__ or error, handle.execution_id)
 
     def steps(self, handle: ExecutionHandle) -> Any:
-        """Return what was recorded."""
-        calls = self.run(handle.detail()).calls
-        return sorted(
-            (
-                [call.scope, call.position, [[s.kind, s.number, s.name, s.status, s.attempt] for s in call.steps]]
-                for call in calls
-            ),
-            key=lambda call: (call[0], call[1]),
-        )
+        """Return what was recorded: by call, and within a call by its place."""
+        found: dict[str, list[Any]] = {}
+        for call in self.run(handle.detail()).calls:
+            steps = sorted(call.steps, key=lambda step: step.number)
+            found[f"{call.scope}#{call.position}"] = [
+                [step.kind, step.number, step.name, step.status, step.attempt] for step in steps
+            ]
+        return found
 
     def run(self, coroutine: Any) -> Any:
         """Run async code."""
@@ -220,13 +237,13 @@ def told(result: Any, subject: Any = None) -> Any:
         output = None if result.structured_output is None else result.structured_output.model_dump(mode="json")
     return {
         "stop_reason": stop_reason,
-        "text": str(result),
+        "text": "" if result.interrupts else str(result),
         "message": None if message is None else as_json([message["role"], message["content"]]),
         "state": as_json(state),
         "request_state": as_json(request_state),
         "usage": as_json(usage),
         "structured_output": output,
-        "questions": [[found.id, found.name, as_json(found.reason)] for found in result.interrupts or ()],
+        "questions": in_no_order([[found.id, found.name, as_json(found.reason)] for found in result.interrupts or ()]),
         "nodes": as_json(nodes),
     }
 
@@ -238,9 +255,10 @@ def compare(found: Any, expected: Any, by: str) -> None:
     assert found == expected, "\n".join([f"not as with {by}, which has the lines with a minus:", *difference])
 
 
-def failed(error: BaseException) -> Any:
+def failed(error: BaseException, execution_id: str = "") -> Any:
     """Return what is to be the same of a failure."""
-    return {"error": type(error).__name__, "text": str(error), "questions": []}
+    text = str(error).replace(repr(execution_id), "here")
+    return {"error": type(error).__name__, "text": text, "questions": [], "nodes": {}}
 
 
 def answered(questions: list[Any], answers: Answers) -> dict[str, Any]:
@@ -253,8 +271,12 @@ def as_json(value: Any) -> Any:
     return json.loads(encode(value, "what was seen"))
 
 
+def in_no_order(found: list[Any]) -> list[Any]:
+    return sorted(found, key=json.dumps)
+
+
 def ledger_in(place: Path) -> list[Any]:
-    return sorted(Ledger(place / "ledger.jsonl").read(), key=json.dumps)
+    return Ledger(place / "ledger.jsonl").read()
 
 
 # Workers
