@@ -43,7 +43,7 @@ def stage(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> St
 
 def test_c27_tools_of_every_kind_give_what_they_give_without_us(stage: Stage) -> None:
     found = stage.same(loop.tools)
-    assert found.end["text"] == "Done.\n"
+    assert found.end["text"] == "Done."
     assert len(found.done("book")) == 2
 
 
@@ -172,7 +172,7 @@ def test_c02_a_failure_is_that_of_strands_and_resume_goes_on_from_the_failed_ste
     assert stage.stop(handle) == stage.plainly(loop.out_of_order).end
     (place / "mended").touch()
     stage.run(handle.resume())
-    assert stage.stop(handle)["text"] == "Mended.\n"
+    assert stage.stop(handle)["text"] == "Mended."
 
 
 def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
@@ -235,7 +235,7 @@ def test_c10_an_auxiliary_call_of_a_hook_is_a_step(stage: Stage) -> None:
 
 def test_c04_a_tool_asks_and_goes_on_with_the_answer(stage: Stage) -> None:
     found = stage.same(people.asking)
-    assert (found.stops[0]["stop_reason"], found.end["text"]) == ("interrupt", "Done.\n")
+    assert (found.stops[0]["stop_reason"], found.end["text"]) == ("interrupt", "Done.")
 
 
 def test_c04_a_tool_asks_two_things_one_after_the_other(stage: Stage) -> None:
@@ -287,6 +287,11 @@ def test_c20_an_agent_that_a_tool_builds_is_part_of_its_step_or_durable(stage: S
 
 def test_c23_nodes_run_at_the_same_time_and_one_after_both(stage: Stage) -> None:
     stage.same(nesting.diamond)
+
+
+def test_c14_tools_of_nodes_at_the_same_time_have_each_the_agent_of_its_node(stage: Stage) -> None:
+    found = stage.same(nesting.crowd)
+    assert sorted(entry["facts"]["agent"] for entry in found.done("keep")) == ["x", "x", "y", "y", "z", "z"]
 
 
 def test_c23_edges_have_conditions_and_go_round(stage: Stage) -> None:

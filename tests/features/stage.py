@@ -237,7 +237,7 @@ def told(result: Any, subject: Any = None) -> Any:
         output = None if result.structured_output is None else result.structured_output.model_dump(mode="json")
     return {
         "stop_reason": stop_reason,
-        "text": "" if result.interrupts else str(result),
+        "text": "" if result.interrupts else "\n".join(sorted(str(result).splitlines())),
         "message": None if message is None else as_json([message["role"], message["content"]]),
         "state": as_json(state),
         "request_state": as_json(request_state),

@@ -76,7 +76,7 @@ class Hands:
         """Keep a value everywhere, before and after an effect."""
         agent, invocation = tool_context.agent, tool_context.invocation_state
         agent.state.set(f"{key} began", True)
-        note(self.folder, "keep", key=key)
+        note(self.folder, "keep", key=key, agent=agent.name)
         agent.state.set(key, {"by": key, "price": 3.5, "deep": [1, {"x": None}]})
         agent.state.delete(f"{key} began")
         invocation.setdefault("notes", {})[key] = key
@@ -142,7 +142,7 @@ class Hands:
     @tool(context=True)
     def approve(self, what: str, tool_context: ToolContext) -> str:
         """Ask a person."""
-        note(self.folder, "approve", what=what)
+        note(self.folder, "approve", what=what, agent=tool_context.agent.name)
         return f"{what}: {tool_context.interrupt(f'approve {what}', reason={'what': what})}"
 
     @tool(context=True)

@@ -121,6 +121,14 @@ def deciding(folder: str) -> Graph:
 
 
 @durable_agent
+def crowd(folder: str) -> Graph:
+    """Nodes whose tools run at the same time, and look at their agents."""
+    uses = [call("keep", key="a"), call("keep", key="b")]
+    nodes = {name: agent_of(folder, [uses, call("tell"), name], "keep", "tell", name=name) for name in ("x", "y", "z")}
+    return graph_of(nodes)
+
+
+@durable_agent
 def graph_asking(folder: str) -> Graph:
     """Nodes that ask at the same time."""
     nodes = {
