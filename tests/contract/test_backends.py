@@ -11,7 +11,7 @@ import pytest
 from strands_durable import connect, errors
 from strands_durable.testing.temporal import TemporalServer
 from tests.features.dispatched import loop, nesting, outside, people
-from tests.features.stage import LATER, Stage, a_worker
+from tests.features.stage import Answers, Stage, a_worker, agreed, agreed_one_by_one, saying
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_c12_a_tool_that_takes_too_long_is_given_up_and_the_model_told(stage: St
 
 
 def test_c12_a_tool_that_takes_too_long_is_asked_about(stage: Stage) -> None:
-    found = stage.same(loop.doubtful, plain=False, answers=lambda name: {"result": "it worked"})
+    found = stage.same(loop.doubtful, plain=False, answers=saying({"result": "it worked"}))
     assert found.stops[0]["questions"]
     assert len(found.done("stuck")) == 1
 
@@ -104,7 +104,7 @@ def test_c17_effects_in_tools_are_steps(stage: Stage) -> None:
 
 
 def test_c15_a_result_that_cannot_be_stored_is_asked_about_and_not_made_again(stage: Stage) -> None:
-    found = stage.same(loop.unstorable, plain=False, resumes=1, answers=lambda name: {"result": "it worked"})
+    found = stage.same(loop.unstorable, plain=False, resumes=1, answers=saying({"result": "it worked"}))
     assert [stop.get("error") for stop in found.stops] == ["NotSerializableError", None, None]
     assert (len(found.done("strange")), len(found.done("book"))) == (1, 1)
 
@@ -242,26 +242,20 @@ def test_c04_a_tool_asks_two_things_one_after_the_other(stage: Stage) -> None:
     assert len(stage.same(people.asking_twice).stops) == 3
 
 
-@pytest.mark.parametrize("later", [False, True])
-def test_c04_tools_ask_at_once_and_are_answered_together_or_one_by_one(stage: Stage, later: bool) -> None:
-    asked: set[str] = set()
-
-    def answers(name: str) -> object:
-        asked.add(name)
-        return f"yes to {name}" if not later or name == "approve sand" or name in answered else LATER
-
-    answered = {"approve paint"} if not later else set()
-    found = stage.play(people.asking_at_once, answers=answers) if False else None
-    assert found is None
+@pytest.mark.parametrize("answers", [agreed, agreed_one_by_one])
+def test_c04_tools_ask_at_once_and_are_answered_together_or_one_by_one(stage: Stage, answers: Answers) -> None:
+    found = stage.same(people.asking_at_once, answers=answers)
+    assert len(found.stops) == (2 if answers is agreed else 3)
+    assert len(found.done("book")) == 1
 
 
 def test_c04_hooks_ask_before_tools(stage: Stage) -> None:
     stage.same(people.hooks_asking)
-    stage.same(people.hooks_asking, answers=lambda name: "no" if name == "book Rome" else "yes")
+    stage.same(people.hooks_asking, answers=lambda names: {name: "no" if "Rome" in name else "yes" for name in names})
 
 
 def test_c04_a_middleware_asks_around_a_tool(stage: Stage) -> None:
-    stage.same(people.middleware_asking, answers=lambda name: "Oslo")
+    stage.same(people.middleware_asking, answers=saying("Oslo"))
 
 
 # Nesting
@@ -300,6 +294,7 @@ def test_c23_edges_have_conditions_and_go_round(stage: Stage) -> None:
 
 def test_c23_nodes_ask_people(stage: Stage) -> None:
     stage.same(nesting.graph_asking)
+    stage.same(nesting.graph_asking, answers=agreed_one_by_one)
 
 
 def test_c23_a_swarm_hands_over_and_back(stage: Stage) -> None:

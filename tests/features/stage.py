@@ -33,15 +33,23 @@ from tests.waiting import until
 
 AGENTS = "tests.features.dispatched"
 PATIENCE_SECONDS = 8
-Answers = Callable[[str], Any]
-"""Gives the answer to a question by its name, or `LATER`."""
-LATER = object()
+Answers = Callable[[list[str]], dict[str, Any]]
+"""Gives answers to the questions of these names, to all of them or to some."""
 
 
-def agreed(name: str) -> str:
-    """Say yes."""
-    return f"yes to {name}"
+def agreed(names: list[str]) -> dict[str, Any]:
+    """Say yes to everything."""
+    return {name: f"yes to {name}" for name in names}
 
+
+def agreed_one_by_one(names: list[str]) -> dict[str, Any]:
+    """Say yes to the last question, and leave the others for later."""
+    return agreed([max(names)])
+
+
+def saying(answer: Any) -> Answers:
+    """Say the same to everything."""
+    return lambda names: dict.fromkeys(names, answer)
 
 
 @dataclass
@@ -262,9 +270,9 @@ def failed(error: BaseException, execution_id: str = "") -> Any:
 
 
 def answered(questions: list[Any], answers: Answers) -> dict[str, Any]:
-    """Return the answers to questions, but for those that are to be answered later."""
-    found = {asked: answers(name) for asked, name, _ in questions}
-    return {asked: answer for asked, answer in found.items() if answer is not LATER}
+    """Return answers by the ids of the questions."""
+    ids = {name: asked for asked, name, _ in questions}
+    return {ids[name]: answer for name, answer in answers(list(ids)).items()}
 
 
 def as_json(value: Any) -> Any:
