@@ -21,6 +21,7 @@ from ..._stream import steps_after
 from ..._summaries import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
 from ._follow import Story, status_of, still, stories
+from ._presence import presence_of
 from ._wire import COMMIT, STALE, Commit
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class TemporalHandle(ExecutionHandle):
 
     async def detail(self) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return (await self._story(whole=True)).detail()
+        story = await self._story(whole=True)
+        return story.detail(await presence_of(await self._backend.client(), story.description))
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution, by its committed steps; Temporal carries no pieces of those under way."""
