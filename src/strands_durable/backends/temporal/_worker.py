@@ -11,10 +11,10 @@ from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Plugin, Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from ..._driver import Loop
 from ._activities import Activities
+from ._hosting import sandbox
 from ._workflow import ExecutionWorkflow
 
 logger = logging.getLogger(__name__)
@@ -23,12 +23,6 @@ _MAX_STEPS = 1000
 _THROTTLE = timedelta(seconds=2)
 _STICKY = timedelta(seconds=1)
 """How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
-
-
-def sandbox() -> SandboxedWorkflowRunner:
-    """Return Temporal's sandbox with this package passed through, and nothing else: the workflow runs no other code."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("strands_durable")
-    return SandboxedWorkflowRunner(restrictions=restrictions)
 
 
 async def work(
