@@ -56,10 +56,11 @@ def _own(scheme: str) -> Callable[[str], DurableBackend]:
     try:
         return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("strands_durable"):
+        missing = (error.name or "").partition(".")[0]
+        if missing == "strands_durable":
             raise
         raise UnsupportedFeatureError(
             f"A {scheme}:// backend",
-            f"{error.name} is not installed",
+            f"{missing} is not installed",
             f"Install it: pip install 'strands-durable[{scheme}]'",
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -60,8 +61,8 @@ class Live:
 class Activities:
     """The activities of one worker."""
 
-    def __init__(self, client: Client, queue: str, loop: Loop) -> None:
-        self._client, self._queue, self._loop = client, queue, loop
+    def __init__(self, client: Client, queue: str, loop: Loop, only: Container[str] | None = None) -> None:
+        self._client, self._queue, self._loop, self._only = client, queue, loop, only
         self._carrier = Carrier(_LONG_SECONDS)
         self._live: dict[tuple[str, str], Live] = {}
         self._refused: set[str] = set()
@@ -95,9 +96,13 @@ class Activities:
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
         info = activity.info()
-        assert info.workflow_id and info.workflow_run_id and info.heartbeat_timeout
+        assert info.workflow_id
+        assert info.workflow_run_id
+        assert info.heartbeat_timeout
         if self._is_stopping:
             raise _not_here("the worker is being stopped")
+        if self._only is not None and info.workflow_id not in self._only:
+            raise _not_here("the process that was asked works on its own executions only; start a worker")
         log = await read(self._client, info.workflow_id, info.workflow_run_id)
         replica, position = log.replica(given["base"])
         _withdraw(replica, log)
@@ -111,6 +116,8 @@ class Activities:
             on_news=partial(_set, loop, news),
         )
         await self._refuse(driver, info.workflow_id)
+        execution_id, agent = log.start["execution_id"], log.start["agent"]
+        logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
         live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
         key = (info.workflow_id, info.workflow_run_id)
         self._live[key] = live

@@ -17,12 +17,14 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from ... import _registry
 from ..._handle import DurableBackend, ExecutionHandle
 from ..._keys import checked_id
 from ..._records import ExecutionRecord, ExecutionStatus
 from ..._replica import Replica, pack
 from ..._requests import Requests
 from ..._spec import AgentSpec
+from ..._thread import DRAIN_SECONDS, WorkerThread
 from ...errors import ExecutionBusyError, ExecutionCancelledError
 from ._errors import error_of, is_unknown, told, unreachable
 from ._follow import Story, status_of, story
@@ -43,7 +45,8 @@ class TemporalBackend(DurableBackend):
 
     Args:
         url: ``temporal://host:7233?namespace=default&task_queue=strands-durable``. ``prefix`` is put before the workflow ids of
-            executions, ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost.
+            executions, ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost. `start`
+            has this process work too, unless ``worker=off``; with ``worker=own`` on what it dispatched or holds alone.
         client: A client to use instead of a connection of its own: with your own TLS, data converter, codec, interceptors.
         plugins: Plugins for the workers that this process runs.
         connect: What `temporalio.client.Client.connect` is given besides the address and the namespace. Without it, TLS and API
@@ -61,6 +64,7 @@ class TemporalBackend(DurableBackend):
         self.url = url
         self.place = Place.of(url)
         self._given, self._plugins, self._connect = client, plugins, connect
+        self._worker = None if self.place.worker == "off" else self._thread()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -96,6 +100,37 @@ class TemporalBackend(DurableBackend):
         """Return Temporal's own handle."""
         return (await self.client()).get_workflow_handle(self.workflow_id(execution_id))
 
+    # A worker of this process
+
+    def _thread(self) -> WorkerThread:
+        """Return the worker of this process: one for all backends of a URL, since a server may connect for every request."""
+        found = WorkerThread(self._work_here, is_own=self.place.worker == "own")
+        if self._given is not None or self._plugins or self._connect:
+            return found
+        return _workers.setdefault(self.url, found)
+
+    async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
+        await self._work(10, DRAIN_SECONDS, stop, only)
+
+    def start(self) -> None:
+        """Start a worker in a thread of this process, unless it is off or there is no agent here that it could run.
+
+        Nothing else does so, except that a process which works on its own executions (``worker=own``) begins with the first.
+        """
+        if self._worker is not None and _registry.agents:
+            self._worker.start(self)
+
+    def _hold(self, execution_id: str) -> ExecutionHandle:
+        if self._worker is not None and self._worker.only is not None:
+            self._worker.only.add(self.workflow_id(execution_id))
+            self.start()
+        return TemporalHandle(self, execution_id)
+
+    async def close(self) -> None:
+        """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
+        if self._worker is not None and self._worker.is_left_by(self):
+            await asyncio.to_thread(self._worker.stop)
+
     # What a backend does
 
     async def dispatch(
@@ -119,7 +154,7 @@ class TemporalBackend(DurableBackend):
             if known.status is S.CANCELLED:
                 raise ExecutionCancelledError(found) from None
             Requests(known.replica).refuse_other(found, spec, prompt, invocation_state, limits)
-        return TemporalHandle(self, found)
+        return self._hold(found)
 
     def _start_of(self, execution_id: str, agent: str) -> Start:
         return {
@@ -161,7 +196,7 @@ class TemporalBackend(DurableBackend):
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         await self.describe(execution_id)
-        return TemporalHandle(self, execution_id)
+        return self._hold(execution_id)
 
     async def describe(self, execution_id: str) -> WorkflowExecutionDescription:
         """Return what Temporal knows of the workflow of an execution."""
@@ -218,6 +253,9 @@ class TemporalBackend(DurableBackend):
         is_trial: bool = False,
     ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+        return await self._work(concurrency, drain_seconds, stop or asyncio.Event(), None)
+
+    async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, only: set[str] | None) -> bool:
         from ._worker import work
 
         client = await self.client()
@@ -228,11 +266,13 @@ class TemporalBackend(DurableBackend):
             self.place.task_queue,
             concurrency=concurrency,
             drain_seconds=drain_seconds,
-            stop=stop or asyncio.Event(),
+            stop=stop,
+            only=only,
             plugins=self._plugins,
         )
 
 
+_workers: dict[str, WorkerThread] = {}
 _settling: list[bool] = []
 
 

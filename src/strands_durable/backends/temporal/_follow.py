@@ -160,7 +160,7 @@ async def _log(client: Client, workflow_id: str, run_id: str) -> Log:
 
 
 async def stories(client: Client, workflow_id: str) -> AsyncIterator[Story]:
-    """Yield an execution as it stands, and again whenever something was added to it, until its workflow is closed."""
+    """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
     while True:
         description = await client.get_workflow_handle(workflow_id).describe()
         run_id = description.run_id or ""
@@ -178,7 +178,7 @@ async def stories(client: Client, workflow_id: str) -> AsyncIterator[Story]:
                 found = Story(description, logs)
             elif is_new:
                 found.advance()
-            if is_new or event.event_id == description.history_length:
+            if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:
                 yield found
 
 

@@ -170,8 +170,8 @@ class TemporalHandle(ExecutionHandle):
                 for event in steps_after(story.journal(), after):
                     after = event["number"]
                     yield event
-                if story.status not in (S.PENDING, S.RUNNING):
-                    return
+                if story.status not in (S.PENDING, S.RUNNING) and await self.status() is story.status:
+                    return  # else the workflow has yet to hear of it
 
     async def _story(self, *, whole: bool = False) -> Story:
         return await self._backend.story(self.execution_id, whole=whole)

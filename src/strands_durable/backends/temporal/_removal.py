@@ -13,7 +13,8 @@ from ._errors import is_unknown
 from ._follow import runs_of
 
 _POLL_SECONDS = 0.05
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
+"""Temporal deletes what ended a moment ago only when it has done all else about it, after half a minute or so."""
 
 
 async def remove(client: Client, workflow_id: str, run_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,11 +32,15 @@ async def work(
     concurrency: int,
     drain_seconds: float,
     stop: asyncio.Event,
+    only: Container[str] | None = None,
     plugins: Sequence[Plugin] = (),
 ) -> bool:
-    """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did."""
+    """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did.
+
+    With ``only``, those of these workflows alone.
+    """
     own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
-    activities = Activities(client, own, loop)
+    activities = Activities(client, own, loop, only)
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
     workers = [
         Worker(
