@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,33 @@ def greeter() -> Agent:
 
 @pytest.fixture
 def url(temporal: TemporalServer) -> str:
+    """Where nobody works."""
     name = uuid.uuid4().hex[:8]
     return f"{temporal.url}?task_queue={name}&prefix={name}-"
 
 
-@contextmanager
-def worker(url: str, file: str = AGENTS) -> Iterator[subprocess.Popen[str]]:
-    """Have a worker process at work; in the end it is stopped in order."""
-    process = start("worker", file, "--backend", url, "--drain-seconds", "5")
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A worker process, the same for all tests of this file."""
+
+    url: str
+    folder: Path
+    process: subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def worker(temporal: TemporalServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """Have a worker at work on the agents of travel.py; in the end it is stopped in order."""
+    url, folder = f"{temporal.url}?task_queue=travel&prefix=travel-", tmp_path_factory.mktemp("worker")
+    process = start("worker", AGENTS, "--backend", url, cwd=folder)
     try:
-        yield process
+        yield Worker(url=url, folder=folder, process=process)
     finally:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 0, out + err
-    assert out.startswith(f"Worker {process.pid} on {url}: ")
+    assert out.startswith(f"Worker {process.pid} on {url}: asker, broken, ")
+    assert "execution_id=<trip>, agent=<asker>, alone=<False> | claimed" in err
 
 
 def on(url: str, *args: str) -> Result:
@@ -60,96 +72,95 @@ def listed(url: str, *args: str) -> list[Any]:
     return found
 
 
-def status(url: str, execution_id: str) -> str:
-    return str(json.loads(on(url, "show", execution_id, "--json").stdout)["execution"]["status"])
+def shown(url: str, execution_id: str) -> Any:
+    return json.loads(on(url, "show", execution_id, "--json").stdout)
 
 
-def test_an_execution_is_dispatched_seen_answered_and_forgotten(url: str) -> None:
-    assert on(url, "ls").stdout == "No executions yet.\n"
+def named(url: str, execution_id: str) -> list[tuple[str, int]]:
+    return [(found["status"], found["steps"]) for found in listed(url) if found["execution_id"] == execution_id]
+
+
+def test_an_execution_is_dispatched_seen_answered_and_forgotten(worker: Worker) -> None:
+    url = worker.url
     assert on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip", "--detach").stdout == "trip\n"
-    text = on(url, "show", "trip").stdout
-    assert "agent   asker (dispatched)\nstatus  PENDING\n" in text
-    assert f"next    a worker takes it up: strands-durable worker FILE --backend '{url}'\n" in text
-    with worker(url):
-        asked = on(url, "watch", "trip")
-        assert asked.exit_code == 5
-        assert "Nobody is at work on it now; a worker takes it up" in asked.stderr
-        lines = asked.stdout.splitlines()
-        assert [line.split()[:4] for line in lines[:2]] == [
-            ["1", "model", "1", "done"],
-            ["2", "1.0", "approve", "interrupted"],
-        ]
-        assert "trip is SUSPENDED." in lines
-        assert f"Next: strands-durable respond trip --backend '{url}' answers it." in lines
-        busy = on(url, "rm", "trip", "--yes")
-        assert (busy.exit_code, busy.stderr.count("\n")) == (1, 1)
-        assert "cancel it first" in busy.stderr
-        assert on(url, "respond", "trip", "--answer", "no-such-id=1").exit_code == 1
-        given = json.loads(on(url, "respond", "trip", "--answer", '"yes"', "--json").stdout)
-        assert (len(given["answered"]), given["questions"]) == (1, [])
-        done = on(url, "watch", "trip", "--after", "2")
-        assert done.exit_code == 0
-        assert "1.0 approve            done        attempt 2  trip: yes" in done.stdout.splitlines()[0]
-        assert on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip").stdout == "Approved.\n"
-        assert on(url, "run", f"{AGENTS}:asker", "Stop", "--id", "trip").exit_code == 1
-        assert on(url, "respond", "trip").stderr == "Error: Execution 'trip' is COMPLETED and waits for no answer.\n"
-        assert on(url, "resume", "trip").stdout == "trip is COMPLETED: there is nothing to resume.\n"
-        assert on(url, "cancel", "trip").stdout == "trip is COMPLETED: there is nothing to cancel.\n"
-    until(lambda: [(found["status"], found["steps"]) for found in listed(url)] == [("COMPLETED", 4)])
+    asked = on(url, "watch", "trip")
+    lines = asked.stdout.splitlines()
+    assert [line.split()[:3] for line in lines[:2]] == [["1", "model", "1"], ["2", "1.0", "approve"]]
+    assert (asked.exit_code, lines[2]) == (5, "trip is SUSPENDED.")
+    assert lines[-1] == f"Next: strands-durable respond trip --backend '{url}' answers it."
+    busy = on(url, "rm", "trip", "--yes")
+    assert (busy.exit_code, busy.stderr.count("\n")) == (1, 1)
+    assert "cancel it first" in busy.stderr
+    assert on(url, "respond", "trip", "--answer", "no-such-id=1").exit_code == 1
+    given = json.loads(on(url, "respond", "trip", "--answer", '"yes"', "--json").stdout)
+    assert (len(given["answered"]), given["questions"]) == (1, [])
+    done = on(url, "watch", "trip", "--after", "2")
+    assert done.exit_code == 0
+    assert "1.0 approve            done        attempt 2  trip: yes" in done.stdout.splitlines()[0]
+    assert [step["attempt"] for step in shown(url, "trip")["calls"][0]["steps"]] == [1, 1, 2, 1]
+    assert on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip").stdout == "Approved.\n"
+    assert on(url, "run", f"{AGENTS}:asker", "Stop", "--id", "trip").exit_code == 1
+    assert on(url, "respond", "trip").stderr == "Error: Execution 'trip' is COMPLETED and waits for no answer.\n"
+    assert on(url, "resume", "trip").stdout == "trip is COMPLETED: there is nothing to resume.\n"
+    assert on(url, "cancel", "trip").stdout == "trip is COMPLETED: there is nothing to cancel.\n"
+    until(lambda: named(url, "trip") == [("COMPLETED", 4)])
     assert json.loads(on(url, "rm", "--all-completed", "--yes", "--json").stdout) == {"removed": ["trip"]}
-    assert listed(url) == []
+    assert named(url, "trip") == []
     assert on(url, "show", "trip").exit_code == 3
     assert on(url, "run", f"{AGENTS}:asker", "Another", "--id", "trip", "--detach").stdout == "trip\n"
-    assert on(url, "cancel", "trip").stdout == "trip is CANCELLED.\n"
 
 
-def test_failures_and_cancels(url: str) -> None:
-    with worker(url) as process:
-        failed = on(url, "run", f"{AGENTS}:broken", "Go", "--id", "bad")
-        assert failed.exit_code == 4
-        assert "has failed: EventLoopException: The model was asked for turn 1" in failed.stderr
-        assert on(url, "resume", "bad").stdout.startswith("Recorded. Next: ")
-        assert on(url, "watch", "bad").exit_code == 4
-        until(lambda: [(found["status"], found["steps"]) for found in listed(url)] == [("FAILED", 4)])
-        assert [found["execution_id"] for found in listed(url, "--status", "failed")] == ["bad"]
-
-        on(url, "run", f"{AGENTS}:waiter", "Go", "--id", "long", "--detach")
-        until(Path("waiting").exists)
-        owner = f"process {process.pid} on {os.uname().nodename}"
-        until(lambda: [found["owner"] for found in listed(url, "--status", "running")] == [owner])
-        assert on(url, "ls").stdout.splitlines()[2].split()[:3] == ["long", "waiter", "RUNNING"]
-        text = on(url, "show", "long").stdout
-        assert f"owner   {owner}\n" in text
-        assert "running" in text.splitlines()[-1]
-        late = start("run", f"{AGENTS}:waiter", "--id", "long", "--timeout", "0.1", "--backend", url)
-        assert "A worker goes on with it, or: " in late.communicate(timeout=60)[1]
-        assert late.returncode == 7
-        asked = on(url, "cancel", "long").stdout
-        assert asked == f"Asked {owner} to stop; long is CANCELLED as soon as it has.\n"
-        Path("go").touch()
-        until(lambda: status(url, "long") == "CANCELLED")
-        assert on(url, "watch", "long").exit_code == on(url, "run", f"{AGENTS}:waiter", "--id", "long").exit_code == 6
+def test_failures_are_tried_again(worker: Worker) -> None:
+    url = worker.url
+    failed = on(url, "run", f"{AGENTS}:broken", "Go", "--id", "bad")
+    assert failed.exit_code == 4
+    assert "has failed: EventLoopException: The model was asked for turn 1" in failed.stderr
+    assert on(url, "resume", "bad").stdout.startswith("Recorded. Next: ")
+    assert on(url, "watch", "bad").exit_code == 4
+    until(lambda: named(url, "bad") == [("FAILED", 4)])
+    assert [found["execution_id"] for found in listed(url, "--status", "failed")] == ["bad"]
 
 
-def test_run_needs_no_worker_and_takes_nothing_else_up(url: str) -> None:
+def test_what_is_at_work_is_seen_and_cancelled(worker: Worker) -> None:
+    url, owner = worker.url, f"process {worker.process.pid} on {os.uname().nodename}"
+    on(url, "run", f"{AGENTS}:waiter", "Go", "--id", "long", "--detach")
+    until((worker.folder / "waiting").exists)
+    until(lambda: [found["owner"] for found in listed(url, "--status", "running")] == [owner])
+    text = on(url, "show", "long").stdout
+    assert f"owner   {owner}\n" in text
+    assert "running" in text.splitlines()[-1]
+    assert f"next    strands-durable watch long --backend '{url}' follows it\n" in text
+    asked = on(url, "cancel", "long").stdout
+    assert asked == f"Asked {owner} to stop; long is CANCELLED as soon as it has.\n"
+    (worker.folder / "go").touch()
+    until(lambda: shown(url, "long")["execution"]["status"] == "CANCELLED")
+    assert on(url, "watch", "long").exit_code == on(url, "run", f"{AGENTS}:waiter", "--id", "long").exit_code == 6
+    assert on(url, "cancel", "long").stdout == "long is CANCELLED.\n"
+
+
+def test_a_note_says_why_an_execution_waits(worker: Worker) -> None:
+    Path("others.py").write_text(OTHERS)
+    on(worker.url, "run", "others.py", "Go", "--id", "other", "--detach")
+    why = "no agent 'greeter' here (there are asker, broken, hasty, killer, planner, seasonal, twice, unbuilt, waiter)"
+    until(lambda: any((found["note"] or "").startswith(why) for found in listed(worker.url, "--status", "pending")))
+    assert f"other waits: {why}; start a worker with" in on(worker.url, "ls").stdout
+    assert f"waits   {why}; start a worker with" in on(worker.url, "show", "other").stdout
+    assert on(worker.url, "cancel", "other").stdout == "other is CANCELLED.\n"
+
+
+def test_run_and_respond_need_no_worker_and_take_nothing_else_up(url: str) -> None:
+    assert on(url, "ls").stdout == "No executions yet.\n"
     on(url, "run", f"{AGENTS}:waiter", "Go", "--id", "other", "--detach")
+    text = on(url, "show", "other").stdout
+    assert "agent   waiter (dispatched)\nstatus  PENDING\n" in text
+    assert f"next    a worker takes it up: strands-durable worker FILE --backend '{url}'\n" in text
     found = on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip", "--json")
     assert (found.exit_code, json.loads(found.stdout)["interrupts"][0]["name"]) == (5, "approval")
     assert on(url, "respond", "trip", "--answer", '"yes"').stdout.startswith("Recorded. Next: a worker takes it up")
     again = on(url, "run", f"{AGENTS}:asker", "--id", "trip")
     assert (again.exit_code, again.stdout) == (0, "Approved.\n")
-    assert status(url, "other") == "PENDING"
+    assert named(url, "other") == [("PENDING", 0)]
     assert not Path("waiting").exists()
-
-
-def test_a_note_says_why_an_execution_waits(url: str) -> None:
-    Path("others.py").write_text(OTHERS)
-    on(url, "run", f"{AGENTS}:planner", "Go", "--id", "trip", "--detach")
-    why = "no agent 'planner' here (there are greeter); start a worker with the version that dispatched it"
-    with worker(url, "others.py"):
-        until(lambda: listed(url)[0]["note"] == why)
-        assert on(url, "ls").stdout.splitlines()[-1] == f"trip waits: {why}"
-        assert f"waits   {why}\n" in on(url, "show", "trip").stdout
 
 
 # What is wrong
@@ -197,33 +208,36 @@ def test_an_address_that_is_not_in_the_url_comes_from_temporals_environment(temp
     assert cli("ls", env={**env, "TEMPORAL_NAMESPACE": "nowhere"}).exit_code == 1
 
 
-CODE = """
-import sys
-if sys.argv[1] == "without": sys.modules["temporalio"] = None
-from strands_durable._cli import main
-try:
-    main(sys.argv[2:], standalone_mode=False)
-finally:
-    print(sorted({name.split(".")[0] for name in sys.modules} & {"strands", "rich"}), "temporalio.worker" in sys.modules)
-    sys.stdout.flush()
-    __import__("os")._exit(0)
-"""
+def program(*before: str) -> list[str]:
+    """Return a command that runs commands of ours, one for each argument, and tells after each what it has imported."""
+    code = (
+        "import shlex, sys\n{}\nfrom strands_durable._cli import main\n"
+        "for words in sys.argv[1:]:\n"
+        "    main(shlex.split(words), standalone_mode=False)\n"
+        "    found = {{name.split('.')[0] for name in sys.modules}} & {{'strands', 'rich'}}\n"
+        "    print('imported', *sorted(found), flush=True)\n"
+        "__import__('os')._exit(0)"
+    )
+    return [sys.executable, "-c", code.format("\n".join(before))]
 
 
-def test_commands_that_run_no_agent_import_no_strands(url: str) -> None:
-    assert on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip").exit_code == 5
-    for args, expected in (
-        (["ls"], "['rich'] False"), (["ls", "--json"], "[] False"), (["show", "trip", "--json"], "[] False"),
-        (["watch", "trip"], "[] False"), (["respond", "trip", "--answer", '"yes"'], "[] True"),
-        (["cancel", "trip"], "[] False"), (["rm", "nobody", "--yes"], "[] False"),
-    ):  # fmt: skip
-        command = [sys.executable, "-c", CODE, "with", *args, "--backend", url]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert ended.stdout.splitlines()[-1] == expected, ended.stderr
+def test_commands_that_run_no_agent_import_no_strands(worker: Worker) -> None:
+    on(worker.url, "run", f"{AGENTS}:asker", "Go", "--id", "looked-at")
+    commands = [
+        "ls --json",
+        "show looked-at --json",
+        "watch looked-at",
+        "respond looked-at --answer 1",
+        "cancel looked-at",
+    ]
+    on_it = [f"{command} --backend '{worker.url}'" for command in [*commands, "rm looked-at --yes", "ls"]]
+    ended = subprocess.run([*program(), *on_it], capture_output=True, text=True, timeout=60)
+    told = [line for line in ended.stdout.splitlines() if line.startswith("imported")]
+    assert told == [*["imported"] * 6, "imported rich"], ended.stdout + ended.stderr
 
 
 def test_without_the_extra_the_command_that_installs_it_is_named() -> None:
-    command = [sys.executable, "-c", CODE, "without", "ls", "--backend", "temporal://127.0.0.1:7233"]
+    command = [*program("sys.modules['temporalio'] = None"), "ls --backend temporal://127.0.0.1:7233"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.stderr == (
         "Error: A temporal:// backend is not supported: temporalio is not installed. "
