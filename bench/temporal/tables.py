@@ -29,10 +29,11 @@ def history(found: Found) -> Table:
             f"{size['wall_ms_per_cycle']:.0f}",
             f"{size['last_wall_ms_per_cycle']:.0f}",
             f"{size['worker_cpu_ms_per_cycle']:.0f}",
+            f"{size['server_cpu_ms_per_cycle']:.0f}",
         ]
         for cycles, side, size in _sizes(found)
     ]
-    return [*head, "of the last ten", "worker CPU ms per cycle"], rows
+    return [*head, "of the last ten", "worker CPU ms per cycle", "server CPU ms per cycle"], rows
 
 
 def memory(found: Found) -> Table:

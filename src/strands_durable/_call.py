@@ -99,7 +99,9 @@ class Call(Latch):
         call._restore_messages(progress.ranges)
         call.head.restore(site.journal, record.call_id, parts)
         call.models.may_be_recorded = True
-        call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
+        call.models.may_have_begun = progress.resume == "model" and (
+            progress.phase != "waiting" or progress.attempt > 0
+        )
         # With an answer the hooks run again, and so they do in a process that lives on.
         call.models.may_be_hooked = (
             call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)

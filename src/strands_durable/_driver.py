@@ -137,6 +137,11 @@ class Driver:
         return bool(self._untold)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a step of it waits for another execution, which may need this very worker."""
+        return self._lease is not None and self._lease.waits > 0
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is known what comes next: a step waits, another one runs, or it is over."""
         return self.is_calm and (bool(self._untold) or bool(self._open) or self.is_over)
@@ -199,6 +204,7 @@ class Driver:
         with self._lock:
             for turn_id in [each for each in self._open if self._turns[each] is turn]:
                 self._open.discard(turn_id)
+                del self._turns[turn_id]
         self._news()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:

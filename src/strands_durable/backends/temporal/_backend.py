@@ -7,7 +7,7 @@ import atexit
 import builtins
 import time
 import weakref
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -20,14 +20,16 @@ from temporalio.service import RPCError
 from ... import _registry
 from ..._handle import DurableBackend, ExecutionHandle
 from ..._keys import checked_id
+from ..._outside import Outside
+from ..._pruning import prune
 from ..._records import ExecutionRecord, ExecutionStatus
-from ..._replica import Replica, pack
+from ..._replica import Replica
 from ..._requests import Requests
 from ..._spec import AgentSpec
 from ..._thread import DRAIN_SECONDS, WorkerThread
 from ...errors import ExecutionBusyError, ExecutionCancelledError
 from ._errors import error_of, is_unknown, told, unreachable
-from ._follow import Story, status_of, story
+from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
 from ._listing import records
 from ._place import DEFAULT_ADDRESS, Place
@@ -45,8 +47,9 @@ class TemporalBackend(DurableBackend):
 
     Args:
         url: ``temporal://host:7233?namespace=default&task_queue=strands-durable``. ``prefix`` is put before the workflow ids of
-            executions, ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost. `start`
-            has this process work too, unless ``worker=off``; with ``worker=own`` on what it dispatched or holds alone.
+            executions. ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost,
+            ``payloads`` the URL of a folder or bucket for what is too large for Temporal. `start` has this process work too,
+            unless ``worker=off``; with ``worker=own`` on what it dispatched or holds alone.
         client: A client to use instead of a connection of its own: with your own TLS, data converter, codec, interceptors.
         plugins: Plugins for the workers that this process runs.
         connect: What `temporalio.client.Client.connect` is given besides the address and the namespace. Without it, TLS and API
@@ -63,6 +66,7 @@ class TemporalBackend(DurableBackend):
     ) -> None:
         self.url = url
         self.place = Place.of(url)
+        self.outside = Outside(self.place.payloads)
         self._given, self._plugins, self._connect = client, plugins, connect
         self._worker = None if self.place.worker == "off" else self._thread()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
@@ -146,7 +150,7 @@ class TemporalBackend(DurableBackend):
         replica = Replica.new("new")
         found = Requests(replica).put(spec, prompt, execution_id, invocation_state, limits)
         given = self._start_of(found, spec.name)
-        given["rows"] = replica.changes()
+        given["rows"] = self.outside.sent(replica.changes(), "What is dispatched")
         try:
             await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, steps=0, created_at=time.time())
         except WorkflowAlreadyStartedError:
@@ -182,8 +186,9 @@ class TemporalBackend(DurableBackend):
     async def go_on(self, known: Story) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
         given = self._start_of(known.journal().execution_id, known.agent)
-        given["changes"] = known.replica.changes()
-        given["packed"] = pack(known.replica.export())
+        given["changes"] = self.outside.sent(known.replica.changes(), "What is resumed")
+        prune(known.replica)
+        given["rows"] = self.outside.sent(known.replica.export(), "What is resumed", plainly=False)
         given["previous_run_id"] = known.run_id
         given["epoch"] = known.position[0]
         known_as = known.replica.detail().execution
@@ -205,7 +210,14 @@ class TemporalBackend(DurableBackend):
 
     async def story(self, execution_id: str, *, whole: bool = False) -> Story:
         """Read an execution from history."""
-        return await self._found(execution_id, story(await self.client(), self.workflow_id(execution_id), whole=whole))
+        asking = story(await self.client(), self.outside, self.workflow_id(execution_id), whole=whole)
+        return await self._found(execution_id, asking)
+
+    async def stories(self, execution_id: str) -> AsyncIterator[Story]:
+        """Follow an execution by its history."""
+        with told(self.place, execution_id):
+            async for found in stories(await self.client(), self.outside, self.workflow_id(execution_id)):
+                yield found
 
     async def _found(self, execution_id: str, asking: Awaitable[T]) -> T:
         with told(self.place, execution_id):
@@ -241,7 +253,7 @@ class TemporalBackend(DurableBackend):
             detail = "Temporal deletes no workflow that has not ended: cancel it first."
             raise ExecutionBusyError(execution_id, f"its workflow ({status.value})", detail)
         with told(self.place):
-            await remove(await self.client(), self.workflow_id(execution_id), description.run_id or "")
+            await remove(await self.client(), self.outside, self.workflow_id(execution_id), description.run_id or "")
 
     async def work(
         self,
@@ -264,6 +276,7 @@ class TemporalBackend(DurableBackend):
         return await work(
             client,
             self.place.task_queue,
+            self.outside,
             concurrency=concurrency,
             drain_seconds=drain_seconds,
             stop=stop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -12,11 +13,12 @@ from temporalio.service import RPCError
 
 from ..._journal import Journal
 from ..._lease import look
+from ..._outside import Outside
 from ..._records import ExecutionStatus
 from ..._replica import Replica
 from ..._summaries import ExecutionDetail
 from ._errors import is_unknown
-from ._log import Log, events_of
+from ._log import Log, events_of, read
 from ._presence import Presence
 from ._wire import Position
 
@@ -65,12 +67,12 @@ class Story:
     def _new(self) -> Replica:
         """Return the execution as it stood when the last run began."""
         first = self._logs[0]
-        replica = Replica(f"{first.start['execution_id']}:{id(self)}")
+        replica = first.empty()
         replica.apply(first.rows())
         for log, following in zip(self._logs, self._logs[1:], strict=False):
             for rows in log.batches()[0]:
                 replica.apply(rows)
-            replica.apply(following.start.get("changes", {}))
+            replica.apply(following.changes())
         self._applied = 0
         return replica
 
@@ -82,6 +84,11 @@ class Story:
         for rows in batches[self._applied :]:
             self.replica.apply(rows)
         self._applied, self.position = len(batches), position
+
+    @property
+    def failure(self) -> str:
+        """What the workflow has ended with, where the execution has not failed itself."""
+        return self._logs[-1].failure or f"its workflow has ended as {self.ended_as}"
 
     @property
     def agent(self) -> str:
@@ -116,17 +123,18 @@ class Story:
         return replace(detail, execution=known)
 
 
-async def story(client: Client, workflow_id: str, *, whole: bool = False) -> Story:
+async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
     """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
     description = await client.get_workflow_handle(workflow_id).describe()
-    return Story(description, await _logs(client, workflow_id, description.run_id or "", whole))
+    logs = await _logs(client, outside, workflow_id, description.run_id or "", whole)
+    return await asyncio.to_thread(Story, description, logs)
 
 
-async def _logs(client: Client, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
-    logs = [await _log(client, workflow_id, run_id)]
+async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
+    logs = [await read(client, outside, workflow_id, run_id)]
     while whole and logs[0].continued_from:
         try:
-            logs.insert(0, await _log(client, workflow_id, logs[0].continued_from))
+            logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
         except RPCError as error:
             if not is_unknown(error):
                 raise
@@ -134,11 +142,11 @@ async def _logs(client: Client, workflow_id: str, run_id: str, whole: bool) -> l
     return logs
 
 
-async def runs_of(client: Client, workflow_id: str, run_id: str) -> list[str]:
+async def runs_of(client: Client, outside: Outside, workflow_id: str, run_id: str) -> list[str]:
     """Return a run and those that it went on from, as far as Temporal still has them."""
     runs: list[str] = []
     while run_id:
-        log = Log(client.data_converter)
+        log = Log(client.data_converter, outside)
         try:
             async for event in events_of(client, workflow_id, run_id):
                 await log.add(event)
@@ -152,23 +160,16 @@ async def runs_of(client: Client, workflow_id: str, run_id: str) -> list[str]:
     return runs
 
 
-async def _log(client: Client, workflow_id: str, run_id: str) -> Log:
-    log = Log(client.data_converter)
-    async for event in events_of(client, workflow_id, run_id):
-        await log.add(event)
-    return log
-
-
-async def stories(client: Client, workflow_id: str) -> AsyncIterator[Story]:
+async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIterator[Story]:
     """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
     while True:
         description = await client.get_workflow_handle(workflow_id).describe()
         run_id = description.run_id or ""
-        logs = await _logs(client, workflow_id, run_id, whole=True)
+        logs = await _logs(client, outside, workflow_id, run_id, whole=True)
         if description.status is not _T.RUNNING:
             yield Story(description, logs)
             return
-        log = logs[-1] = Log(client.data_converter)
+        log = logs[-1] = Log(client.data_converter, outside)
         found: Story | None = None
         async for event in events_of(client, workflow_id, run_id, waiting=True):
             is_new = await log.add(event)

@@ -22,7 +22,7 @@ from ..._stream import steps_after
 from ..._summaries import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
 from ._errors import told
-from ._follow import Story, status_of, still, stories
+from ._follow import Story, status_of, still
 from ._hosting import hosted
 from ._presence import presence_of
 from ._wire import COMMIT, STALE, Commit
@@ -81,7 +81,7 @@ class TemporalHandle(ExecutionHandle):
         record = journal.call_at(0)
         if record is not None and record.status is S.FAILED:
             return Requests(story.replica).failure(journal, record)
-        return ExecutionFailedError(self.execution_id, f"its workflow has ended as {story.ended_as}", "")
+        return ExecutionFailedError(self.execution_id, story.failure, "Its handle's resume() tries it again.")
 
     async def interrupts(self) -> list[OpenInterrupt]:
         """Return the questions that wait for a person."""
@@ -101,7 +101,8 @@ class TemporalHandle(ExecutionHandle):
                 raise ExecutionCancelledError(self.execution_id)
             Requests(story.replica).reply(self.execution_id, answers)
             rows = story.replica.changes()
-            if not rows or await self._committed({"base": story.position, "rows": rows}):
+            sent = self._backend.outside.sent(rows, "The answers")
+            if not rows or await self._committed({"base": story.position, "rows": sent}):
                 return
         raise BackendUnavailableError(self._backend.url, "the execution changes faster than it can be answered")
 
@@ -165,13 +166,12 @@ class TemporalHandle(ExecutionHandle):
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution, by its committed steps; Temporal carries no pieces of those under way."""
-        with self._told():
-            async for story in stories(await self._backend.client(), self._backend.workflow_id(self.execution_id)):
-                for event in steps_after(story.journal(), after):
-                    after = event["number"]
-                    yield event
-                if story.status not in (S.PENDING, S.RUNNING) and await self.status() is story.status:
-                    return  # else the workflow has yet to hear of it
+        async for story in self._backend.stories(self.execution_id):
+            for event in steps_after(story.journal(), after):
+                after = event["number"]
+                yield event
+            if story.status not in (S.PENDING, S.RUNNING) and await self.status() is story.status:
+                return  # else the workflow has yet to hear of it
 
     async def _story(self, *, whole: bool = False) -> Story:
         return await self._backend.story(self.execution_id, whole=whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -12,7 +13,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from ..._replica import Replica, Rows, unpack
+from ..._outside import Outside
+from ..._replica import Replica, Rows
 from ._wire import COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
 
 _TELLING = {DRIVE, WAKE, *STEPS.values()}
@@ -21,12 +23,12 @@ _TELLING = {DRIVE, WAKE, *STEPS.values()}
 class Log:
     """What the history of one run tells, event by event."""
 
-    def __init__(self, converter: DataConverter) -> None:
-        self._converter = converter
+    def __init__(self, converter: DataConverter, outside: Outside) -> None:
+        self._converter, self._outside = converter, outside
+        self.failure = ""
+        """What the workflow failed with, if it did."""
         self.start: Start = {}
-        self.first_run_id = ""
         self.continued_from = ""
-        self.continued_to = ""
         self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
@@ -62,10 +64,9 @@ class Log:
             started = event.workflow_execution_started_event_attributes
             self.start = cast(Start, await self._decoded(started.input))
             self.continued_from = started.continued_execution_run_id or self.start.get("previous_run_id", "")
-            self.first_run_id = started.first_execution_run_id
             return True
-        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-            self.continued_to = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            self.failure = event.workflow_execution_failed_event_attributes.failure.message
         return False
 
     async def _scheduling(self, event: HistoryEvent) -> bool:
@@ -115,17 +116,25 @@ class Log:
             number = 0
             while (last is None or number < last) and number + 1 in self._epochs[epoch]:
                 number += 1
-                found.append(self._epochs[epoch][number])
+                found.append(self._outside.received(self._epochs[epoch][number]))
             position = [epoch, number]
         return found, position
 
     def rows(self) -> Rows:
         """Return the execution as the run found it."""
-        return unpack(self.start["packed"]) if "packed" in self.start else self.start["rows"]
+        return self._outside.received(self.start["rows"])
+
+    def changes(self) -> Rows:
+        """Return what was changed between the run before and this one."""
+        return self._outside.received(self.start.get("changes", {}))
+
+    def empty(self) -> Replica:
+        """Return an empty replica."""
+        return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._outside.max_text)
 
     def replica(self, upto: Position | None = None) -> tuple[Replica, Position]:
         """Return the execution as it stands, and the position of that."""
-        replica = Replica(f"{self.start['execution_id']}:{id(self)}")
+        replica = self.empty()
         replica.apply(self.rows())
         batches, position = self.batches(upto)
         for rows in batches:
@@ -140,9 +149,9 @@ async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: b
         yield event
 
 
-async def read(client: Client, workflow_id: str, run_id: str) -> Log:
+async def read(client: Client, outside: Outside, workflow_id: str, run_id: str) -> Log:
     """Return what the history of a run tells."""
-    log = Log(client.data_converter)
+    log = Log(client.data_converter, outside)
     async for event in events_of(client, workflow_id, run_id):
         await log.add(event)
     return log

@@ -7,10 +7,10 @@ from typing import Literal, cast
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ...errors import UnsupportedFeatureError
+from ._wire import DEFAULT_QUEUE
 
 DEFAULT_ADDRESS = "localhost:7233"
-DEFAULT_QUEUE = "strands-durable"
-_TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "worker")
+_TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
 _WORKERS = ("on", "off", "own")
 
 Working = Literal["on", "off", "own"]
@@ -27,6 +27,7 @@ class Place:
     prefix: str
     heartbeat_seconds: float
     max_events: int
+    payloads: str | None
     worker: Working
     """What a worker of this very process carries, once it is started: everything, nothing, or only what is held here."""
 
@@ -67,6 +68,7 @@ def _read(parts: SplitResult) -> Place:
         prefix=options.get("prefix", ""),
         heartbeat_seconds=heartbeat_seconds,
         max_events=max_events,
+        payloads=options.get("payloads"),
         worker=cast(Working, worker),
     )
 
