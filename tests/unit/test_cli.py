@@ -322,7 +322,7 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_created() -> None:
 @pytest.mark.parametrize(
     ("store", "text"),
     [
-        ("temporal://user:hush@host:7233", "A temporal:// backend is not supported"),
+        ("nowhere://user:hush@host:7233", "A nowhere:// backend is not supported"),
         ("sqlite://runs.db", "three slashes"),
         ("notes.txt", "not a SQLite file"),
         (".", "it is not a file"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,8 +68,10 @@ class Live:
 class Activities:
     """The activities of one worker."""
 
-    def __init__(self, client: Client, queue: str, loop: Loop, outside: Outside) -> None:
-        self._client, self._queue, self._loop, self._outside = client, queue, loop, outside
+    def __init__(
+        self, client: Client, queue: str, loop: Loop, outside: Outside, only: Container[str] | None = None
+    ) -> None:
+        self._client, self._queue, self._loop, self._outside, self._only = client, queue, loop, outside, only
         self._carrier = Carrier(_LONG_SECONDS)
         self._live: dict[tuple[str, str], Live] = {}
         self._refused: set[str] = set()
@@ -114,6 +116,8 @@ class Activities:
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         if self._is_stopping:
             raise _not_here("the worker is being stopped")
+        if self._only is not None and workflow_id not in self._only:
+            raise _not_here("the process that was asked works on its own executions only; start a worker")
         log = await read(self._client, self._outside, workflow_id, run_id)
         replica, position = await asyncio.to_thread(log.replica, given["base"])
         _withdraw(replica, log)
@@ -127,6 +131,8 @@ class Activities:
             on_news=partial(_set, loop, news),
         )
         await self._refuse(driver, workflow_id)
+        execution_id, agent = log.start["execution_id"], log.start["agent"]
+        logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
         live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
         key = (workflow_id, run_id)
         self._live[key] = live

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from ..._journal import Journal
 from ..._lease import look
@@ -16,7 +17,9 @@ from ..._outside import Outside
 from ..._records import ExecutionStatus
 from ..._replica import Replica
 from ..._summaries import ExecutionDetail
+from ._errors import is_unknown
 from ._log import Log, events_of, read
+from ._presence import Presence
 from ._wire import Position
 
 S = ExecutionStatus
@@ -40,7 +43,7 @@ _SHOWING = {
 """The events with which an execution is seen to do something else."""
 
 
-async def status_of(description: WorkflowExecutionDescription) -> ExecutionStatus:
+async def status_of(description: WorkflowExecution) -> ExecutionStatus:
     """Return what an execution is doing, by what Temporal knows of its workflow."""
     if description.status in _CLOSED:
         return _CLOSED[description.status]
@@ -51,6 +54,7 @@ class Story:
     """What the runs of a workflow tell of its execution, the oldest first."""
 
     def __init__(self, description: WorkflowExecutionDescription, logs: list[Log]) -> None:
+        self.description = description
         self.run_id = description.run_id or ""
         self.ended_as = "" if description.status is None else description.status.name
         self._closed = _CLOSED.get(description.status) if description.status is not None else None
@@ -100,12 +104,23 @@ class Story:
         """Return what is recorded."""
         return Journal(look(self.replica, self._logs[0].start["execution_id"]))
 
-    def detail(self) -> ExecutionDetail:
+    def detail(self, presence: Presence) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         if self._closed is S.CANCELLED and self.journal().status() is not S.CANCELLED:
             with self.replica.transaction("call.cancelled") as connection:
                 self.journal().cancel(connection)
-        return self.replica.detail()
+        if presence.is_left:
+            with self.replica.transaction("lease.left") as connection:
+                connection.execute("UPDATE executions SET owner = NULL, lease_until = 0")
+        detail = self.replica.detail()
+        found = detail.execution
+        known = replace(
+            found,
+            owner=presence.owner or found.owner,
+            note=presence.note or found.note,
+            is_cancelling=presence.is_cancelling,
+        )
+        return replace(detail, execution=known)
 
 
 async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
@@ -121,14 +136,32 @@ async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str,
         try:
             logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_unknown(error):
                 raise
             break  # Temporal has forgotten it
     return logs
 
 
+async def runs_of(client: Client, outside: Outside, workflow_id: str, run_id: str) -> list[str]:
+    """Return a run and those that it went on from, as far as Temporal still has them."""
+    runs: list[str] = []
+    while run_id:
+        log = Log(client.data_converter, outside)
+        try:
+            async for event in events_of(client, workflow_id, run_id):
+                await log.add(event)
+                break
+        except RPCError as error:
+            if not is_unknown(error):
+                raise
+        else:
+            runs.append(run_id)
+        run_id = log.continued_from
+    return runs
+
+
 async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIterator[Story]:
-    """Yield an execution as it stands, and again whenever something was added to it, until its workflow is closed."""
+    """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
     while True:
         description = await client.get_workflow_handle(workflow_id).describe()
         run_id = description.run_id or ""
@@ -146,7 +179,7 @@ async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIt
                 found = Story(description, logs)
             elif is_new:
                 found.advance()
-            if is_new or event.event_id == description.history_length:
+            if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:
                 yield found
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Plugin, Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from ..._driver import Loop
 from ..._outside import Outside
 from ._activities import Activities
+from ._hosting import sandbox
 from ._seats import Seats, tuner
 from ._workflow import ExecutionWorkflow
 
@@ -27,12 +27,6 @@ _STICKY = timedelta(seconds=1)
 """How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
 
 
-def sandbox() -> SandboxedWorkflowRunner:
-    """Return Temporal's sandbox with this package passed through, and nothing else: the workflow runs no other code."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("strands_durable")
-    return SandboxedWorkflowRunner(restrictions=restrictions)
-
-
 async def work(
     client: Client,
     task_queue: str,
@@ -41,11 +35,15 @@ async def work(
     concurrency: int,
     drain_seconds: float,
     stop: asyncio.Event,
+    only: Container[str] | None = None,
     plugins: Sequence[Plugin] = (),
 ) -> bool:
-    """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did."""
+    """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did.
+
+    With ``only``, those of these workflows alone.
+    """
     own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
-    activities = Activities(client, own, loop, outside)
+    activities = Activities(client, own, loop, outside, only)
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
     driving: dict[str, Any] = {**common, "graceful_shutdown_timeout": timedelta(seconds=drain_seconds)}
     workers = [

@@ -112,7 +112,7 @@ class ExecutionWorkflow:
         """Let everybody see what the execution is doing, also where no worker runs."""
         if status != self._status:
             self._status = status
-            workflow.upsert_memo({"status": status, "steps": self._steps})
+            workflow.upsert_memo({"status": status, "steps": self._steps, "updated_at": workflow.time()})
 
     # What others say
 
