@@ -119,10 +119,10 @@ class Activities:
         if self._only is not None and workflow_id not in self._only:
             raise _not_here("the process that was asked works on its own executions only; start a worker")
         log = await read(self._client, self._outside, workflow_id, run_id)
-        replica, position = await asyncio.to_thread(log.replica, given["base"])
-        _withdraw(replica, log)
-        if position != given["base"]:
+        replica = await asyncio.to_thread(log.replica, given["base"])
+        if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
+        _withdraw(replica, log)
         news, loop = asyncio.Event(), asyncio.get_running_loop()
         driver = Driver(
             replica,

@@ -59,8 +59,7 @@ class Story:
         self.ended_as = "" if description.status is None else description.status.name
         self._closed = _CLOSED.get(description.status) if description.status is not None else None
         self._logs = logs
-        self._applied = 0
-        self.position: Position = []
+        self._applied: list[tuple[int, int]] = []
         self.replica = self._new()
         self.advance()
 
@@ -70,20 +69,25 @@ class Story:
         replica = first.empty()
         replica.apply(first.rows())
         for log, following in zip(self._logs, self._logs[1:], strict=False):
-            for rows in log.batches()[0]:
-                replica.apply(rows)
+            for place in log.batches():
+                replica.apply(log.batch(place))
             replica.apply(following.changes())
-        self._applied = 0
         return replica
 
     def advance(self) -> None:
         """Take over what the last run has told since."""
-        batches, position = self._logs[-1].batches()
-        if self.position and position[0] > self.position[0] and len(batches) < self._applied:
-            self.replica = self._new()  # what a worker told that had been given up was no part of it
-        for rows in batches[self._applied :]:
-            self.replica.apply(rows)
-        self._applied, self.position = len(batches), position
+        log = self._logs[-1]
+        places, known = log.batches(), len(self._applied)
+        if places[:known] != self._applied:  # what a worker told that had been given up was no part of it
+            self.replica, known = self._new(), 0
+        for place in places[known:]:
+            self.replica.apply(log.batch(place))
+        self._applied = places
+
+    @property
+    def position(self) -> Position:
+        """Where whoever goes on from here begins."""
+        return self._logs[-1].position()
 
     @property
     def failure(self) -> str:

@@ -102,23 +102,29 @@ class Log:
 
     # What it comes to
 
-    def batches(self, upto: Position | None = None) -> tuple[list[Rows], Position]:
-        """Return the batches that count, in order, and the position behind them."""
-        found: list[Rows] = []
+    def batches(self, upto: Position | None = None) -> list[tuple[int, int]]:
+        """Return epoch and number of each batch that counts, in order."""
+        found: list[tuple[int, int]] = []
         epochs = sorted({*self._epochs, *self._bases})
-        position = [self.start["epoch"], 0]
         for index, epoch in enumerate(epochs):
-            if upto is not None and epoch > upto[0]:
-                break
             last = self._bases[epochs[index + 1]][1] if index + 1 < len(epochs) else None
-            if upto is not None and epoch == upto[0]:
-                last = upto[1]
+            if upto is not None and epoch >= upto[0]:
+                last = upto[1] if epoch == upto[0] else 0
             number = 0
             while (last is None or number < last) and number + 1 in self._epochs[epoch]:
                 number += 1
-                found.append(self._outside.received(self._epochs[epoch][number]))
-            position = [epoch, number]
-        return found, position
+                found.append((epoch, number))
+        return found
+
+    def position(self) -> Position:
+        """Return where whoever goes on from here begins."""
+        epoch = max((*self._epochs, *self._bases), default=self.start["epoch"])
+        return [epoch, sum(1 for each, _ in self.batches() if each == epoch)]
+
+    def batch(self, place: tuple[int, int]) -> Rows:
+        """Return one batch."""
+        epoch, number = place
+        return self._outside.received(self._epochs[epoch][number])
 
     def rows(self) -> Rows:
         """Return the execution as the run found it."""
@@ -132,14 +138,16 @@ class Log:
         """Return an empty replica."""
         return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._outside.max_text)
 
-    def replica(self, upto: Position | None = None) -> tuple[Replica, Position]:
-        """Return the execution as it stands, and the position of that."""
+    def replica(self, upto: Position) -> Replica | None:
+        """Return the execution as it stood at a position; None if history does not go as far yet."""
+        places = self.batches(upto)
+        if sum(1 for epoch, _ in places if epoch == upto[0]) != upto[1]:
+            return None
         replica = self.empty()
         replica.apply(self.rows())
-        batches, position = self.batches(upto)
-        for rows in batches:
-            replica.apply(rows)
-        return replica, position
+        for place in places:
+            replica.apply(self.batch(place))
+        return replica
 
 
 async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: bool = False) -> AsyncIterator[Any]:
