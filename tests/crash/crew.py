@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from temporalio.worker import Worker
 
 from strands_durable import DoubtfulStep, Durability, ToolPolicy, connect, current_step, durable, durable_agent
-from strands_durable.testing import ScriptedModel, call, reach
+from strands_durable.backends.temporal import TemporalBackend, _worker
+from strands_durable.testing import CrashPoints, ScriptedModel, call, reach
 from tests.crash.scenarios import Ledger
 
 
@@ -168,6 +170,37 @@ def _verify(step: DoubtfulStep) -> str | None:
 
 async def serve_forever(url: str, concurrency: int) -> None:
     await connect(url).work(concurrency=concurrency)
+
+
+def serve_until(url: str, folder: str, point: str) -> None:
+    """Be a worker that dies at a point."""
+    with CrashPoints().crashing(point):
+        serve(url, folder)
+
+
+def serve_books(url: str, folder: str) -> None:
+    """Keep the books of workflows, and carry no execution."""
+
+    async def work() -> None:
+        backend = connect(url)
+        assert isinstance(backend, TemporalBackend)
+        client, queue = await backend.client(), backend.place.task_queue
+        await Worker(
+            client, task_queue=queue, workflows=[_worker.ExecutionWorkflow], workflow_runner=_worker.sandbox()
+        ).run()
+
+    asyncio.run(work())
+
+
+def serve_deaf(url: str, folder: str) -> None:
+    """Be a worker that never hears that a step may begin."""
+
+    class Deaf(_worker.Activities):
+        def __init__(self, client: Any, queue: str, *given: Any) -> None:
+            super().__init__(client, f"{queue}-deaf", *given)
+
+    _worker.Activities = Deaf  # type: ignore[misc]
+    serve(url, folder)
 
 
 def serve(url: str, folder: str, concurrency: int = 10) -> None:

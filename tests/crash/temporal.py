@@ -89,6 +89,19 @@ class Site:
         """Return what an execution is doing."""
         return self.run(handle.status()).value
 
+    def given_out(self, handle: ExecutionHandle) -> list[str]:
+        """Return the names of the activities that an execution has had so far, begun or not."""
+
+        async def read() -> list[str]:
+            found = await self.backend.workflow(handle.execution_id)
+            return [
+                event.activity_task_scheduled_event_attributes.activity_type.name
+                async for event in found.fetch_history_events()
+                if event.HasField("activity_task_scheduled_event_attributes")
+            ]
+
+        return self.run(read())
+
     # The outside world
 
     def ledger(self, **facts: Any) -> list[dict[str, Any]]:

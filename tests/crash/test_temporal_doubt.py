@@ -6,12 +6,14 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from strands_durable import ExecutionHandle, errors
 from strands_durable.testing.temporal import TemporalServer
+from tests.crash import crew
 from tests.crash.temporal import Site
 from tests.waiting import until
 
@@ -119,6 +121,26 @@ def test_c12_ask_suspends_with_the_question_and_goes_on_with_the_answer(
     assert [entry["attempt"] for entry in waits] == [*range(1, times + 1)]
     assert len({entry["key"] for entry in waits}) == 1
     assert told in lost.conversation(name)
+
+
+def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_next_one_has(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", WAIT, "Done.")
+        first = site.worker()
+        site.until_told(what="wait")
+        os.kill(first.pid, signal.SIGKILL)
+        second = site.worker(target=crew.serve_deaf)
+        until(lambda: site.given_out(handle).count("tool_call") == 2)
+        os.kill(second.pid, signal.SIGKILL)
+        third = site.worker()
+        site.until_told(2, what="wait")
+        os.kill(third.pid, signal.SIGKILL)
+        site.touch("go")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2, 3]
 
 
 def test_c11_a_model_call_in_doubt_is_made_again(lost: Lost) -> None:

@@ -20,6 +20,7 @@ from ..._driver import Batch, Driver, Loop
 from ..._journal import Journal
 from ..._lease import Released, look
 from ..._outside import Outside
+from ..._points import reach
 from ..._pruning import prune
 from ..._replica import Replica, Rows
 from ..._turns import Turn
@@ -48,7 +49,7 @@ class Live:
     """The turns whose activities have not told yet what came out."""
     beat: float = field(default_factory=lambda: _uptime())
     is_lost: bool = False
-    """Whether this process was frozen for longer than a heartbeat: somebody else may have taken it over by now."""
+    """Whether this process was frozen for so long that somebody else may have taken it over by now."""
     is_leaving: bool = False
 
     @property
@@ -59,7 +60,9 @@ class Live:
     def look(self) -> None:
         """Take note that this process is there; let nothing more start if it was not."""
         gone, self.beat = _uptime() - self.beat, _uptime()
-        if gone > self.heartbeat_seconds and not self.is_lost:
+        if (
+            gone > self.heartbeat_seconds / 2 and not self.is_lost
+        ):  # what Temporal heard last may be older than our beat
             self.is_lost = True
             logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", gone)
             self.driver.halt(Released())
@@ -170,7 +173,9 @@ class Activities:
                         told["queue"] = self._queue
                     is_first = False
                     handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+                    reach("told:before")
                     await handle.signal(PROGRESS, told)
+                    reach("told:after")
                 await _soon(live.news)
         except asyncio.CancelledError:
             await self._cancelled(live)
@@ -217,8 +222,11 @@ class Activities:
                     await _soon(live.news)
                 return await self._told(live)
         except asyncio.CancelledError:
-            driver.halt(None if _is_asked() else Released())
-            raise
+            if _is_asked():
+                driver.halt()
+                raise
+            driver.halt(Released())
+            raise _gone(turn_id) from None
         finally:
             live.steps.discard(turn_id)
             live.news.set()
@@ -323,7 +331,9 @@ def _not_here(why: str) -> ApplicationError:
 
 
 def _gone(what: str) -> ApplicationError:
-    return ApplicationError(f"{what} is not at work here", type=GONE, non_retryable=True)
+    return ApplicationError(
+        f"{what} is not at work here", type=GONE, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+    )
 
 
 def _copy(method: Any) -> Any:

@@ -34,7 +34,7 @@ from ._handle import TemporalHandle
 from ._listing import records
 from ._place import DEFAULT_ADDRESS, Place
 from ._removal import remove
-from ._wire import WORKFLOW, Start
+from ._wire import WORKFLOW, Start, task_timeout
 
 T = TypeVar("T")
 S = ExecutionStatus
@@ -179,6 +179,7 @@ class TemporalBackend(DurableBackend):
                 task_queue=self.place.task_queue,
                 id_reuse_policy=reuse,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                task_timeout=task_timeout(given["heartbeat_seconds"]),
                 memo={**memo, "status": "PENDING", "agent": given["agent"], "execution_id": given["execution_id"]},
                 static_summary=given["agent"],
             )

@@ -19,7 +19,7 @@ from ..._requests import Requests
 from ..._result import ExecutionResult
 from ..._spec import AgentSpec
 from ...errors import ExecutionFailedError, InvalidIdError, UnsupportedFeatureError
-from ._wire import DEFAULT_QUEUE, WORKFLOW, Start
+from ._wire import DEFAULT_QUEUE, WORKFLOW, Start, task_timeout
 
 if TYPE_CHECKING:
     from ..._registry import DurableAgent
@@ -104,6 +104,7 @@ class TemporalDurability:
                 task_queue=self._task_queue,
                 memo={"status": "PENDING", "agent": self._name, "steps": 0, "execution_id": found},
                 static_summary=self._name,
+                task_timeout=task_timeout(self._heartbeat_seconds),
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 result_type=dict,
             )

@@ -40,6 +40,11 @@ def is_unknown(error: RPCError) -> bool:
     return error.status is RPCStatusCode.NOT_FOUND and _missing_namespace(error) is None
 
 
+def is_astray(error: RPCError) -> bool:
+    """Say whether Temporal no longer knows the place in a history from which it was to go on: it is to be read anew."""
+    return error.status is RPCStatusCode.INVALID_ARGUMENT
+
+
 def unreachable(where: object, address: str, error: BaseException) -> BackendUnavailableError:
     """Return the error for a server that cannot be talked to at all."""
     said = str(error).rpartition("Failed client connect: ")[2]

@@ -17,7 +17,7 @@ from ..._outside import Outside
 from ..._records import ExecutionStatus
 from ..._replica import Replica
 from ..._summaries import ExecutionDetail
-from ._errors import is_unknown
+from ._errors import is_astray, is_unknown
 from ._log import Log, events_of, read
 from ._presence import Presence
 from ._wire import Position
@@ -175,7 +175,7 @@ async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIt
             return
         log = logs[-1] = Log(client.data_converter, outside)
         found: Story | None = None
-        async for event in events_of(client, workflow_id, run_id, waiting=True):
+        async for event in _coming(client, workflow_id, run_id):
             is_new = await log.add(event)
             if event.event_id < description.history_length:
                 continue
@@ -185,6 +185,16 @@ async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIt
                 found.advance()
             if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:
                 yield found
+
+
+async def _coming(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[Any]:
+    """Yield the events of a run and those to come, until it is closed; or fewer, if it is to be read anew."""
+    try:
+        async for event in events_of(client, workflow_id, run_id, waiting=True):
+            yield event
+    except RPCError as error:
+        if not is_astray(error):
+            raise
 
 
 async def still(client: Client, workflow_id: str) -> None:
@@ -198,7 +208,6 @@ async def still(client: Client, workflow_id: str) -> None:
 
 async def _shown(client: Client, workflow_id: str, description: WorkflowExecutionDescription) -> None:
     """Return when an execution is seen to do something else."""
-    events: AsyncIterator[Any] = events_of(client, workflow_id, description.run_id or "", waiting=True)
-    async for event in events:
+    async for event in _coming(client, workflow_id, description.run_id or ""):
         if event.event_id > description.history_length and event.event_type in _SHOWING:
             return

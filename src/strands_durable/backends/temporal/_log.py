@@ -33,9 +33,10 @@ class Log:
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
         self._updates: dict[str, Any] = {}
-        self._steps: dict[int, list[Any]] = {}
-        self.untouched: list[list[Any]] = []
-        """Call, key and attempt of the steps that were given to a worker which never began them."""
+        self._steps: dict[int, tuple[int, list[Any]]] = {}
+        self._untouched: list[tuple[int, list[Any]]] = []
+        self._waiting: dict[str, tuple[int, list[Any]]] = {}
+        """The steps that wait for their turn."""
 
     async def add(self, event: HistoryEvent) -> bool:
         """Take an event; return True if it tells something new."""
@@ -48,7 +49,7 @@ class Log:
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
             if canceled.scheduled_event_id in self._steps and not canceled.started_event_id:
-                self.untouched.append(self._steps[canceled.scheduled_event_id])
+                self._untouched.append(self._steps[canceled.scheduled_event_id])
             return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
@@ -78,7 +79,9 @@ class Log:
             driving = await self._decoded(scheduled.input)
             self._bases[driving["epoch"]] = driving["base"]
         elif name in _TELLING and name != WAKE:
-            self._steps[event.event_id] = (await self._decoded(scheduled.input))["step"]
+            given = await self._decoded(scheduled.input)
+            self._steps[event.event_id] = given["epoch"], given["step"]
+            self._waiting.pop(given["turn"], None)
         return False
 
     async def _committing(self, event: HistoryEvent) -> bool:
@@ -94,7 +97,16 @@ class Log:
         if not isinstance(told, dict) or "number" not in told:
             return False
         self._epochs[told["epoch"]][told["number"]] = told["rows"]
+        # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
+        self._untouched = [found for found in self._untouched if found[0] >= told["epoch"]]
+        self._waiting = {turn: found for turn, found in self._waiting.items() if found[0] >= told["epoch"]}
+        self._waiting.update((turn["id"], (told["epoch"], turn["step"])) for turn in told["turns"])
         return True
+
+    @property
+    def untouched(self) -> list[list[Any]]:
+        """Call, key and attempt of the steps that the last worker was to begin, and has not."""
+        return [step for _, step in (*self._untouched, *self._waiting.values())]
 
     async def _decoded(self, payloads: Payloads) -> Any:
         found = await self._converter.decode(payloads.payloads)

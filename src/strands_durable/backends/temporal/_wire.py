@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, TypedDict
 
 WORKFLOW = "strands_durable"
@@ -19,6 +20,15 @@ TOO_LARGE = "PayloadTooLarge"
 
 Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
+
+
+_TASK_SECONDS = 10.0
+"""What Temporal gives a worker to take the next step of a workflow."""
+
+
+def task_timeout(heartbeat_seconds: float) -> timedelta:
+    """Return how long a worker may take with a workflow until it counts as lost: not longer than with anything else."""
+    return timedelta(seconds=min(_TASK_SECONDS, heartbeat_seconds))
 
 
 class Start(TypedDict, total=False):

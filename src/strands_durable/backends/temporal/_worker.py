@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import Plugin, Worker
+from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
 from ..._driver import Loop
 from ..._outside import Outside
@@ -25,6 +25,8 @@ _MAX_STEPS = 1000
 _THROTTLE = timedelta(seconds=2)
 _STICKY = timedelta(seconds=1)
 """How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
+_ONE_POLL = PollerBehaviorSimpleMaximum(1)
+"""A worker that is frozen swallows an execution with every poll that is open."""
 
 
 async def work(
@@ -45,7 +47,11 @@ async def work(
     own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
     activities = Activities(client, own, loop, outside, only)
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
-    driving: dict[str, Any] = {**common, "graceful_shutdown_timeout": timedelta(seconds=drain_seconds)}
+    driving: dict[str, Any] = {
+        **common,
+        "graceful_shutdown_timeout": timedelta(seconds=drain_seconds),
+        "activity_task_poller_behavior": _ONE_POLL,
+    }
     workers = [
         Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common),
         Worker(

@@ -256,7 +256,8 @@ class ExecutionWorkflow:
             )
             return told
         except ActivityError as error:
-            if epoch == self._epoch and not is_cancelled_exception(error):
+            # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
+            if epoch == self._epoch and not is_cancelled_exception(error) and not _is_gone(error):
                 self._lost = f"{what}: {error.cause}"
                 if isinstance(error.cause, ApplicationError) and error.cause.type == TOO_LARGE:
                     self._broken = ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
