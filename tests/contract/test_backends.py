@@ -483,7 +483,9 @@ def test_c05_a_session_is_the_same_and_the_next_execution_goes_on_from_it(stage:
     for prompt in ("First", "Second"):
         subject(prompt)
         handle = stage.run(
-            outside.remembering.on(stage.backend).dispatch_async(prompt, execution_id=f"{place.name}-{prompt}", folder=str(place))
+            outside.remembering.on(stage.backend).dispatch_async(
+                prompt, execution_id=f"{place.name}-{prompt}", folder=str(place)
+            )
         )
         assert stage.stop(handle)["text"] == {"First": "One.", "Second": "Two."}[prompt]
         assert restored(place) == restored(plain)
@@ -522,5 +524,12 @@ def test_c29_a_lost_worker_leaves_no_span_and_no_word_twice(stage: Stage) -> Non
             assert alone.stop(handle)["text"] == "All booked."
         seen[deadly] = names_in(place / "spans"), (place / "printed").read_text()
         if deadly:
-            assert [entry["name"] for entry in ledger_in(place)] == ["model", "book", "model", "book_and_die", "book_and_die", "model"]
+            assert [entry["name"] for entry in ledger_in(place)] == [
+                "model",
+                "book",
+                "model",
+                "book_and_die",
+                "book_and_die",
+                "model",
+            ]
     assert seen[True] == seen[False]

@@ -114,9 +114,7 @@ class Stage:
         if plain:
             compare(found.without_steps(), self.plainly(agent, prompt, **given).without_steps(), "plain Strands")
         if self._reference is not None:
-            compare(
-                found.compared(), self._reference.play(agent, prompt, **given).compared(), self._reference.name
-            )
+            compare(found.compared(), self._reference.play(agent, prompt, **given).compared(), self._reference.name)
         return found
 
     # On the backend
@@ -264,9 +262,7 @@ def told(result: Any, subject: Any = None) -> Any:
             result.request_state,
         )
         usage, output = result.usage, result.structured_output
-        nodes = {
-            name: [node.status, node.text.removesuffix("\n"), node.usage] for name, node in result.nodes.items()
-        }
+        nodes = {name: [node.status, node.text.removesuffix("\n"), node.usage] for name, node in result.nodes.items()}
     elif isinstance(result, MultiAgentResult):
         stop_reason, message, state, request_state = result.status.value, None, {}, {}
         usage, output = dict(result.accumulated_usage), None

@@ -51,7 +51,9 @@ def remembering(folder: str) -> Agent:
 
 
 def _versioned(folder: str) -> Agent:
-    return agent_of(folder, [call("approve", what="it"), "Done."], "approve", system_prompt=Path(folder, "version").read_text())
+    return agent_of(
+        folder, [call("approve", what="it"), "Done."], "approve", system_prompt=Path(folder, "version").read_text()
+    )
 
 
 @durable_agent
