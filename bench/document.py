@@ -14,7 +14,7 @@ from bench.temporal import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "engines.md")
 _BLOCK = re.compile(r"<!-- bench (\w+) -->\n.*?<!-- /bench -->", re.DOTALL)
 _SYSTEMS = {
     "step": "ours, `durable.step`",
@@ -107,8 +107,32 @@ def _temporal(name: str) -> str:
     )
 
 
+def _engines_weight() -> str:
+    """Return what each engine weighs; a start-up is that of what it needs besides the worker."""
+    file, temporal = _load("last")["dispatch"], _load("temporal")["weight"]
+    ours = temporal["workers"].get("ours", {})
+    head = ["engine", "processes", "memory, MB", "start-up, s", "idle CPU, % of a core"]
+    rows = [
+        ["SQLite: a worker", "1", f"{file['memory']['worker_mb']:.0f}", "", f"{file['idle']['worker_percent']:.2f}"],
+        [
+            "Temporal: a worker",
+            "1",
+            *([f"{ours['memory_mb']:.0f}", "", f"{ours['cpu_percent']:.2f}"] if ours else [""] * 3),
+        ],
+        [
+            "Temporal: a development server",
+            "1",
+            f"{temporal['server']['memory_mb']:.0f}",
+            f"{temporal['start_s']:.1f}",
+            f"{temporal['server']['cpu_percent']:.2f}",
+        ],
+    ]
+    return _table(head, rows)
+
+
 _MAKERS: dict[str, Callable[[], str]] = {
     "dispatch": _dispatch,
+    "engines_weight": _engines_weight,
     "soak": _soak,
     "goals": _goals,
     "steps": _steps,

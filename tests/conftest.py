@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from strands_durable.testing.temporal import TemporalServer
 
 
+_QUICK = ('history.transferProcessorUpdateAckInterval="200ms"', 'history.visibilityProcessorUpdateAckInterval="200ms"')
+"""Have a server delete what ended a moment ago after seconds; by default it takes half a minute."""
+
+
 @pytest.fixture(autouse=True)
 def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test starts as a new process would, in a folder of its own."""
@@ -31,7 +35,7 @@ def temporal() -> Iterator[TemporalServer]:
     """One Temporal server for all tests of this process that ask for it; a test without one fails, it is never skipped."""
     from strands_durable.testing.temporal import TemporalServer  # most runs of a few tests need neither
 
-    with TemporalServer() as server:
+    with TemporalServer(options=[word for setting in _QUICK for word in ("--dynamic-config-value", setting)]) as server:
         yield server
 
 

@@ -54,6 +54,8 @@ class Call(Latch):
         self.invocation_state: dict[str, Any] | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
+        self.is_unchecked = False
+        """True until an agent that may be another than the recorded one has been compared with it."""
         self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
         self._written = progress
@@ -99,7 +101,9 @@ class Call(Latch):
         call._restore_messages(progress.ranges)
         call.head.restore(site.journal, record.call_id, parts)
         call.models.may_be_recorded = True
-        call.models.may_have_begun = progress.resume == "model" and progress.phase != "waiting"
+        call.models.may_have_begun = progress.resume == "model" and (
+            progress.phase != "waiting" or progress.attempt > 0
+        )
         # With an answer the hooks run again, and so they do in a process that lives on.
         call.models.may_be_hooked = (
             call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)

@@ -39,8 +39,7 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
 
 def _maker(scheme: str) -> Callable[[str], DurableBackend]:
     if scheme in _OURS:
-        module, _, name = _OURS[scheme].partition(":")
-        return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
+        return _own(scheme)
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme in offered:
         return cast(Callable[[str], DurableBackend], offered[scheme].load())
@@ -50,3 +49,18 @@ def _maker(scheme: str) -> Callable[[str], DurableBackend]:
         f"no backend for {scheme}:// is installed (there are {known})",
         f"A package adds one with an entry point of the group {GROUP!r}.",
     )
+
+
+def _own(scheme: str) -> Callable[[str], DurableBackend]:
+    module, _, name = _OURS[scheme].partition(":")
+    try:
+        return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "strands_durable":
+            raise
+        raise UnsupportedFeatureError(
+            f"A {scheme}:// backend",
+            f"{missing} is not installed",
+            f"Install it: pip install 'strands-durable[{scheme}]'",
+        ) from error

@@ -137,6 +137,11 @@ class Driver:
         return bool(self._untold)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a step of it waits for another execution, which may need this very worker."""
+        return self._lease is not None and self._lease.waits > 0
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is known what comes next: a step waits, another one runs, or it is over."""
         return self.is_calm and (bool(self._untold) or bool(self._open) or self.is_over)
@@ -199,6 +204,7 @@ class Driver:
         with self._lock:
             for turn_id in [each for each in self._open if self._turns[each] is turn]:
                 self._open.discard(turn_id)
+                del self._turns[turn_id]
         self._news()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -242,14 +248,15 @@ class Driver:
             self._stir += 1
             self.is_calm = False
             stir = self._stir
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._calm_down, stir, _ROUNDS)
+        for loop in {self._loop, _running_loop()}:  # sync code that asks a model blocks the one and runs the other
+            if loop is not None:
+                loop.call_soon_threadsafe(self._calm_down, loop, stir, _ROUNDS)
 
-    def _calm_down(self, stir: int, rounds: int) -> None:
-        if stir != self._stir or self._loop is None:
+    def _calm_down(self, loop: asyncio.AbstractEventLoop, stir: int, rounds: int) -> None:
+        if stir != self._stir:
             return
         if rounds:
-            self._loop.call_soon(self._calm_down, stir, rounds - 1)
+            loop.call_soon(self._calm_down, loop, stir, rounds - 1)
             return
         self.is_calm = True
         self._on_news()
@@ -259,6 +266,13 @@ class Driver:
     def ended(self) -> End:
         """Return how far the execution has come."""
         return end_of(self._replica)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def end_of(replica: Replica) -> End:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any
 
 from . import _keys
@@ -65,7 +66,7 @@ class Effect:
         """Have it happen."""
         return self._call.journal.taken(self._turn)
 
-    @property
+    @cached_property
     def _turn(self) -> Turn:
         kind: StepKind = "effect" if self._model is None else "model"
         return self._call.turn(self.key, self.attempt, kind, self._model or self._name)

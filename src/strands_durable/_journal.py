@@ -295,19 +295,6 @@ class Journal(Shelf):
             (*end.columns(), self._next_number(connection, row), step_id),
         )
 
-    def withdraw(self, connection: sqlite3.Connection, call_id: int, key: str, attempt: int) -> None:
-        """Take back the intent of a step that surely has not begun: it is not in doubt."""
-        step = (call_id, key, attempt)
-        gone = connection.execute(
-            "DELETE FROM steps WHERE call = ? AND key = ? AND attempt = ? AND status = 'started'", step
-        ).rowcount
-        if not gone:  # a model call of the loop has no row before it has an answer, its intent is in the head
-            connection.execute(
-                "UPDATE heads SET data = json_set(data, '$.waits', json('true')) WHERE call = ? AND part = 'progress'"
-                " AND json_extract(data, '$.attempt') = ? AND json_extract(data, '$.resume') = 'model'",
-                (call_id, attempt),
-            )
-
     def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
         """Return where to say what a step under way streams."""
         return Line(self, call_id, key, attempt, kind, name)

@@ -119,7 +119,8 @@ class DurableAgent:
 
     def takes(self, spec: AgentSpec) -> bool:
         """Say whether a run that was dispatched with ``spec`` may go on with the agent as it is here."""
-        return self.spec_with(**spec.arguments).fingerprint == spec.fingerprint or self._on_drift != "raise"
+        here = self.spec_with(**spec.arguments)
+        return spec.fingerprint in ("", here.fingerprint) or self._on_drift != "raise"  # "": whatever version there is
 
     def options(self, subject: Any, path: Path) -> Options:
         """Return the options of a run on the store at ``path``: those of a Durability in the factory, but for its store."""

@@ -31,7 +31,8 @@ _GONE = "-"
 class Replica(Store):
     """A store in memory, for one execution."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, max_text: int | None = None) -> None:
+        self.max_text = max_text
         self.path = Path(f"replica:{name}")
         self._busy_seconds = 10.0
         self._connection = sqlite3.connect(
@@ -47,10 +48,11 @@ class Replica(Store):
         self._hash_key: bytes | None = None
 
     @classmethod
-    def new(cls, name: str) -> Replica:
+    def new(cls, name: str, hash_key: bytes | None = None) -> Replica:
         """Return a replica of an execution that does not exist yet."""
         found = cls(name)
-        found._connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
+        key = secrets.token_bytes(32) if hash_key is None else hash_key
+        found._connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (key.hex(),))
         return found
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _admission
@@ -35,8 +35,8 @@ _HINT = "Its handle's resume(), or 'strands-durable resume', tries it again from
 class Requests:
     """What those who dispatch and hold executions may ask of a store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+        self._store, self._now = store, now
 
     def put(
         self,
@@ -82,7 +82,7 @@ class Requests:
         prompt: Any,
         prompt_text: str,
     ) -> None:
-        now = time.time()
+        now = self._now()
         row_id: Any = connection.execute(
             "INSERT INTO executions (execution_id, kind, status, run, created_at, updated_at, fence, beat, owner,"
             " lease_until) VALUES (?, 'dispatched', 'PENDING', 0, ?, ?, 0, 0, NULL, 0)",
@@ -171,7 +171,7 @@ class Requests:
                 return
             if record.status is not S.SUSPENDED:
                 raise _unasked(execution_id, record.status.value, given)
-            now = time.time()
+            now = self._now()
             rows = [(record.call_id, name, encode(answer, "The answer"), now) for name, answer in new.items()]
             connection.executemany("INSERT INTO replies VALUES (?, ?, ?, ?)", rows)
             self._free(connection, journal)
@@ -195,7 +195,7 @@ class Requests:
             row_id = journal.lease.row_id
             connection.execute(
                 "UPDATE executions SET cancel_asked_at = coalesce(cancel_asked_at, ?) WHERE id = ?",
-                (time.time(), row_id),
+                (self._now(), row_id),
             )
             owner, until = connection.execute(
                 "SELECT owner, lease_until FROM executions WHERE id = ?", (row_id,)

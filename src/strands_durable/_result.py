@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._codec import encode
+from ._codec import decode, encode
 from ._records import ExecutionStatus
 
 
@@ -78,6 +78,20 @@ class ExecutionResult:
 
             return to_json(self.structured_output).decode()
         return "".join(f"{text}\n" for block in (self.message or {}).get("content", ()) for text in _texts(block))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ExecutionResult:
+        """Return the result that `to_json` told of."""
+        found = decode(json.dumps(data))
+        nodes = found["nodes"]
+        for node in nodes.values():
+            node["result"] = None if node["result"] is None else cls.from_json(json.loads(encode(node["result"])))
+        interrupts = tuple(
+            OpenInterrupt(id=each["id"], name=each["name"], reason=each["reason"]) for each in found["interrupts"]
+        )
+        status = ExecutionStatus(found["status"])
+        told = {name: NodeOutcome(**node) for name, node in nodes.items()}
+        return cls(**{**found, "status": status, "interrupts": interrupts, "nodes": told})
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON data; bytes and the like in the form in which they are recorded."""

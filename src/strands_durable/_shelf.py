@@ -31,6 +31,19 @@ class Shelf:
         parts = dict(self.store.read("SELECT part, data FROM heads WHERE call = ?", call_id))
         return Progress(**json.loads(parts.pop("progress"))), parts
 
+    def withdraw(self, connection: sqlite3.Connection, call_id: int, key: str, attempt: int) -> None:
+        """Take back the intent of a step that surely has not begun: it is not in doubt."""
+        step = (call_id, key, attempt)
+        gone = connection.execute(
+            "DELETE FROM steps WHERE call = ? AND key = ? AND attempt = ? AND status = 'started'", step
+        ).rowcount
+        if not gone:  # a model call of the loop has no row before it has an answer, its intent is in the head
+            connection.execute(
+                "UPDATE heads SET data = json_set(data, '$.waits', json('true')) WHERE call = ? AND part = 'progress'"
+                " AND json_extract(data, '$.attempt') = ? AND json_extract(data, '$.resume') = 'model'",
+                (call_id, attempt),
+            )
+
     def closing(self, call_id: int) -> Progress:
         """Return where a call has come to; a failed one beyond its head."""
         progress, parts = self.head(call_id)

@@ -36,6 +36,7 @@ from ._strands import (
     cancel_flags,
     changed_model_state,
     copied,
+    put_for_tool,
 )
 from ._tool_steps import ToolRequest, title_of
 from ._usage import tool_runs
@@ -103,7 +104,7 @@ def _answer(call: Call, stop: ModelStopReason) -> dict[str, Any]:
 
 async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Answer a tool call from the journal, or make it and record its outcome."""
-    policy = _policy(call, context)
+    policy, own = _policy(call, context), put_for_tool(context.invocation_state)
     with ours(call):
         request = call.tools.request(context.tool_use)
         recorded = call.tools.recorded(request)
@@ -112,7 +113,7 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         yield _recorded_event(call, recorded)
     errors = 0 if recorded is None else call.tools.errors(request)
     while outcome is None:
-        run = _ToolRun(call, policy, request, attempt, errors)
+        run = _ToolRun(call, policy, request, attempt, errors, own)
         async for event in run.events(context, next_fn):
             yield event
         if run.interrupted:
@@ -179,8 +180,12 @@ _NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: 
 class _ToolRun:
     """One live attempt of a tool call."""
 
-    def __init__(self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int) -> None:
+    def __init__(
+        self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int, own: dict[str, Any]
+    ) -> None:
         self._call, self._policy, self._request, self._attempt, self._errors = call, policy, request, attempt, errors
+        self._own = own
+        """What the tool is to find in the invocation state, of its own agent."""
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
@@ -207,6 +212,7 @@ class _ToolRun:
 
     async def _run(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         call, request = self._call, self._request
+        context.invocation_state.update(self._own)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
         hosted = agent_behind(context.tool)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)

@@ -108,6 +108,9 @@ def path_of(store: str | os.PathLike[str]) -> Path:
 class Store:
     """One SQLite file, opened once per process and shared by its executions."""
 
+    max_text: int | None = None
+    """How long the recorded form of a result may be; None for any length."""
+
     def __init__(self, path: Path, *, busy_seconds: float = 10.0) -> None:
         self.path = path
         self._busy_seconds = busy_seconds

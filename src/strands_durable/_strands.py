@@ -363,6 +363,17 @@ def quicken_copies() -> None:
         module.copy = _QuickCopy  # type: ignore[attr-defined]
 
 
+_FOR_A_TOOL = ("agent", "model", "messages", "system_prompt", "tool_config")
+
+
+def put_for_tool(invocation_state: dict[str, Any]) -> dict[str, Any]:
+    """Return what Strands has just put into an invocation state for the tool that it is about to run.
+
+    The nodes of a graph share one invocation state: who waits before he runs a tool finds there what was put for another.
+    """
+    return {key: invocation_state[key] for key in _FOR_A_TOOL if key in invocation_state}
+
+
 class _Patience:
     """Stands in for the module ``asyncio`` where Strands waits before it asks a model again."""
 
@@ -376,7 +387,7 @@ class _Patience:
 
 def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
     """Have ``pause(until, what)`` wait where `ModelRetryStrategy` does."""
-    _retry.asyncio = _Patience(pause)  # type: ignore[assignment]
+    _retry.asyncio = _Patience(pause)  # type: ignore[assignment, attr-defined]
 
 
 def silence_unheard_traces() -> None:

@@ -17,7 +17,7 @@ from ._failure import describe
 from ._history import is_same
 from ._records import StepRecord, StepStatus
 from ._rows import Ending
-from .errors import NotSerializableError
+from .errors import NotSerializableError, PayloadTooLargeError
 
 if TYPE_CHECKING:
     from ._call import Call
@@ -213,13 +213,18 @@ class ToolSteps:
 
     def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: Outcome) -> str:
         """Return the recorded form; what has none is on record as such, and asked about."""
+        what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
         try:
-            return encode(outcome)
+            text, limit = encode(outcome), self._call.journal.store.max_text
+            if limit is not None and len(text) > limit:
+                raise PayloadTooLargeError(what, len(text), limit)
+            return text
         except NotSerializableError as error:
             if step is not None:
                 with self._call.journal.transaction("tool.unstorable") as connection:
                     self._call.journal.end_step(connection, step.step_id, Ending("unstorable", error=describe(error)))
-            what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
+            if isinstance(error, PayloadTooLargeError):
+                raise
             path = error.path.removeprefix("value['result']")
             raise NotSerializableError(what, f"result{path}", error.type_name, error.detail) from None
 

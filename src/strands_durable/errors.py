@@ -10,6 +10,7 @@
     ├── InDoubtError              nobody can say whether a step happened
     ├── InvalidIdError            that is no execution_id (also a ValueError)
     ├── NotSerializableError      a value has no recorded form
+    │   └── PayloadTooLargeError  a value is larger than the engine takes
     ├── FormatVersionError        the file is of another format
     ├── LeaseLostError            the execution has a new owner
     ├── AgentNotRegisteredError   the worker does not know the agent
@@ -151,6 +152,21 @@ class NotSerializableError(DurableError):
         return (
             f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Return JSON data, or "
             f"bytes, tuple, set, datetime, date, time, timedelta, Decimal or UUID; convert other objects in the tool."
+        )
+
+
+class PayloadTooLargeError(NotSerializableError):
+    """A value is larger than the engine takes."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        DurableError.__init__(self, what, size, limit)
+        self.what, self.size, self.limit = what, size, limit
+        self.path, self.type_name, self.detail = "", "payload", ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} has {self.size:,} bytes, and the engine takes {self.limit:,}. Have less returned, or name a place "
+            f"for large payloads in the backend's URL: payloads=file:///shared/folder, payloads=s3://bucket/folder."
         )
 
 

@@ -78,5 +78,5 @@ class TestToy(BackendContract):
 
 
 def test_c31_an_unknown_scheme_names_the_backends_that_are_installed(installed: Path) -> None:
-    with pytest.raises(errors.UnsupportedFeatureError, match=r"sqlite://, toy://"):
+    with pytest.raises(errors.UnsupportedFeatureError, match=r"sqlite://, temporal://, toy://"):
         connect("nowhere://x")

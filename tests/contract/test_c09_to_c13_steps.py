@@ -358,6 +358,19 @@ def test_c12_a_model_call_in_doubt_asks_or_fails_if_it_is_told_to() -> None:
     assert agent.model.calls == 1
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+def test_c12_a_model_call_in_doubt_is_not_made_again_if_a_person_says_so(is_new: bool) -> None:
+    crash_at("model 0:chunk 0@1", agent_of(["Hello."]))
+    agent = agent_of(["Hello."], model_in_doubt="ask")
+    asked = agent("Go")
+    if is_new:
+        forget_process()
+        agent = agent_of(["Hello."], model_in_doubt="ask")
+    with pytest.raises(errors.InDoubtError):
+        agent(answers(asked, "fail"))
+    assert agent.model.calls == 0
+
+
 def test_c12_policies_are_checked_when_they_are_written_down() -> None:
     for wrong in ({"in_doubt": "maybe"}, {"in_doubt": "verify"}, {"verify": print}, {"retries": -1}, {"timeout": 0}):
         with pytest.raises(ValueError):

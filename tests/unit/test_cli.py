@@ -17,8 +17,9 @@ import pytest
 from strands import Agent, ToolContext, tool
 from strands.types.exceptions import EventLoopException
 
-from strands_durable import Durability, _demo, durable
+from strands_durable import Durability, durable
 from strands_durable._catalog import Catalog
+from strands_durable._demo import trip
 from strands_durable._summaries import short
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
@@ -322,7 +323,7 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_created() -> None:
 @pytest.mark.parametrize(
     ("store", "text"),
     [
-        ("temporal://user:hush@host:7233", "A temporal:// backend is not supported"),
+        ("nowhere://user:hush@host:7233", "A nowhere:// backend is not supported"),
         ("sqlite://runs.db", "three slashes"),
         ("notes.txt", "not a SQLite file"),
         (".", "it is not a file"),
@@ -391,6 +392,6 @@ def test_the_demo_kills_a_process_and_every_side_effect_happens_once(tmp_path: P
     detail = Catalog(folder / "trip.db").execution("trip-42")
     with open(folder / "ledger.jsonl", "a") as ledger:
         ledger.write('{"effect": "book_hotel", "process": 1}\n')
-    with pytest.raises(_demo.DemoError, match="'book_hotel': 2"):
-        _demo._verify(folder, detail, {})
+    with pytest.raises(trip.DemoError, match="'book_hotel': 2"):
+        trip.verify(folder, detail, {})
     assert "2.1 book_hotel" in cli(*ended.stdout.splitlines()[-1].split()[1:]).stdout

@@ -204,7 +204,8 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_made(args: tuple[str, 
 )
 def test_who_looks_works_on_nothing(url: str) -> None:
     assert options.working(url, "off") == "sqlite:///runs.db?worker=off"
-    assert options.working("temporal://host:7233?namespace=x", "off") == "temporal://host:7233?namespace=x"
+    assert options.working("temporal://host?namespace=x", "own") == "temporal://host?namespace=x&worker=own"
+    assert options.working("other://host?namespace=x", "off") == "other://host?namespace=x"
 
 
 # ls

@@ -33,6 +33,15 @@ _BY_ERROR: dict[type[Exception], int] = {
 class Commands(click.Group):
     """Commands whose errors are one clear line."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program does, to its exit code."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except SystemExit as ended:
+            if "temporalio" in sys.modules:  # its threads abort a Python that ends while one of them still answers
+                leave_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong in it is told, not thrown."""
         try:

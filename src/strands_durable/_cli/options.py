@@ -48,10 +48,10 @@ class Place:
 def working(url: str, what: Literal["own", "off"]) -> str:
     """Return the URL of the same backend, for a process that works on its own executions only, or on nothing."""
     scheme = re.match(r"([a-z][a-z0-9+.-]*)://", url)
-    if scheme is not None and scheme[1] != "sqlite":
+    if scheme is not None and scheme[1] not in ("sqlite", "temporal"):
         return url
     location, _, query = (url if scheme else f"sqlite:///{url}").partition("?")
-    return f"{location}?{urlencode({**dict(parse_qsl(query)), 'worker': what})}"
+    return f"{location}?{urlencode({**dict(parse_qsl(query, keep_blank_values=True)), 'worker': what})}"
 
 
 def _place(ctx: click.Context, param: click.Parameter, value: str) -> Place:
@@ -71,7 +71,7 @@ def backend_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         callback=_place,
-        help="Where executions are: sqlite:///PATH, or just the path of the file.",
+        help="Where executions are: the path of a SQLite file, sqlite:///PATH, or temporal://HOST:PORT.",
     )(command)
 
 

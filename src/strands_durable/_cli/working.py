@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .._connect import connect
+from .._handle import DurableBackend
 from .exits import leave_at_once
 from .options import Place, backend_option
 from .running import silence
@@ -81,10 +83,11 @@ def work(place: Place, files: tuple[str, ...], log_level: int | None, **given: A
     with silence():
         agents = agents_of(list(files))
         url = place.url if place.is_said else _url_of(agents)
+        backend = connect(url)  # before its URL is shown: what may not be in one is refused
         asking = Work(files=files, url=url, log_level=log_level or logging.INFO, **given)
         _log(asking.log_level)
         _tell_start(asking, agents)
-        _work(asking)
+        _work(asking, backend)
 
 
 def _tell_start(asking: Work, agents: list[DurableAgent]) -> None:
@@ -108,10 +111,10 @@ def _log(level: int) -> None:
     logging.getLogger("strands_durable").setLevel(level)
 
 
-def _work(asking: Work) -> None:
+def _work(asking: Work, backend: DurableBackend) -> None:
     """Work until somebody stops it; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
     loop = asyncio.new_event_loop()
-    is_clean = loop.run_until_complete(_until_stopped(asking))
+    is_clean = loop.run_until_complete(_until_stopped(asking, backend))
     loop.run_until_complete(loop.shutdown_asyncgens())
     if not is_clean:
         logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
@@ -119,13 +122,11 @@ def _work(asking: Work) -> None:
     loop.close()
 
 
-async def _until_stopped(asking: Work) -> bool:
-    from .._connect import connect
-
+async def _until_stopped(asking: Work, backend: DurableBackend) -> bool:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
-    return await connect(asking.url).work(
+    return await backend.work(
         concurrency=asking.concurrency,
         drain_seconds=asking.drain_seconds,
         stop=stop,

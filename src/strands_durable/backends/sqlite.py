@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
-import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from .._store import Store, path_of
 from .._stores import stores
 from .._stream import follow
 from .._summaries import ExecutionDetail, StepSummary
+from .._thread import DRAIN_SECONDS, WorkerThread
 from .._trials import Trials, try_alone
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
@@ -151,78 +149,18 @@ class SqliteBackend(DurableBackend):
             await asyncio.to_thread(self._worker.stop)
 
 
-class _Thread:
-    """A worker in a thread of this process."""
+_workers: dict[tuple[Path, int, bool], WorkerThread] = {}
 
-    def __init__(self, path: Path, concurrency: int, only: set[str] | None) -> None:
-        self._path, self._concurrency, self.only = path, concurrency, only
-        self.backends: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
-        """Those that have started it, and are not closed."""
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
 
-    def start(self, backend: SqliteBackend) -> None:
-        """Start, if it does not run."""
-        with self._lock:
-            self.backends.add(backend)
-            if self._thread is not None and self._thread.is_alive():
-                return
-            ready = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
-            self._thread.start()
-            ready.wait()
-            _stop_at_exit(self)
+def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
+    """Return the worker for a backend: one for all that are alike, since a server may well connect for every request."""
 
-    def is_left_by(self, backend: SqliteBackend) -> bool:
-        """Take note that a backend was closed; say whether it was the last one."""
-        with self._lock:
-            self.backends.discard(backend)
-            return not self.backends
-
-    def stop(self, drain_seconds: float = 1.0) -> None:
-        """Stop: what it runs stops before its next step, or is left in doubt."""
-        with self._lock:
-            thread, loop, stop = self._thread, self._loop, self._stop
-            self._thread = None
-        if thread is not None and loop is not None and stop is not None and thread.is_alive():
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(timeout=drain_seconds + 5.0)
-
-    def _run(self, ready: threading.Event) -> None:
-        asyncio.run(self._work(ready))
-
-    async def _work(self, ready: threading.Event) -> None:
+    async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._worker import Worker
 
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        ready.set()
-        await Worker(self._path, concurrency=self._concurrency, only=self.only).run(self._stop, drain_seconds=1.0)
+        await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
 
-
-_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
-_workers: dict[tuple[Path, int, bool], _Thread] = {}
-
-
-def _shared(path: Path, concurrency: int, *, is_own: bool) -> _Thread:
-    """Return the worker for a backend: one for all that are alike, since a server may well connect for every request."""
-    return _workers.setdefault((path, concurrency, is_own), _Thread(path, concurrency, set() if is_own else None))
-
-
-def _stop_at_exit(thread: _Thread) -> None:
-    """Stop a worker when the script ends: before Python refuses work for threads, which runs would take for their results.
-
-    Functions registered with `atexit` come after that; those that thread pools use themselves do not.
-    """
-    if not _threads:
-        getattr(threading, "_register_atexit", atexit.register)(_stop_all)
-    _threads.add(thread)
-
-
-def _stop_all() -> None:
-    for thread in list(_threads):
-        thread.stop()
+    return _workers.setdefault((path, concurrency, is_own), WorkerThread(work, is_own=is_own))
 
 
 class SqliteHandle(ExecutionHandle):

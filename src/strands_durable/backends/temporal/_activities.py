@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,10 +19,14 @@ from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._journal import Journal
 from ..._lease import Released, look
-from ..._replica import Replica, pack
+from ..._outside import Outside
+from ..._points import reach
+from ..._pruning import prune
+from ..._replica import Replica, Rows
 from ..._turns import Turn
+from ...errors import PayloadTooLargeError
 from ._log import Log, read
-from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, WAKE, Driving, Stepping, Told
+from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +47,9 @@ class Live:
     heartbeat_seconds: float
     steps: set[str] = field(default_factory=set)
     """The turns whose activities have not told yet what came out."""
-    beat: float = field(default_factory=time.time)
-    """When this process last saw to it: a process that was frozen for longer than a heartbeat has lost it."""
+    beat: float = field(default_factory=lambda: _uptime())
+    is_lost: bool = False
+    """Whether this process was frozen for so long that somebody else may have taken it over by now."""
     is_leaving: bool = False
 
     @property
@@ -50,17 +57,24 @@ class Live:
         """Whether a step has ended and is about to tell so, and what waits since then."""
         return any(self.driver.has_ended(turn_id) for turn_id in self.steps)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether somebody else may have taken it over by now."""
-        return time.time() - self.beat > self.heartbeat_seconds
+    def look(self) -> None:
+        """Take note that this process is there; let nothing more start if it was not."""
+        gone, self.beat = _uptime() - self.beat, _uptime()
+        if (
+            gone > self.heartbeat_seconds / 2 and not self.is_lost
+        ):  # what Temporal heard last may be older than our beat
+            self.is_lost = True
+            logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", gone)
+            self.driver.halt(Released())
 
 
 class Activities:
     """The activities of one worker."""
 
-    def __init__(self, client: Client, queue: str, loop: Loop) -> None:
-        self._client, self._queue, self._loop = client, queue, loop
+    def __init__(
+        self, client: Client, queue: str, loop: Loop, outside: Outside, only: Container[str] | None = None
+    ) -> None:
+        self._client, self._queue, self._loop, self._outside, self._only = client, queue, loop, outside, only
         self._carrier = Carrier(_LONG_SECONDS)
         self._live: dict[tuple[str, str], Live] = {}
         self._refused: set[str] = set()
@@ -79,6 +93,10 @@ class Activities:
             self._left.clear()
             await self._left.wait()
 
+    def waiting(self) -> int:
+        """Return how many executions here do nothing but wait for others."""
+        return sum(live.driver.is_waiting for live in self._live.values())
+
     def steps(self) -> list[Any]:
         """Return what is to be registered where steps are sent."""
         return [activity.defn(name=name)(_copy(self.step)) for name in (*STEPS.values(), WAKE)] + [
@@ -93,15 +111,21 @@ class Activities:
 
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
-        info = activity.info()
-        assert info.workflow_id and info.workflow_run_id and info.heartbeat_timeout
+        async with _beating():
+            return await self._taken_over(given, activity.info())
+
+    async def _taken_over(self, given: Driving, info: activity.Info) -> Told:
+        assert info.heartbeat_timeout is not None
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         if self._is_stopping:
             raise _not_here("the worker is being stopped")
-        log = await read(self._client, info.workflow_id, info.workflow_run_id)
-        replica, position = log.replica(given["base"])
-        _withdraw(replica, log)
-        if position != given["base"]:
+        if self._only is not None and workflow_id not in self._only:
+            raise _not_here("the process that was asked works on its own executions only; start a worker")
+        log = await read(self._client, self._outside, workflow_id, run_id)
+        replica = await asyncio.to_thread(log.replica, given["base"])
+        if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
+        _withdraw(replica, log)
         news, loop = asyncio.Event(), asyncio.get_running_loop()
         driver = Driver(
             replica,
@@ -109,12 +133,19 @@ class Activities:
             alone=given["alone"],
             on_news=partial(_set, loop, news),
         )
-        await self._refuse(driver, info.workflow_id)
+        await self._refuse(driver, workflow_id)
+        execution_id, agent = log.start["execution_id"], log.start["agent"]
+        logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
         live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
-        key = (info.workflow_id, info.workflow_run_id)
+        key = (workflow_id, run_id)
         self._live[key] = live
         try:
             return await self._driven(live, info)
+        except ApplicationError:
+            raise
+        except Exception as error:  # whoever tries again must know what was told so far: it is another epoch
+            logger.warning("execution_id=<%s>, error=<%r> | not carried on here", workflow_id, error)
+            raise _gone(f"epoch {live.epoch}: {error!r}") from error
         finally:
             if self._live.get(key) is live:
                 del self._live[key]
@@ -135,22 +166,23 @@ class Activities:
         is_first = True
         try:
             while not (driver.is_over and driver.is_calm and not live.steps):
-                activity.heartbeat()
-                live.beat = time.time()
+                live.look()
                 if driver.is_calm and driver.has_untold and not live.is_reporting:
-                    told = self._told(live)
+                    told = await self._told(live)
                     if is_first:
                         told["queue"] = self._queue
                     is_first = False
                     handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+                    reach("told:before")
                     await handle.signal(PROGRESS, told)
+                    reach("told:after")
                 await _soon(live.news)
         except asyncio.CancelledError:
             await self._cancelled(live)
         except BaseException:
             driver.halt(Released())
             raise
-        told = self._told(live)
+        told = await self._told(live)
         end = driver.ended()
         told["end"] = {
             "status": end.status.value,
@@ -160,15 +192,18 @@ class Activities:
             "not_before": end.not_before,
         }
         if live.is_leaving:
-            told["packed"] = pack(live.replica.export())
+            prune(live.replica)
+            told["whole"] = await asyncio.to_thread(
+                _sent, self._outside, live.replica.export(), info.workflow_id, False
+            )
         return told
 
     async def _cancelled(self, live: Live) -> None:
         """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
-        live.driver.halt(None if _is_asked() else Released())
-        until = time.monotonic() + _STOP_SECONDS
+        is_asked = _is_asked()
+        live.driver.halt(None if is_asked else Released())
+        until = time.monotonic() + (_STOP_SECONDS if is_asked else _BEAT_SECONDS)
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
-            activity.heartbeat()
             await _soon(live.news)
 
     # Steps
@@ -177,17 +212,21 @@ class Activities:
         """Let a step run, and tell what has changed once it has ended and it is known what comes next."""
         live = self._found(given["epoch"])
         driver, turn_id = live.driver, given["turn"]
+        live.look()
         if live.is_lost or not driver.open(turn_id):
             raise _gone(turn_id)
         live.steps.add(turn_id)
         try:
-            while not (driver.has_ended(turn_id) and driver.is_settled):
-                activity.heartbeat()
-                await _soon(live.news)
-            return self._told(live)
+            async with _beating():
+                while not (driver.has_ended(turn_id) and driver.is_settled):
+                    await _soon(live.news)
+                return await self._told(live)
         except asyncio.CancelledError:
-            driver.halt(None if _is_asked() else Released())
-            raise
+            if _is_asked():
+                driver.halt()
+                raise
+            driver.halt(Released())
+            raise _gone(turn_id) from None
         finally:
             live.steps.discard(turn_id)
             live.news.set()
@@ -205,14 +244,30 @@ class Activities:
             raise _gone(f"epoch {epoch}")
         return live
 
-    def _told(self, live: Live) -> Told:
+    async def _told(self, live: Live) -> Told:
         batch: Batch = live.driver.batch()
+        workflow_id = activity.info().workflow_id
+        if self._outside.is_far:
+            rows = await asyncio.to_thread(_sent, self._outside, batch.rows, workflow_id)
+        else:
+            rows = _sent(self._outside, batch.rows, workflow_id)
         return {
             "epoch": live.epoch,
             "number": batch.number,
-            "rows": batch.rows,
+            "rows": rows,
             "turns": [_asked(turn_id, turn) for turn_id, turn in batch.turns.items()],
         }
+
+
+def _sent(outside: Outside, rows: Rows, workflow_id: str | None, plainly: bool = True) -> Rows:
+    names = {row[5] for row in rows.get("steps", ()) if row[4] == "tool"}
+    what = f"Execution {workflow_id!r}: what is recorded at once" + (
+        f", of {', '.join(sorted(names))}," if names else ""
+    )
+    try:
+        return outside.sent(rows, what, plainly=plainly)
+    except PayloadTooLargeError as error:
+        raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
 
 
 def _withdraw(replica: Replica, log: Log) -> None:
@@ -236,12 +291,33 @@ def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
 
 
 async def _soon(news: asyncio.Event) -> None:
-    """Wait for news, but not longer than until the next heartbeat."""
+    """Wait for news, or for a moment."""
     try:
         await asyncio.wait_for(news.wait(), _BEAT_SECONDS)
     except asyncio.TimeoutError:
         return
     news.clear()
+
+
+@asynccontextmanager
+async def _beating() -> AsyncIterator[None]:
+    """Show signs of life, whatever this activity does."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    beating = asyncio.ensure_future(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+def _uptime() -> float:
+    """Return seconds that go on also while this process, or the machine, is stopped."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _is_asked() -> bool:
@@ -255,7 +331,9 @@ def _not_here(why: str) -> ApplicationError:
 
 
 def _gone(what: str) -> ApplicationError:
-    return ApplicationError(f"{what} is not at work here", type=GONE, non_retryable=True)
+    return ApplicationError(
+        f"{what} is not at work here", type=GONE, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+    )
 
 
 def _copy(method: Any) -> Any:

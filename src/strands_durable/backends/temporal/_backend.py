@@ -3,74 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import builtins
+import time
 import weakref
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowHandle
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from ... import _registry
 from ..._handle import DurableBackend, ExecutionHandle
 from ..._keys import checked_id
+from ..._outside import Outside
+from ..._pruning import prune
 from ..._records import ExecutionRecord, ExecutionStatus
-from ..._replica import Replica, pack
+from ..._replica import Replica
 from ..._requests import Requests
 from ..._spec import AgentSpec
-from ...errors import (
-    BackendUnavailableError,
-    ExecutionCancelledError,
-    ExecutionNotFoundError,
-    UnsupportedFeatureError,
-)
-from ._follow import Story, status_of, story
+from ..._thread import DRAIN_SECONDS, WorkerThread
+from ...errors import ExecutionBusyError, ExecutionCancelledError
+from ._errors import error_of, is_unknown, told, unreachable
+from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
-from ._wire import WORKFLOW, Start
+from ._listing import records
+from ._place import DEFAULT_ADDRESS, Place
+from ._removal import remove
+from ._wire import WORKFLOW, Start, task_timeout
 
 T = TypeVar("T")
 S = ExecutionStatus
-DEFAULT_QUEUE = "strands-durable"
-_TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """What a ``temporal://`` URL says."""
-
-    address: str
-    namespace: str | None
-    task_queue: str
-    prefix: str
-    heartbeat_seconds: float
-    max_events: int
-
-    @classmethod
-    def of(cls, url: str) -> Place:
-        """Read a URL."""
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        unknown = sorted(set(options) - set(_TAKES))
-        if parts.scheme != "temporal" or unknown or parts.username or parts.path not in ("", "/"):
-            raise UnsupportedFeatureError(
-                f"temporal://{parts.hostname or ''}…",
-                f"a Temporal URL is temporal://HOST:PORT with {', '.join(_TAKES)} behind a question mark"
-                + (f"; there is no {', '.join(unknown)}" if unknown else ""),
-                "TLS and API keys come from Temporal's own environment variables or config file, never from a URL.",
-            )
-        return cls(
-            address=f"{parts.hostname or 'localhost'}:{parts.port or 7233}",
-            namespace=options.get("namespace"),
-            task_queue=options.get("task_queue", DEFAULT_QUEUE),
-            prefix=options.get("prefix", ""),
-            heartbeat_seconds=float(options.get("heartbeat_seconds", 10.0)),
-            max_events=int(options.get("max_events", 0)),
-        )
+_CONNECT_SECONDS = 10.0
+_SETTLE_SECONDS = 0.05
 
 
 class TemporalBackend(DurableBackend):
@@ -78,7 +47,9 @@ class TemporalBackend(DurableBackend):
 
     Args:
         url: ``temporal://host:7233?namespace=default&task_queue=strands-durable``. ``prefix`` is put before the workflow ids of
-            executions, ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost.
+            executions. ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost,
+            ``payloads`` the URL of a folder or bucket for what is too large for Temporal. `start` has this process work too,
+            unless ``worker=off``; with ``worker=own`` on what it dispatched or holds alone.
         client: A client to use instead of a connection of its own: with your own TLS, data converter, codec, interceptors.
         plugins: Plugins for the workers that this process runs.
         connect: What `temporalio.client.Client.connect` is given besides the address and the namespace. Without it, TLS and API
@@ -95,7 +66,9 @@ class TemporalBackend(DurableBackend):
     ) -> None:
         self.url = url
         self.place = Place.of(url)
+        self.outside = Outside(self.place.payloads)
         self._given, self._plugins, self._connect = client, plugins, connect
+        self._worker = None if self.place.worker == "off" else self._thread()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -107,19 +80,21 @@ class TemporalBackend(DurableBackend):
             return self._given
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            config: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
-            config.update(self._connect or {}, target_host=self.place.address)
-            if self.place.namespace is not None:
-                config["namespace"] = self.place.namespace
-            try:
-                self._clients[loop] = await Client.connect(**config)
-            except RuntimeError as error:
-                raise BackendUnavailableError(
-                    self.url,
-                    f"no Temporal server answers at {self.place.address}: {error}",
-                    "Start one ('temporal server start-dev' for a test), or mend the address.",
-                ) from error
+            self._clients[loop] = await self._connected()
         return self._clients[loop]
+
+    async def _connected(self) -> Client:
+        config: dict[str, Any] = {"target_host": DEFAULT_ADDRESS, **ClientConfig.load_client_connect_config()}
+        config.update(self._connect or {})
+        if self.place.address is not None:
+            config["target_host"] = self.place.address
+        if self.place.namespace is not None:
+            config["namespace"] = self.place.namespace
+        _settle_at_exit()
+        try:
+            return await asyncio.wait_for(Client.connect(**config), _CONNECT_SECONDS)
+        except (RuntimeError, asyncio.TimeoutError) as error:
+            raise unreachable(self.place, config["target_host"], error) from error
 
     def workflow_id(self, execution_id: str) -> str:
         """Return the id of the workflow of an execution."""
@@ -128,6 +103,37 @@ class TemporalBackend(DurableBackend):
     async def workflow(self, execution_id: str) -> WorkflowHandle[Any, Any]:
         """Return Temporal's own handle."""
         return (await self.client()).get_workflow_handle(self.workflow_id(execution_id))
+
+    # A worker of this process
+
+    def _thread(self) -> WorkerThread:
+        """Return the worker of this process: one for all backends of a URL, since a server may connect for every request."""
+        found = WorkerThread(self._work_here, is_own=self.place.worker == "own")
+        if self._given is not None or self._plugins or self._connect:
+            return found
+        return _workers.setdefault(self.url, found)
+
+    async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
+        await self._work(10, DRAIN_SECONDS, stop, only)
+
+    def start(self) -> None:
+        """Start a worker in a thread of this process, unless it is off or there is no agent here that it could run.
+
+        Nothing else does so, except that a process which works on its own executions (``worker=own``) begins with the first.
+        """
+        if self._worker is not None and _registry.agents:
+            self._worker.start(self)
+
+    def _hold(self, execution_id: str) -> ExecutionHandle:
+        if self._worker is not None and self._worker.only is not None:
+            self._worker.only.add(self.workflow_id(execution_id))
+            self.start()
+        return TemporalHandle(self, execution_id)
+
+    async def close(self) -> None:
+        """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
+        if self._worker is not None and self._worker.is_left_by(self):
+            await asyncio.to_thread(self._worker.stop)
 
     # What a backend does
 
@@ -144,15 +150,15 @@ class TemporalBackend(DurableBackend):
         replica = Replica.new("new")
         found = Requests(replica).put(spec, prompt, execution_id, invocation_state, limits)
         given = self._start_of(found, spec.name)
-        given["rows"] = replica.changes()
+        given["rows"] = self.outside.sent(replica.changes(), "What is dispatched")
         try:
-            await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE)
+            await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, steps=0, created_at=time.time())
         except WorkflowAlreadyStartedError:
             known = await self.story(found)
             if known.status is S.CANCELLED:
                 raise ExecutionCancelledError(found) from None
             Requests(known.replica).refuse_other(found, spec, prompt, invocation_state, limits)
-        return TemporalHandle(self, found)
+        return self._hold(found)
 
     def _start_of(self, execution_id: str, agent: str) -> Start:
         return {
@@ -163,35 +169,40 @@ class TemporalBackend(DurableBackend):
             "max_events": self.place.max_events,
         }
 
-    async def _start(self, given: Start, reuse: WorkflowIDReusePolicy) -> None:
+    async def _start(self, given: Start, reuse: WorkflowIDReusePolicy, **memo: Any) -> None:
         client = await self.client()
-        await client.start_workflow(
-            WORKFLOW,
-            given,
-            id=self.workflow_id(given["execution_id"]),
-            task_queue=self.place.task_queue,
-            id_reuse_policy=reuse,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            memo={"status": "PENDING", "agent": given["agent"], "steps": 0, "execution_id": given["execution_id"]},
-            static_summary=given["agent"],
-        )
+        with told(self.place):
+            await client.start_workflow(
+                WORKFLOW,
+                given,
+                id=self.workflow_id(given["execution_id"]),
+                task_queue=self.place.task_queue,
+                id_reuse_policy=reuse,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                task_timeout=task_timeout(given["heartbeat_seconds"]),
+                memo={**memo, "status": "PENDING", "agent": given["agent"], "execution_id": given["execution_id"]},
+                static_summary=given["agent"],
+            )
 
     async def go_on(self, known: Story) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
         given = self._start_of(known.journal().execution_id, known.agent)
-        given["changes"] = known.replica.changes()
-        given["packed"] = pack(known.replica.export())
+        given["changes"] = self.outside.sent(known.replica.changes(), "What is resumed")
+        prune(known.replica)
+        given["rows"] = self.outside.sent(known.replica.export(), "What is resumed", plainly=False)
         given["previous_run_id"] = known.run_id
         given["epoch"] = known.position[0]
+        known_as = known.replica.detail().execution
+        memo = {"steps": known_as.steps, "created_at": known_as.created_at}
         try:
-            await self._start(given, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY)
+            await self._start(given, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, **memo)
         except WorkflowAlreadyStartedError:
             return  # somebody else has resumed it
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         await self.describe(execution_id)
-        return TemporalHandle(self, execution_id)
+        return self._hold(execution_id)
 
     async def describe(self, execution_id: str) -> WorkflowExecutionDescription:
         """Return what Temporal knows of the workflow of an execution."""
@@ -200,23 +211,26 @@ class TemporalBackend(DurableBackend):
 
     async def story(self, execution_id: str, *, whole: bool = False) -> Story:
         """Read an execution from history."""
-        return await self._found(execution_id, story(await self.client(), self.workflow_id(execution_id), whole=whole))
+        asking = story(await self.client(), self.outside, self.workflow_id(execution_id), whole=whole)
+        return await self._found(execution_id, asking)
+
+    async def stories(self, execution_id: str) -> AsyncIterator[Story]:
+        """Follow an execution by its history."""
+        with told(self.place, execution_id):
+            async for found in stories(await self.client(), self.outside, self.workflow_id(execution_id)):
+                yield found
 
     async def _found(self, execution_id: str, asking: Awaitable[T]) -> T:
-        try:
+        with told(self.place, execution_id):
             return await asking
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise ExecutionNotFoundError(execution_id, self.url) from error
-            raise BackendUnavailableError(self.url, str(error)) from error
 
     async def asked(self, asking: Awaitable[None]) -> None:
         """Ask something of a workflow; if it has ended in the meantime, there is nothing to ask for."""
         try:
             await asking
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise BackendUnavailableError(self.url, str(error)) from error
+            if not is_unknown(error):
+                raise error_of(error, self.place) from error
 
     async def list(
         self,
@@ -226,39 +240,21 @@ class TemporalBackend(DurableBackend):
         since: float | None = None,
         limit: int | None = None,
     ) -> builtins.list[ExecutionRecord]:
-        """Return executions, the one that began last first."""
+        """Return executions, the one that changed last first."""
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
-        found: builtins.list[ExecutionRecord] = []
-        query = f"WorkflowType = '{WORKFLOW}' AND TaskQueue = '{self.place.task_queue}'"
-        async for each in (await self.client()).list_workflows(query):
-            if not each.id.startswith(self.place.prefix):
-                continue
-            record = await self._record(each)
-            if (
-                (wanted is None or record.status in wanted)
-                and (agent is None or record.agent == agent)
-                and (since is None or record.updated_at >= since)
-            ):
-                found.append(record)
-            if limit is not None and len(found) >= limit:
-                break
-        return found
+        client = await self.client()
+        with told(self.place):
+            return await records(client, self.place, wanted=wanted, agent=agent, since=since, limit=limit)
 
-    async def _record(self, found: WorkflowExecution) -> ExecutionRecord:
-        memo = await found.memo()
-        at = found.close_time or found.execution_time or found.start_time
-        return ExecutionRecord(
-            execution_id=memo.get("execution_id", found.id),
-            kind="dispatched",
-            status=await status_of(found),  # type: ignore[arg-type]
-            run=0,
-            calls=1,
-            steps=memo.get("steps", 0),
-            owner=None,
-            created_at=_seconds(found.start_time),
-            updated_at=_seconds(at),
-            agent=memo.get("agent"),
-        )
+    async def remove(self, execution_id: str) -> None:
+        """Forget an execution that has ended, with all it recorded."""
+        description = await self.describe(execution_id)
+        status = await status_of(description)
+        if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
+            detail = "Temporal deletes no workflow that has not ended: cancel it first."
+            raise ExecutionBusyError(execution_id, f"its workflow ({status.value})", detail)
+        with told(self.place):
+            await remove(await self.client(), self.outside, self.workflow_id(execution_id), description.run_id or "")
 
     async def work(
         self,
@@ -270,17 +266,32 @@ class TemporalBackend(DurableBackend):
         is_trial: bool = False,
     ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+        return await self._work(concurrency, drain_seconds, stop or asyncio.Event(), None)
+
+    async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, only: set[str] | None) -> bool:
         from ._worker import work
 
+        client = await self.client()
+        with told(self.place):
+            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
         return await work(
-            await self.client(),
+            client,
             self.place.task_queue,
+            self.outside,
             concurrency=concurrency,
             drain_seconds=drain_seconds,
-            stop=stop or asyncio.Event(),
+            stop=stop,
+            only=only,
             plugins=self._plugins,
         )
 
 
-def _seconds(at: datetime | None) -> float:
-    return 0.0 if at is None else at.astimezone(timezone.utc).timestamp()
+_workers: dict[str, WorkerThread] = {}
+_settling: list[bool] = []
+
+
+def _settle_at_exit() -> None:
+    """Give Temporal's threads a moment when the process ends: a Python that ends while one of them still answers aborts."""
+    if not _settling:
+        _settling.append(True)
+        atexit.register(time.sleep, _SETTLE_SECONDS)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from ..._journal import Journal
 from ..._lease import look
+from ..._outside import Outside
 from ..._records import ExecutionStatus
 from ..._replica import Replica
 from ..._summaries import ExecutionDetail
-from ._log import Log, events_of
+from ._errors import is_astray, is_unknown
+from ._log import Log, events_of, read
+from ._presence import Presence
 from ._wire import Position
 
 S = ExecutionStatus
@@ -38,7 +43,7 @@ _SHOWING = {
 """The events with which an execution is seen to do something else."""
 
 
-async def status_of(description: WorkflowExecutionDescription) -> ExecutionStatus:
+async def status_of(description: WorkflowExecution) -> ExecutionStatus:
     """Return what an execution is doing, by what Temporal knows of its workflow."""
     if description.status in _CLOSED:
         return _CLOSED[description.status]
@@ -49,35 +54,45 @@ class Story:
     """What the runs of a workflow tell of its execution, the oldest first."""
 
     def __init__(self, description: WorkflowExecutionDescription, logs: list[Log]) -> None:
+        self.description = description
         self.run_id = description.run_id or ""
         self.ended_as = "" if description.status is None else description.status.name
         self._closed = _CLOSED.get(description.status) if description.status is not None else None
         self._logs = logs
-        self._applied = 0
-        self.position: Position = []
+        self._applied: list[tuple[int, int]] = []
         self.replica = self._new()
         self.advance()
 
     def _new(self) -> Replica:
         """Return the execution as it stood when the last run began."""
         first = self._logs[0]
-        replica = Replica(f"{first.start['execution_id']}:{id(self)}")
+        replica = first.empty()
         replica.apply(first.rows())
         for log, following in zip(self._logs, self._logs[1:], strict=False):
-            for rows in log.batches()[0]:
-                replica.apply(rows)
-            replica.apply(following.start.get("changes", {}))
-        self._applied = 0
+            for place in log.batches():
+                replica.apply(log.batch(place))
+            replica.apply(following.changes())
         return replica
 
     def advance(self) -> None:
         """Take over what the last run has told since."""
-        batches, position = self._logs[-1].batches()
-        if self.position and position[0] > self.position[0] and len(batches) < self._applied:
-            self.replica = self._new()  # what a worker told that had been given up was no part of it
-        for rows in batches[self._applied :]:
-            self.replica.apply(rows)
-        self._applied, self.position = len(batches), position
+        log = self._logs[-1]
+        places, known = log.batches(), len(self._applied)
+        if places[:known] != self._applied:  # what a worker told that had been given up was no part of it
+            self.replica, known = self._new(), 0
+        for place in places[known:]:
+            self.replica.apply(log.batch(place))
+        self._applied = places
+
+    @property
+    def position(self) -> Position:
+        """Where whoever goes on from here begins."""
+        return self._logs[-1].position()
+
+    @property
+    def failure(self) -> str:
+        """What the workflow has ended with, where the execution has not failed itself."""
+        return self._logs[-1].failure or f"its workflow has ended as {self.ended_as}"
 
     @property
     def agent(self) -> str:
@@ -93,51 +108,74 @@ class Story:
         """Return what is recorded."""
         return Journal(look(self.replica, self._logs[0].start["execution_id"]))
 
-    def detail(self) -> ExecutionDetail:
+    def detail(self, presence: Presence) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         if self._closed is S.CANCELLED and self.journal().status() is not S.CANCELLED:
             with self.replica.transaction("call.cancelled") as connection:
                 self.journal().cancel(connection)
-        return self.replica.detail()
+        if presence.is_left:
+            with self.replica.transaction("lease.left") as connection:
+                connection.execute("UPDATE executions SET owner = NULL, lease_until = 0")
+        detail = self.replica.detail()
+        found = detail.execution
+        known = replace(
+            found,
+            owner=presence.owner or found.owner,
+            note=presence.note or found.note,
+            is_cancelling=presence.is_cancelling,
+        )
+        return replace(detail, execution=known)
 
 
-async def story(client: Client, workflow_id: str, *, whole: bool = False) -> Story:
+async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
     """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
     description = await client.get_workflow_handle(workflow_id).describe()
-    return Story(description, await _logs(client, workflow_id, description.run_id or "", whole))
+    logs = await _logs(client, outside, workflow_id, description.run_id or "", whole)
+    return await asyncio.to_thread(Story, description, logs)
 
 
-async def _logs(client: Client, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
-    logs = [await _log(client, workflow_id, run_id)]
+async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
+    logs = [await read(client, outside, workflow_id, run_id)]
     while whole and logs[0].continued_from:
         try:
-            logs.insert(0, await _log(client, workflow_id, logs[0].continued_from))
+            logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_unknown(error):
                 raise
             break  # Temporal has forgotten it
     return logs
 
 
-async def _log(client: Client, workflow_id: str, run_id: str) -> Log:
-    log = Log(client.data_converter)
-    async for event in events_of(client, workflow_id, run_id):
-        await log.add(event)
-    return log
+async def runs_of(client: Client, outside: Outside, workflow_id: str, run_id: str) -> list[str]:
+    """Return a run and those that it went on from, as far as Temporal still has them."""
+    runs: list[str] = []
+    while run_id:
+        log = Log(client.data_converter, outside)
+        try:
+            async for event in events_of(client, workflow_id, run_id):
+                await log.add(event)
+                break
+        except RPCError as error:
+            if not is_unknown(error):
+                raise
+        else:
+            runs.append(run_id)
+        run_id = log.continued_from
+    return runs
 
 
-async def stories(client: Client, workflow_id: str) -> AsyncIterator[Story]:
-    """Yield an execution as it stands, and again whenever something was added to it, until its workflow is closed."""
+async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIterator[Story]:
+    """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
     while True:
         description = await client.get_workflow_handle(workflow_id).describe()
         run_id = description.run_id or ""
-        logs = await _logs(client, workflow_id, run_id, whole=True)
+        logs = await _logs(client, outside, workflow_id, run_id, whole=True)
         if description.status is not _T.RUNNING:
             yield Story(description, logs)
             return
-        log = logs[-1] = Log(client.data_converter)
+        log = logs[-1] = Log(client.data_converter, outside)
         found: Story | None = None
-        async for event in events_of(client, workflow_id, run_id, waiting=True):
+        async for event in _coming(client, workflow_id, run_id):
             is_new = await log.add(event)
             if event.event_id < description.history_length:
                 continue
@@ -145,8 +183,18 @@ async def stories(client: Client, workflow_id: str) -> AsyncIterator[Story]:
                 found = Story(description, logs)
             elif is_new:
                 found.advance()
-            if is_new or event.event_id == description.history_length:
+            if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:
                 yield found
+
+
+async def _coming(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[Any]:
+    """Yield the events of a run and those to come, until it is closed; or fewer, if it is to be read anew."""
+    try:
+        async for event in events_of(client, workflow_id, run_id, waiting=True):
+            yield event
+    except RPCError as error:
+        if not is_astray(error):
+            raise
 
 
 async def still(client: Client, workflow_id: str) -> None:
@@ -160,7 +208,6 @@ async def still(client: Client, workflow_id: str) -> None:
 
 async def _shown(client: Client, workflow_id: str, description: WorkflowExecutionDescription) -> None:
     """Return when an execution is seen to do something else."""
-    events: AsyncIterator[Any] = events_of(client, workflow_id, description.run_id or "", waiting=True)
-    async for event in events:
+    async for event in _coming(client, workflow_id, description.run_id or ""):
         if event.event_id > description.history_length and event.event_type in _SHOWING:
             return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from temporalio.client import WorkflowUpdateFailedError
@@ -20,7 +21,10 @@ from ..._result import ExecutionResult, OpenInterrupt
 from ..._stream import steps_after
 from ..._summaries import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
-from ._follow import Story, status_of, still, stories
+from ._errors import told
+from ._follow import Story, status_of, still
+from ._hosting import hosted
+from ._presence import presence_of
 from ._wire import COMMIT, STALE, Commit
 
 if TYPE_CHECKING:
@@ -30,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 S = ExecutionStatus
 _TRIES = 20
+_ALONE_SECONDS = 3.0
+_PATIENCE_SECONDS = 30.0
 
 
 class TemporalHandle(ExecutionHandle):
@@ -64,7 +70,7 @@ class TemporalHandle(ExecutionHandle):
     async def _until_still(self, timeout: float | None) -> None:
         waiting = still(await self._backend.client(), self._backend.workflow_id(self.execution_id))
         try:
-            with standing_aside():
+            with standing_aside(), self._told():
                 await asyncio.wait_for(waiting, timeout)
         except asyncio.TimeoutError:
             status = (await self.status()).value
@@ -75,7 +81,7 @@ class TemporalHandle(ExecutionHandle):
         record = journal.call_at(0)
         if record is not None and record.status is S.FAILED:
             return Requests(story.replica).failure(journal, record)
-        return ExecutionFailedError(self.execution_id, f"its workflow has ended as {story.ended_as}", "")
+        return ExecutionFailedError(self.execution_id, story.failure, "Its handle's resume() tries it again.")
 
     async def interrupts(self) -> list[OpenInterrupt]:
         """Return the questions that wait for a person."""
@@ -95,7 +101,8 @@ class TemporalHandle(ExecutionHandle):
                 raise ExecutionCancelledError(self.execution_id)
             Requests(story.replica).reply(self.execution_id, answers)
             rows = story.replica.changes()
-            if not rows or await self._committed({"base": story.position, "rows": rows}):
+            sent = self._backend.outside.sent(rows, "The answers")
+            if not rows or await self._committed({"base": story.position, "rows": sent}):
                 return
         raise BackendUnavailableError(self._backend.url, "the execution changes faster than it can be answered")
 
@@ -103,12 +110,32 @@ class TemporalHandle(ExecutionHandle):
         """Add something to the execution; False if it is no longer as it was when it was read."""
         handle = await self._backend.workflow(self.execution_id)
         try:
-            await handle.execute_update(COMMIT, given)
+            with self._told():
+                await self._brought_in(handle.execute_update(COMMIT, given))
         except WorkflowUpdateFailedError as error:
             if isinstance(error.cause, ApplicationError) and error.cause.type == STALE:
                 return False
             raise
         return True
+
+    async def _brought_in(self, updating: Awaitable[Any]) -> None:
+        """Wait for an update; where no worker is there to take it, this process does what a worker does for the workflow."""
+        update = asyncio.ensure_future(updating)
+        try:
+            done, _ = await asyncio.wait({update}, timeout=_ALONE_SECONDS)
+            if not done:
+                async with hosted(await self._backend.client(), self._backend.place.task_queue):
+                    await asyncio.wait_for(update, _PATIENCE_SECONDS)
+            update.result()
+        except asyncio.TimeoutError:
+            raise BackendUnavailableError(
+                str(self._backend.place), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
+            ) from None
+        finally:
+            update.cancel()
+
+    def _told(self) -> AbstractContextManager[None]:
+        return told(self._backend.place, self.execution_id)
 
     async def cancel(self) -> None:
         """Stop the execution for good."""
@@ -134,16 +161,17 @@ class TemporalHandle(ExecutionHandle):
 
     async def detail(self) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return (await self._story(whole=True)).detail()
+        story = await self._story(whole=True)
+        return story.detail(await presence_of(await self._backend.client(), story.description))
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution, by its committed steps; Temporal carries no pieces of those under way."""
-        async for story in stories(await self._backend.client(), self._backend.workflow_id(self.execution_id)):
+        async for story in self._backend.stories(self.execution_id):
             for event in steps_after(story.journal(), after):
                 after = event["number"]
                 yield event
-            if story.status not in (S.PENDING, S.RUNNING):
-                return
+            if story.status not in (S.PENDING, S.RUNNING) and await self.status() is story.status:
+                return  # else the workflow has yet to hear of it
 
     async def _story(self, *, whole: bool = False) -> Story:
         return await self._backend.story(self.execution_id, whole=whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -12,7 +13,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from ..._replica import Replica, Rows, unpack
+from ..._outside import Outside
+from ..._replica import Replica, Rows
 from ._wire import COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
 
 _TELLING = {DRIVE, WAKE, *STEPS.values()}
@@ -21,19 +23,20 @@ _TELLING = {DRIVE, WAKE, *STEPS.values()}
 class Log:
     """What the history of one run tells, event by event."""
 
-    def __init__(self, converter: DataConverter) -> None:
-        self._converter = converter
+    def __init__(self, converter: DataConverter, outside: Outside) -> None:
+        self._converter, self._outside = converter, outside
+        self.failure = ""
+        """What the workflow failed with, if it did."""
         self.start: Start = {}
-        self.first_run_id = ""
         self.continued_from = ""
-        self.continued_to = ""
         self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
         self._updates: dict[str, Any] = {}
-        self._steps: dict[int, list[Any]] = {}
-        self.untouched: list[list[Any]] = []
-        """Call, key and attempt of the steps that were given to a worker which never began them."""
+        self._steps: dict[int, tuple[int, list[Any]]] = {}
+        self._untouched: list[tuple[int, list[Any]]] = []
+        self._waiting: dict[str, tuple[int, list[Any]]] = {}
+        """The steps that wait for their turn."""
 
     async def add(self, event: HistoryEvent) -> bool:
         """Take an event; return True if it tells something new."""
@@ -46,7 +49,7 @@ class Log:
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
             if canceled.scheduled_event_id in self._steps and not canceled.started_event_id:
-                self.untouched.append(self._steps[canceled.scheduled_event_id])
+                self._untouched.append(self._steps[canceled.scheduled_event_id])
             return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
@@ -62,10 +65,9 @@ class Log:
             started = event.workflow_execution_started_event_attributes
             self.start = cast(Start, await self._decoded(started.input))
             self.continued_from = started.continued_execution_run_id or self.start.get("previous_run_id", "")
-            self.first_run_id = started.first_execution_run_id
             return True
-        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-            self.continued_to = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            self.failure = event.workflow_execution_failed_event_attributes.failure.message
         return False
 
     async def _scheduling(self, event: HistoryEvent) -> bool:
@@ -77,7 +79,9 @@ class Log:
             driving = await self._decoded(scheduled.input)
             self._bases[driving["epoch"]] = driving["base"]
         elif name in _TELLING and name != WAKE:
-            self._steps[event.event_id] = (await self._decoded(scheduled.input))["step"]
+            given = await self._decoded(scheduled.input)
+            self._steps[event.event_id] = given["epoch"], given["step"]
+            self._waiting.pop(given["turn"], None)
         return False
 
     async def _committing(self, event: HistoryEvent) -> bool:
@@ -93,7 +97,16 @@ class Log:
         if not isinstance(told, dict) or "number" not in told:
             return False
         self._epochs[told["epoch"]][told["number"]] = told["rows"]
+        # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
+        self._untouched = [found for found in self._untouched if found[0] >= told["epoch"]]
+        self._waiting = {turn: found for turn, found in self._waiting.items() if found[0] >= told["epoch"]}
+        self._waiting.update((turn["id"], (told["epoch"], turn["step"])) for turn in told["turns"])
         return True
+
+    @property
+    def untouched(self) -> list[list[Any]]:
+        """Call, key and attempt of the steps that the last worker was to begin, and has not."""
+        return [step for _, step in (*self._untouched, *self._waiting.values())]
 
     async def _decoded(self, payloads: Payloads) -> Any:
         found = await self._converter.decode(payloads.payloads)
@@ -101,36 +114,52 @@ class Log:
 
     # What it comes to
 
-    def batches(self, upto: Position | None = None) -> tuple[list[Rows], Position]:
-        """Return the batches that count, in order, and the position behind them."""
-        found: list[Rows] = []
+    def batches(self, upto: Position | None = None) -> list[tuple[int, int]]:
+        """Return epoch and number of each batch that counts, in order."""
+        found: list[tuple[int, int]] = []
         epochs = sorted({*self._epochs, *self._bases})
-        position = [self.start["epoch"], 0]
         for index, epoch in enumerate(epochs):
-            if upto is not None and epoch > upto[0]:
-                break
             last = self._bases[epochs[index + 1]][1] if index + 1 < len(epochs) else None
-            if upto is not None and epoch == upto[0]:
-                last = upto[1]
+            if upto is not None and epoch >= upto[0]:
+                last = upto[1] if epoch == upto[0] else 0
             number = 0
             while (last is None or number < last) and number + 1 in self._epochs[epoch]:
                 number += 1
-                found.append(self._epochs[epoch][number])
-            position = [epoch, number]
-        return found, position
+                found.append((epoch, number))
+        return found
+
+    def position(self) -> Position:
+        """Return where whoever goes on from here begins."""
+        epoch = max((*self._epochs, *self._bases), default=self.start["epoch"])
+        return [epoch, sum(1 for each, _ in self.batches() if each == epoch)]
+
+    def batch(self, place: tuple[int, int]) -> Rows:
+        """Return one batch."""
+        epoch, number = place
+        return self._outside.received(self._epochs[epoch][number])
 
     def rows(self) -> Rows:
         """Return the execution as the run found it."""
-        return unpack(self.start["packed"]) if "packed" in self.start else self.start["rows"]
+        return self._outside.received(self.start["rows"])
 
-    def replica(self, upto: Position | None = None) -> tuple[Replica, Position]:
-        """Return the execution as it stands, and the position of that."""
-        replica = Replica(f"{self.start['execution_id']}:{id(self)}")
+    def changes(self) -> Rows:
+        """Return what was changed between the run before and this one."""
+        return self._outside.received(self.start.get("changes", {}))
+
+    def empty(self) -> Replica:
+        """Return an empty replica."""
+        return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._outside.max_text)
+
+    def replica(self, upto: Position) -> Replica | None:
+        """Return the execution as it stood at a position; None if history does not go as far yet."""
+        places = self.batches(upto)
+        if sum(1 for epoch, _ in places if epoch == upto[0]) != upto[1]:
+            return None
+        replica = self.empty()
         replica.apply(self.rows())
-        batches, position = self.batches(upto)
-        for rows in batches:
-            replica.apply(rows)
-        return replica, position
+        for place in places:
+            replica.apply(self.batch(place))
+        return replica
 
 
 async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: bool = False) -> AsyncIterator[Any]:
@@ -140,9 +169,9 @@ async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: b
         yield event
 
 
-async def read(client: Client, workflow_id: str, run_id: str) -> Log:
+async def read(client: Client, outside: Outside, workflow_id: str, run_id: str) -> Log:
     """Return what the history of a run tells."""
-    log = Log(client.data_converter)
+    log = Log(client.data_converter, outside)
     async for event in events_of(client, workflow_id, run_id):
         await log.add(event)
     return log

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, TypedDict
 
 WORKFLOW = "strands_durable"
+DEFAULT_QUEUE = "strands-durable"
 DRIVE = "run_agent"
 RELEASE = "leave_agent"
 WAKE = "wake_agent"
@@ -14,9 +16,19 @@ COMMIT = "commit"
 STALE = "Stale"
 NOT_HERE = "NotHere"
 GONE = "Gone"
+TOO_LARGE = "PayloadTooLarge"
 
 Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
+
+
+_TASK_SECONDS = 10.0
+"""What Temporal gives a worker to take the next step of a workflow."""
+
+
+def task_timeout(heartbeat_seconds: float) -> timedelta:
+    """Return how long a worker may take with a workflow until it counts as lost: not longer than with anything else."""
+    return timedelta(seconds=min(_TASK_SECONDS, heartbeat_seconds))
 
 
 class Start(TypedDict, total=False):
@@ -25,8 +37,7 @@ class Start(TypedDict, total=False):
     execution_id: str
     agent: str
     rows: dict[str, Any]
-    """The execution as it stands at ``epoch``; or ``packed``, the same in a small form."""
-    packed: str
+    """The execution as it stands at ``epoch``."""
     epoch: int
     heartbeat_seconds: float
     changes: dict[str, Any]
@@ -56,7 +67,7 @@ class Told(TypedDict, total=False):
     """Where the worker hears, with the first batch of an epoch."""
     end: dict[str, Any]
     """How far it has come, with the last batch of an epoch."""
-    packed: str
+    whole: dict[str, Any]
     """The whole execution, if the workflow is to be continued as new."""
 
 

@@ -24,6 +24,7 @@ from ._wire import (
     RELEASE,
     STALE,
     STEPS,
+    TOO_LARGE,
     WAKE,
     WORKFLOW,
     Commit,
@@ -63,6 +64,7 @@ class ExecutionWorkflow:
         self._waiting: list[dict[str, Any]] = []
         self._running: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
+        self._broken: ApplicationError | None = None
         self._is_leaving = False
         self._fruitless = 0
         """Workers in a row that took it over and got nowhere."""
@@ -85,10 +87,10 @@ class ExecutionWorkflow:
                 self._show(status)
                 await workflow.wait_condition(lambda: self._is_woken)
                 self._is_woken = False
-            elif status is not None:
-                await self._rest(end["not_before"])
-            if told is not None and "packed" in told:
-                self._continue(told["packed"])
+            else:
+                await self._rest(end.get("not_before", 0.0))
+            if told is not None and "whole" in told:
+                self._continue(told["whole"])
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
@@ -99,10 +101,9 @@ class ExecutionWorkflow:
         if seconds > 0:
             await asyncio.sleep(seconds)
 
-    def _continue(self, packed: str) -> None:
+    def _continue(self, whole: dict[str, Any]) -> None:
         """Go on in a new run, with an empty history."""
-        given: Start = {**self._start, "packed": packed, "epoch": self._epoch}
-        given.pop("rows", None)
+        given: Start = {**self._start, "rows": whole, "epoch": self._epoch}
         given.pop("previous_run_id", None)
         given.pop("changes", None)
         workflow.continue_as_new(given, memo={**workflow.memo(), "status": self._status, "steps": self._steps})
@@ -111,7 +112,7 @@ class ExecutionWorkflow:
         """Let everybody see what the execution is doing, also where no worker runs."""
         if status != self._status:
             self._status = status
-            workflow.upsert_memo({"status": status, "steps": self._steps})
+            workflow.upsert_memo({"status": status, "steps": self._steps, "updated_at": workflow.time()})
 
     # What others say
 
@@ -184,6 +185,8 @@ class ExecutionWorkflow:
             while self._may_start():
                 turn = self._waiting.pop(0)
                 self._running[turn["id"]] = asyncio.create_task(self._step(turn))
+            if self._broken is not None:
+                raise self._broken
             if self._lost is not None:
                 workflow.logger.warning("epoch=<%d>, reason=<%s> | worker lost", self._epoch, self._lost)
                 drive.cancel()
@@ -201,7 +204,7 @@ class ExecutionWorkflow:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             self._is_suspected = isinstance(error.cause, TimeoutError)
-            if not self._is_suspected:
+            if not self._is_suspected and not _is_gone(error):
                 raise
             for task in self._running.values():
                 task.cancel()
@@ -253,8 +256,11 @@ class ExecutionWorkflow:
             )
             return told
         except ActivityError as error:
-            if epoch == self._epoch and not is_cancelled_exception(error):
+            # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
+            if epoch == self._epoch and not is_cancelled_exception(error) and not _is_gone(error):
                 self._lost = f"{what}: {error.cause}"
+                if isinstance(error.cause, ApplicationError) and error.cause.type == TOO_LARGE:
+                    self._broken = ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
                 self._is_suspected = isinstance(error.cause, TimeoutError)
             return None
         finally:
@@ -273,6 +279,11 @@ class ExecutionWorkflow:
                 self._queue = found["queue"]
                 self._show("RUNNING")
             self._waiting += found["turns"]
+
+
+def _is_gone(error: ActivityError) -> bool:
+    """Say whether a worker has given an execution up: another one goes on."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == GONE
 
 
 def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:

@@ -1,0 +1,64 @@
+"""Temporal's errors as ours: the one place where they are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...errors import BackendUnavailableError, DurableError, ExecutionNotFoundError
+
+_KEYS = "TLS and API keys come from Temporal's own environment variables or config file."
+_HINTS = {RPCStatusCode.UNAUTHENTICATED: _KEYS, RPCStatusCode.PERMISSION_DENIED: _KEYS}
+
+
+@contextmanager
+def told(where: object, execution_id: str | None = None) -> Iterator[None]:
+    """Raise what Temporal says in there in our words; ``execution_id`` is what it is asked about, if it is about one."""
+    try:
+        yield
+    except RPCError as error:
+        raise error_of(error, where, execution_id) from error
+
+
+def error_of(error: RPCError, where: object, execution_id: str | None = None) -> DurableError:
+    """Return our error for one of Temporal's."""
+    namespace = _missing_namespace(error)
+    if namespace is not None:
+        hint = "Name another one in the URL (?namespace=...), or create it: temporal operator namespace create."
+        return BackendUnavailableError(str(where), f"there is no namespace {namespace!r}", hint)
+    if error.status is RPCStatusCode.NOT_FOUND and execution_id is not None:
+        return ExecutionNotFoundError(execution_id, str(where))
+    reason = error.message.rstrip(".") or error.status.name
+    return BackendUnavailableError(str(where), f"Temporal says: {reason}", _HINTS.get(error.status, ""))
+
+
+def is_unknown(error: RPCError) -> bool:
+    """Say whether Temporal knows of no such workflow, or of none that has not ended."""
+    return error.status is RPCStatusCode.NOT_FOUND and _missing_namespace(error) is None
+
+
+def is_astray(error: RPCError) -> bool:
+    """Say whether Temporal no longer knows the place in a history from which it was to go on: it is to be read anew."""
+    return error.status is RPCStatusCode.INVALID_ARGUMENT
+
+
+def unreachable(where: object, address: str, error: BaseException) -> BackendUnavailableError:
+    """Return the error for a server that cannot be talked to at all."""
+    said = str(error).rpartition("Failed client connect: ")[2]
+    return BackendUnavailableError(
+        str(where),
+        f"no Temporal server answers at {address}" + (f" ({said})" if said else ""),
+        "Start one ('temporal server start-dev' on your own machine), or mend the address.",
+    )
+
+
+def _missing_namespace(error: RPCError) -> str | None:
+    for detail in error.grpc_status.details:
+        if detail.Is(NamespaceNotFoundFailure.DESCRIPTOR):
+            found = NamespaceNotFoundFailure()
+            detail.Unpack(found)
+            return found.namespace
+    return None

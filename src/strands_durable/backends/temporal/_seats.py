@@ -1,0 +1,72 @@
+"""How many executions a worker takes at a time: one that waits for another execution takes no seat, or both would wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from temporalio.worker import (
+    CustomSlotSupplier,
+    FixedSizeSlotSupplier,
+    SlotMarkUsedContext,
+    SlotPermit,
+    SlotReleaseContext,
+    SlotReserveContext,
+    WorkerTuner,
+)
+
+_LOOK_SECONDS = 0.2
+_MANY = 1000
+
+
+class Seats(CustomSlotSupplier):
+    """Gives out seats.
+
+    Args:
+        count: How many there are.
+        waiting: Says how many of those who sit wait for another execution.
+    """
+
+    def __init__(self, count: int, waiting: Callable[[], int]) -> None:
+        self._count, self._waiting = count, waiting
+        self._taken = 0
+        self._freed = asyncio.Event()
+
+    async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
+        """Wait for a free seat."""
+        while not self._has_room():
+            self._freed.clear()
+            try:
+                await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)  # nobody tells when somebody begins to wait
+            except asyncio.TimeoutError:
+                continue
+        self._taken += 1
+        return SlotPermit()
+
+    def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
+        """Take a seat if one is free."""
+        if not self._has_room():
+            return None
+        self._taken += 1
+        return SlotPermit()
+
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
+        """A seat that was taken is used."""
+
+    def release_slot(self, ctx: SlotReleaseContext) -> None:
+        """Free a seat."""
+        self._taken -= 1
+        self._freed.set()
+
+    def _has_room(self) -> bool:
+        return self._taken - self._waiting() < self._count
+
+
+def tuner(seats: Seats) -> WorkerTuner:
+    """Return what has a worker go by the seats."""
+    return WorkerTuner.create_composite(
+        workflow_supplier=FixedSizeSlotSupplier(_MANY),
+        activity_supplier=seats,
+        local_activity_supplier=FixedSizeSlotSupplier(1),
+        nexus_supplier=FixedSizeSlotSupplier(1),
+    )

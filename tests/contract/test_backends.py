@@ -1,0 +1,535 @@
+"""Every feature of Strands, dispatched: the same on every backend, and the same as without us."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strands_durable import errors
+from strands_durable.testing.temporal import TemporalServer
+from tests.features import openai_server
+from tests.features.dispatched import loop, nesting, outside, people
+from tests.features.dispatched.hands import DOCUMENT, IMAGE
+from tests.features.spans import names_in
+from tests.features.stage import (
+    Answers,
+    Prepare,
+    Stage,
+    a_worker,
+    agreed,
+    agreed_one_by_one,
+    attach,
+    ledger_in,
+    respond,
+    saying,
+    start_worker,
+)
+from tests.processes import run, served
+
+
+@pytest.fixture(scope="module")
+def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("sqlite")
+    url = f"sqlite:///{folder}/runs.db"
+    with a_worker(url, folder, back_off=(0.01,)):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def temporal_url(tmp_path_factory: pytest.TempPathFactory, temporal: TemporalServer) -> Iterator[str]:
+    name = uuid.uuid4().hex[:8]
+    url = f"{temporal.url}?task_queue={name}&prefix={name}-"
+    with a_worker(url, tmp_path_factory.mktemp("temporal"), back_off=(0.01,)):
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "temporal"])
+def stage(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Stage:
+    """One backend after the other; all that is the same is compared with SQLite."""
+    sqlite = Stage(sqlite_url, tmp_path)
+    return sqlite if request.param == "sqlite" else Stage(request.getfixturevalue("temporal_url"), tmp_path, sqlite)
+
+
+# Tools and state
+
+
+def test_c27_tools_of_every_kind_give_what_they_give_without_us(stage: Stage) -> None:
+    found = stage.same(loop.tools)
+    assert found.end["text"] == "Done."
+    assert len(found.done("book")) == 2
+
+
+def test_c14_tools_read_and_write_the_state_of_agent_invocation_and_request(stage: Stage) -> None:
+    found = stage.same(loop.context, invocation_state={"given": {"user": 7}})
+    assert set(found.end["state"]) == {"before", "a"}
+    assert found.end["request_state"] == {"a": ["a"]}
+
+
+def test_c14_tools_at_the_same_time_write_different_keys(stage: Stage) -> None:
+    assert set(stage.same(loop.parallel_state).end["state"]) == set("abcd")
+
+
+def test_c09_a_sequential_executor_runs_tools_in_the_order_of_the_answer(stage: Stage) -> None:
+    found = stage.same(loop.sequential)
+    assert [entry["facts"].get("city") for entry in found.ledger[1:-1]] == ["c", "a", "b", None]
+
+
+def test_c27_a_tool_that_raises_and_calls_that_are_wrong_are_errors_that_the_model_sees(stage: Stage) -> None:
+    stage.same(loop.failing_tools)
+
+
+def test_c27_images_and_documents_come_back_also_from_a_tool_that_failed(stage: Stage) -> None:
+    stage.same(loop.pictures)
+
+
+def test_c32_a_prompt_may_have_images_and_documents(stage: Stage) -> None:
+    stage.same(loop.tools, [{"text": "Like this one"}, IMAGE, DOCUMENT])
+
+
+def test_c12_error_results_are_tried_again_as_the_policy_says(stage: Stage) -> None:
+    found = stage.same(loop.policies, plain=False, script=[["flaky", {"good_at": 3}], ["-", {}]])
+    assert [step[3:] for step in found.root] == [["done", 1], ["failed", 1], ["failed", 2], ["done", 3], ["done", 1]]
+    again = stage.same(loop.policies, plain=False, script=[["flaky", {"good_at": 9}], ["-", {}]])
+    assert len(again.done("flaky")) == 3
+
+
+def test_c12_a_tool_that_takes_too_long_is_given_up_and_the_model_told(stage: Stage) -> None:
+    found = stage.same(loop.policies, plain=False, script=[["stuck", {}], ["-", {}]])
+    assert len(found.done("stuck")) == 1
+
+
+def test_c12_a_tool_that_takes_too_long_is_asked_about(stage: Stage) -> None:
+    found = stage.same(loop.doubtful, plain=False, answers=saying({"result": "it worked"}))
+    assert found.stops[0]["questions"]
+    assert len(found.done("stuck")) == 1
+
+
+def test_c16_an_inline_tool_is_recorded_and_so_are_the_steps_inside_it(stage: Stage) -> None:
+    stage.same(loop.policies, script=[["errand", {"city": "Rome"}], ["-", {}]])
+
+
+def test_c17_effects_in_tools_are_steps(stage: Stage) -> None:
+    found = stage.same(loop.effects)
+    assert len(found.done("ask")) == 3
+
+
+def test_c15_a_result_that_cannot_be_stored_is_asked_about_and_not_made_again(stage: Stage) -> None:
+    found = stage.same(loop.unstorable, plain=False, resumes=1, answers=saying({"result": "it worked"}))
+    assert [stop.get("error") for stop in found.stops] == ["NotSerializableError", None, None]
+    assert (len(found.done("strange")), len(found.done("book"))) == (1, 1)
+
+
+def test_c15_a_value_of_the_invocation_state_that_cannot_be_stored_is_left_out(stage: Stage) -> None:
+    stage.same(loop.clients)
+
+
+# Hooks
+
+
+def test_c29_hooks_of_every_kind_fire_once_for_each_event(stage: Stage) -> None:
+    found = stage.same(loop.hooks)
+    assert found.end["state"]["BeforeModelCallEvent"] == 3
+
+
+def test_c18_current_step_tells_tools_models_and_hooks_where_they_stand(stage: Stage) -> None:
+    found = stage.play(loop.hooks)
+    where = {entry["name"]: entry["step"][:3] for entry in found.ledger}
+    assert where["book"] == ["tool", "book", "running"]
+    assert where["model"] == ["model", "model", "running"]
+    assert where["BeforeToolCallEvent"][2] == "before"
+    assert where["async AfterModelCallEvent"] == ["model", "model", "after"]
+    assert {entry["step"][5] for entry in found.ledger} == {False}
+
+
+def test_c09_hooks_cancel_send_back_and_end_the_turn(stage: Stage) -> None:
+    found = stage.same(loop.verdicts)
+    assert [entry["facts"]["city"] for entry in found.done("book")] == ["a", "a"]
+
+
+def test_c10_hooks_rewrite_messages_inputs_and_results_and_add_a_pass(stage: Stage) -> None:
+    stage.same(loop.rewriting)
+
+
+def test_c17_effects_in_hooks_are_done_once(stage: Stage) -> None:
+    stage.same(loop.effects_of_hooks)
+
+
+def test_c22_a_middleware_of_the_users_stands_around_a_tool(stage: Stage) -> None:
+    found = stage.same(loop.wrapped)
+    assert [entry["facts"]["city"] for entry in found.done("book")] == ["Rome"]
+
+
+# Models
+
+
+@pytest.mark.parametrize("how", ["by its tool", "forced", "forced and wrong"])
+def test_c16_structured_output_is_that_of_strands(stage: Stage, how: str) -> None:
+    assert stage.same(loop.structured, how=how).end["structured_output"] == {"city": "Rome", "nights": 2}
+
+
+def test_c13_a_throttled_model_is_asked_again_by_strands_alone(stage: Stage) -> None:
+    found = stage.same(loop.throttled)
+    assert len(found.done("model")) == 5
+
+
+def test_c27_a_model_that_runs_out_of_tokens_is_the_same_failure(stage: Stage) -> None:
+    assert stage.same(loop.cut_off).end["error"] == "MaxTokensReachedException"
+
+
+def test_c02_a_failure_is_that_of_strands_and_resume_goes_on_from_the_failed_step(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(loop.out_of_order, place=place)
+    assert stage.stop(handle) == stage.plainly(loop.out_of_order).end
+    (place / "mended").touch()
+    stage.run(handle.resume())
+    assert stage.stop(handle)["text"] == "Mended."
+
+
+def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
+    found = stage.same(loop.redacting, "my secret is 8472-XK")
+    assert "8472" not in str(found)
+
+
+def test_c05_an_agent_that_has_talked_before_goes_on_from_there(stage: Stage) -> None:
+    stage.same(loop.talkative)
+
+
+# What ends a call
+
+
+@pytest.mark.parametrize("how", ["softly", "hard", "politely"])
+def test_c03_a_tool_that_ends_the_call_gives_a_result(stage: Stage, how: str) -> None:
+    assert stage.same(loop.stopping, how=how).end["stop_reason"] in ("cancelled", "tool_use")
+
+
+@pytest.mark.parametrize("limits", [{"turns": 3}, {"total_tokens": 40}])
+def test_c30_limits_are_those_of_one_call(stage: Stage, limits: dict[str, int]) -> None:
+    for segment_turns in (None, 2):
+        found = stage.same(loop.turns, limits=limits, count=9, segment_turns=segment_turns)
+        assert found.end["stop_reason"].startswith("limit_")
+
+
+def test_c30_a_call_in_segments_looks_like_one_call(stage: Stage) -> None:
+    stage.same(loop.turns, count=7, segment_turns=2)
+
+
+def test_c32_limits_of_a_graph_are_refused(stage: Stage) -> None:
+    with pytest.raises(errors.UnsupportedFeatureError, match="limits"):
+        stage.dispatch(nesting.diamond, limits={"turns": 1})
+
+
+# Conversation managers
+
+
+@pytest.mark.parametrize("per_turn", [False, True])
+def test_c30_a_window_slides_as_it_does_without_us(stage: Stage, per_turn: bool) -> None:
+    stage.same(loop.windowed, per_turn=per_turn)
+
+
+def test_c10_a_context_that_overflows_is_made_smaller(stage: Stage) -> None:
+    stage.same(loop.overflowing)
+
+
+@pytest.mark.parametrize("by", ["its own model", "another model", "an agent"])
+def test_c10_a_summary_is_made_once_whoever_makes_it(stage: Stage, by: str) -> None:
+    stage.same(loop.summarized, "Go far", by=by)
+
+
+def test_c10_an_auxiliary_call_of_a_hook_is_a_step(stage: Stage) -> None:
+    found = stage.same(loop.consulting)
+    assert ["model", "small"] in [[step[0], step[2]] for step in found.root]
+
+
+# People
+
+
+def test_c04_a_tool_asks_and_goes_on_with_the_answer(stage: Stage) -> None:
+    found = stage.same(people.asking)
+    assert (found.stops[0]["stop_reason"], found.end["text"]) == ("interrupt", "Done.")
+
+
+def test_c04_a_tool_asks_two_things_one_after_the_other(stage: Stage) -> None:
+    assert len(stage.same(people.asking_twice).stops) == 3
+
+
+@pytest.mark.parametrize("answers", [agreed, agreed_one_by_one])
+def test_c04_tools_ask_at_once_and_are_answered_together_or_one_by_one(stage: Stage, answers: Answers) -> None:
+    found = stage.same(people.asking_at_once, answers=answers, plain=answers is agreed)
+    assert len(found.stops) == (2 if answers is agreed else 3)
+    assert len(found.done("book")) == 1
+
+
+def test_c04_hooks_ask_before_tools(stage: Stage) -> None:
+    stage.same(people.hooks_asking)
+    stage.same(people.hooks_asking, answers=lambda names: {name: "no" if "Rome" in name else "yes" for name in names})
+
+
+def test_c04_a_middleware_asks_around_a_tool(stage: Stage) -> None:
+    stage.same(people.middleware_asking, answers=saying("Oslo"))
+
+
+# Nesting
+
+
+def test_c21_agents_behind_tools_are_steps_however_deep(stage: Stage) -> None:
+    stage.same(nesting.nested)
+
+
+def test_c04_an_agent_behind_two_tools_asks_a_person(stage: Stage) -> None:
+    stage.same(nesting.nested, asks=True)
+
+
+def test_c21_agents_of_one_name_work_side_by_side(stage: Stage) -> None:
+    stage.same(nesting.side_by_side)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_c20_an_agent_that_a_tool_builds_is_part_of_its_step_or_durable(stage: Stage, durable: bool) -> None:
+    found = stage.same(nesting.building, plain=not durable, durable=durable)
+    assert len(found.steps) == (3 if durable else 1)
+
+
+def test_c23_nodes_run_at_the_same_time_and_one_after_both(stage: Stage) -> None:
+    stage.same(nesting.diamond)
+
+
+def test_c14_tools_of_nodes_at_the_same_time_have_each_the_agent_of_its_node(stage: Stage) -> None:
+    found = stage.same(nesting.crowd)
+    assert sorted(entry["facts"]["agent"] for entry in found.done("keep")) == ["x", "x", "y", "y", "z", "z"]
+
+
+def test_c23_edges_have_conditions_and_go_round(stage: Stage) -> None:
+    stage.same(nesting.deciding)
+
+
+def test_c23_nodes_ask_people(stage: Stage) -> None:
+    stage.same(nesting.graph_asking)
+    stage.same(nesting.graph_asking, answers=agreed_one_by_one, plain=False)
+
+
+def test_c23_a_swarm_hands_over_and_back(stage: Stage) -> None:
+    stage.same(nesting.swarm)
+
+
+def test_c23_an_agent_of_a_swarm_asks_a_person(stage: Stage) -> None:
+    stage.same(nesting.swarm_asking)
+
+
+def test_c23_a_swarm_in_a_graph_in_a_graph_asks_a_person(stage: Stage) -> None:
+    stage.same(nesting.graph_in_graph)
+
+
+def test_c24_a_node_that_failed_is_tried_again_and_no_other(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(nesting.graph_failing, place=place)
+    first = stage.stop(handle)
+    assert (first["error"], stage.run(handle.status()).value) == ("EventLoopException", "FAILED")
+    (place / "mended").touch()
+    stage.run(handle.resume())
+    end = stage.stop(handle)
+    assert {name: node[:2] for name, node in end["nodes"].items()} == {
+        "first": ["completed", "first"],
+        "broken": ["completed", "Mended."],
+        "last": ["completed", "last"],
+    }
+    done = [entry["facts"].get("city") or entry["facts"].get("messages") for entry in ledger_in(place)]
+    assert done == [1, 1, "Rome", 3, 3, 1], "the answer that failed is all that was done again"
+
+
+def test_c20_a_durable_agent_that_a_tool_calls_is_an_execution_of_its_own(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(nesting.outer, place=place, url=stage.backend.url)
+    assert stage.stop(handle)["text"] == "Done."
+    assert [entry["name"] for entry in ledger_in(place)].count("book") == 2
+    ids = {entry["step"][3] for entry in ledger_in(place) if entry["name"] == "book"}
+    assert len(ids) == 1, "each is the first tool of its execution"
+
+
+# Servers, stores and processes
+
+
+def test_c04_an_answer_may_come_from_a_process_that_knows_nothing_else(stage: Stage) -> None:
+    handle = stage.dispatch(people.asking)
+    (question,) = stage.result(handle).interrupts
+    run(respond, stage.backend.url, handle.execution_id, {question.id: "yes to approve paint"}).checked()
+    assert stage.stop(handle) == stage.play(people.asking).end
+
+
+def test_c01_the_same_call_in_another_process_is_the_same_execution(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(people.asking, place=place)
+    first = stage.stop(handle)
+    given = ("asking", "Go", place.name, {"folder": str(place)})
+    assert run(attach, stage.backend.url, *given).checked() == first
+    other = run(attach, stage.backend.url, "asking", "Something else", *given[2:])
+    assert other.error is not None
+    assert other.error[0] == "InputMismatchError"
+
+
+def offer(*names: str) -> Prepare:
+    return lambda place: (place / "tools").write_text(" ".join(names))
+
+
+def test_c32_tools_of_a_server_are_found_by_the_worker_and_recorded_once(stage: Stage) -> None:
+    place = stage.place()
+    offer("price", "picture", "buy")(place)
+    handle = stage.dispatch(outside.shopping, place=place, script=["shop_price", "approve", "shop_picture", "shop_buy"])
+    assert "shop_price" not in outside.shopping.spec_with(folder=str(place), script=["shop_price"]).tool_names
+    (question,) = stage.result(handle).interrupts
+    stage.run(handle.respond({question.id: "yes"}))
+    assert stage.stop(handle)["text"] == "Done."
+    assert Counter((place / "calls.jsonl").read_text().split()) == Counter(['"price"', '"picture"', '"buy"'])
+    assert [step[2:4] for step in stage.steps(handle)["default#0"] if step[0] == "tool"] == [
+        ["shop_price", "done"],
+        ["approve", "interrupted"],
+        ["approve", "done"],
+        ["shop_picture", "done"],
+        ["shop_buy", "done"],
+    ]
+    sql = "SELECT count(DISTINCT config) FROM steps WHERE config IS NOT NULL AND call IN (SELECT id FROM calls WHERE execution = here)"
+    assert stage.rows(handle, sql) == [(1,)]
+
+
+def test_c27_results_of_a_server_are_those_of_strands(stage: Stage) -> None:
+    script = ["shop_price", "shop_picture", "shop_buy"]
+    stage.same(outside.shopping, prepare=offer("price", "picture", "buy"), script=script)
+
+
+def test_c31_a_server_that_is_down_fails_the_run_and_resume_goes_on_when_it_is_up(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(outside.shopping, place=place, script=["shop_price"])
+    assert "MCP" in stage.stop(handle)["text"]
+    assert ledger_in(place) == []
+    offer("price")(place)
+    stage.run(handle.resume())
+    assert stage.stop(handle)["text"] == "Done."
+
+
+def test_c25_a_server_with_other_tools_is_drift(stage: Stage) -> None:
+    place = stage.place()
+    offer("price")(place)
+    handle = stage.dispatch(outside.shopping, place=place, script=["approve", "shop_price"])
+    (question,) = stage.result(handle).interrupts
+    offer("price", "extra")(place)
+    stage.run(handle.respond({question.id: "yes"}))
+    assert stage.stop(handle)["error"] == "DriftError"
+    offer("price")(place)
+    stage.run(handle.resume())
+    assert stage.stop(handle)["text"] == "Done."
+
+
+def test_c25_a_changed_agent_does_not_go_on_unless_it_may(stage: Stage) -> None:
+    for agent in (outside.versioned, outside.tolerant):
+        place = stage.place()
+        (place / "version").write_text("one")
+        handle = stage.dispatch(agent, place=place)
+        (question,) = stage.result(handle).interrupts
+        (place / "version").write_text("two")
+        stage.run(handle.respond({question.id: "yes"}))
+        end = stage.stop(handle)
+        if agent is outside.tolerant:
+            assert end["text"] == "Done."
+            continue
+        assert end["error"] == "DriftError"
+        (place / "version").write_text("one")
+        stage.run(handle.resume())
+        assert stage.stop(handle)["text"] == "Done."
+
+
+def test_c26_another_version_is_left_to_a_worker_that_has_it_unless_it_may_go_on(stage: Stage) -> None:
+    for agent in (outside.tolerant, outside.versioned):
+        place = stage.place()
+        (place / "version").write_text("one")
+        assert agent.spec_with(folder=str(place))
+        (place / "version").write_text("two")
+        handle = stage.dispatch(agent, place=place)
+        if agent is outside.tolerant:
+            assert stage.result(handle).interrupts
+    assert stage.stop(stage.dispatch(loop.tools))["text"] == "Done."
+    assert stage.run(handle.status()).value == "PENDING"
+    (place / "version").write_text("one")
+    with a_worker(stage.url, stage.folder):
+        assert stage.result(handle).interrupts
+
+
+def test_c31_a_durability_inside_a_factory_lends_its_policies_and_not_its_store(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(outside.careful, place=place)
+    assert stage.stop(handle)["text"] == "Done."
+    assert [entry["name"] for entry in ledger_in(place)].count("flaky") == 3
+    assert not (place / "own.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["plain", "throttled"])
+def test_c13_a_real_client_is_asked_as_often_as_without_us(stage: Stage, kind: str) -> None:
+    with served(openai_server.__file__, str(stage.folder)) as (port, _):
+        url = f"http://127.0.0.1:{port}"
+        assert stage.same(outside.openai, url=url, kind=kind).end["text"] == "Booked Paris."
+    asked = {len(path.read_text().splitlines()) for path in stage.folder.glob("*/requests.jsonl")}
+    assert asked == {4 if kind == "plain" else 6}
+
+
+def test_c05_a_session_is_the_same_and_the_next_execution_goes_on_from_it(stage: Stage) -> None:
+    def restored(place: Path) -> object:
+        agent = outside.remembering.build({"folder": str(place)})
+        return agent.state.get(), [[found["role"], found["content"]] for found in agent.messages]
+
+    place, plain = stage.place(), stage.place("plain")
+    subject = outside.remembering.build({"folder": str(plain)})
+    for prompt in ("First", "Second"):
+        subject(prompt)
+        handle = stage.run(
+            outside.remembering.on(stage.backend).dispatch_async(
+                prompt, execution_id=f"{place.name}-{prompt}", folder=str(place)
+            )
+        )
+        assert stage.stop(handle)["text"] == {"First": "One.", "Second": "Two."}[prompt]
+        assert restored(place) == restored(plain)
+
+
+def test_c28_a_stream_tells_of_every_step_and_a_later_one_of_the_rest(stage: Stage) -> None:
+    handle = stage.dispatch(loop.tools)
+    live = stage.stream(handle)
+    recorded = [event for event in live if event["recorded"]]
+    assert [event["kind"] for event in recorded] == ["model", "tool", "model", "tool", "tool", "tool", "model"]
+    assert [event["number"] for event in recorded] == list(range(1, 8))
+    assert [event for event in stage.stream(handle) if event["recorded"]] == recorded
+    assert [event for event in stage.stream(handle, after=5) if event["recorded"]] == recorded[5:]
+    assert {event["step"] for event in live} == {event["step"] for event in recorded}
+
+
+def test_c08_each_execution_is_carried_once_however_many_workers_there_are(stage: Stage) -> None:
+    places = [stage.place() for _ in range(6)]
+    with a_worker(stage.url, stage.folder):
+        handles = [stage.dispatch(loop.tools, place=place) for place in places]
+        assert {stage.stop(handle)["text"] for handle in handles} == {"Done."}
+    assert {len(ledger_in(place)) for place in places} == {7}
+
+
+# What is traced and printed
+
+
+def test_c29_a_lost_worker_leaves_no_span_and_no_word_twice(stage: Stage) -> None:
+    alone, seen = stage.apart(heartbeat_seconds=1), {}
+    for deadly in (False, True):
+        place = alone.place()
+        handle = alone.dispatch(outside.dying, place=place, deadly=deadly)
+        if deadly:
+            start_worker(alone.url, place, spans="spans").join()
+        with a_worker(alone.url, place, spans="spans"):
+            assert alone.stop(handle)["text"] == "All booked."
+        seen[deadly] = names_in(place / "spans"), (place / "printed").read_text()
+        if deadly:
+            assert [entry["name"] for entry in ledger_in(place)] == [
+                "model",
+                "book",
+                "model",
+                "book_and_die",
+                "book_and_die",
+                "model",
+            ]
+    assert seen[True] == seen[False]

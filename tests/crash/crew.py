@@ -1,0 +1,215 @@
+"""Agents for crash tests of an engine, and the workers that carry them: in processes of their own, in a folder of their own.
+
+What they do is told to a ledger, which is the outside world: who did what, in which attempt, under which idempotency key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from temporalio.worker import Worker
+
+from strands_durable import DoubtfulStep, Durability, ToolPolicy, connect, current_step, durable, durable_agent
+from strands_durable.backends.temporal import TemporalBackend, _worker
+from strands_durable.testing import CrashPoints, ScriptedModel, call, reach
+from tests.crash.scenarios import Ledger
+
+
+def ledger() -> Ledger:
+    """Return the outside world, as the environment says."""
+    return Ledger(Path(os.environ["LEDGER"]))
+
+
+def tell(what: str, **facts: Any) -> None:
+    """Leave a mark in the outside world."""
+    step = current_step()
+    assert step is not None
+    ledger().write(
+        what=what,
+        execution_id=step.execution_id,
+        key=step.idempotency_key,
+        attempt=step.attempt,
+        pid=os.getpid(),
+        **facts,
+    )
+
+
+def sign(name: str) -> Path:
+    """Return a file beside the ledger, by which tests and tools understand each other."""
+    return Path(os.environ["LEDGER"]).parent / name
+
+
+class Billed(ScriptedModel):
+    """A scripted model whose calls are on the bill; one that says "wait" first waits for a file."""
+
+    def __init__(self, script: list[Any], waits_for: str = "") -> None:
+        super().__init__([_turn(turn) for turn in script])
+        self._waits_for = waits_for
+
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        tell("model", turn=sum(message["role"] == "assistant" for message in messages))
+        while self._waits_for and not sign(self._waits_for).exists():
+            await asyncio.sleep(0.01)
+        async for chunk in super().stream(messages, *args, **kwargs):
+            yield chunk
+
+
+def _turn(turn: Any) -> Any:
+    if isinstance(turn, list):
+        return [_turn(each) for each in turn]
+    if isinstance(turn, dict):
+        return call(turn["tool"], **{name: value for name, value in turn.items() if name != "tool"})
+    return turn
+
+
+@tool(context=True)
+def book(city: str, tool_context: ToolContext) -> str:
+    """Book a hotel, with a point to die at before and after it."""
+    reach(f"tool book {city}:start")
+    tool_context.agent.state.set(f"booked {city}", True)
+    tell("book", city=city)
+    reach(f"tool book {city}:effect")
+    return f"booked {city}"
+
+
+@tool(context=True)
+async def pay(amount: int, tool_context: ToolContext) -> dict[str, Any]:
+    """Pay a bill in two recorded parts."""
+    reach("tool pay:start")
+    tool_context.agent.state.set("paid", amount)
+    receipt = await durable.step("charge", lambda: _charge(amount))
+    tell("pay", amount=amount)
+    reach("tool pay:effect")
+    return {"status": "success", "content": [{"json": {"receipt": receipt}}]}
+
+
+def _charge(amount: int) -> str:
+    reach("step charge:start")
+    tell("charge", amount=amount)
+    reach("step charge:effect")
+    return f"charged {amount}"
+
+
+@tool
+def wait(path: str) -> str:
+    """Wait until a file is there, in a thread that nobody can stop."""
+    tell("wait", path=path)
+    while not sign(path).exists():
+        time.sleep(0.01)
+    tell("waited", path=path)
+    return "it is there"
+
+
+@tool
+def die() -> str:
+    """Kill whoever runs this, unless somebody has mended it."""
+    tell("die")
+    if not sign("mended").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@tool
+async def freeze() -> str:
+    """Freeze the process that runs this, unless another one has been frozen."""
+    tell("freeze")
+    if current_step().attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        tell("thawed")
+    return "thawed"
+
+
+TOOLS = [book, pay, wait, die, freeze]
+
+
+def _agent(script: list[Any], *, waits_for: str = "", tools: list[Any] = TOOLS, **options: Any) -> Agent:
+    return Agent(
+        model=Billed(script, waits_for),
+        tools=tools,
+        retry_strategy=ModelRetryStrategy(max_attempts=1),
+        callback_handler=None,
+        **options,
+    )
+
+
+TRAVEL = [
+    [{"tool": "book", "city": "Paris"}, {"tool": "pay", "amount": 3}],
+    {"tool": "assistant", "input": "Book in Rome"},
+    {"tool": "book", "city": "Oslo"},
+    "All is booked.",
+]
+
+
+@durable_agent
+def traveller() -> Agent:
+    """Two tools at the same time, an agent as a tool, a tool with a recorded step, and a state that all of them write."""
+    assistant = _agent([{"tool": "book", "city": "Rome"}, "Rome it is."], name="assistant", description="Books.")
+    return _agent(TRAVEL, tools=[book, pay, assistant.as_tool()], system_prompt="You travel.")
+
+
+@durable_agent
+def scripted(script: list[Any], waits_for: str = "", in_doubt: Any = "retry", model_in_doubt: Any = "retry") -> Agent:
+    """One agent with all tools; its model answers once the file ``waits_for`` is there."""
+    policy = ToolPolicy(in_doubt=in_doubt, verify=_verify if in_doubt == "verify" else None)
+    durability = Durability("runs.db", tool_policies={"wait": policy}, model_in_doubt=model_in_doubt)
+    return _agent(script, waits_for=waits_for, plugins=[durability])
+
+
+def _verify(step: DoubtfulStep) -> str | None:
+    ledger().write(
+        what="verify", execution_id=step.execution_id, key=step.idempotency_key, attempt=step.attempt, pid=os.getpid()
+    )
+    return "it had happened" if sign(f"verified {step.execution_id}").exists() else None
+
+
+async def work(url: str, concurrency: int) -> None:
+    """Be a worker until somebody says that this is enough."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    command = [sys.executable, "-m", "strands_durable", "worker", __file__, "--trial", "--quiet", "--backend", url]
+    await connect(url).work(concurrency=concurrency, stop=stop, trial_command=command)
+
+
+def serve_until(url: str, folder: str, point: str) -> None:
+    """Be a worker that dies at a point."""
+    with CrashPoints().crashing(point):
+        serve(url, folder)
+
+
+def serve_books(url: str, folder: str) -> None:
+    """Keep the books of workflows, and carry no execution."""
+
+    async def work() -> None:
+        backend = connect(url)
+        assert isinstance(backend, TemporalBackend)
+        client, queue = await backend.client(), backend.place.task_queue
+        await Worker(
+            client, task_queue=queue, workflows=[_worker.ExecutionWorkflow], workflow_runner=_worker.sandbox()
+        ).run()
+
+    asyncio.run(work())
+
+
+def serve_deaf(url: str, folder: str) -> None:
+    """Be a worker that never hears that a step may begin."""
+
+    class Deaf(_worker.Activities):
+        def __init__(self, client: Any, queue: str, *given: Any) -> None:
+            super().__init__(client, f"{queue}-deaf", *given)
+
+    _worker.Activities = Deaf  # type: ignore[misc]
+    serve(url, folder)
+
+
+def serve(url: str, folder: str, concurrency: int = 10) -> None:
+    """Be a worker; the folder holds the ledger, and nothing else of ours."""
+    os.environ["LEDGER"] = str(Path(folder) / "ledger.jsonl")
+    os.chdir(folder)
+    asyncio.run(work(url, concurrency))

@@ -1,0 +1,123 @@
+"""Agents for tests of the Temporal engine. A worker in another process can import them."""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+from typing import Any
+
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.hooks import BeforeModelCallEvent
+from strands.types.exceptions import ModelThrottledException
+
+from strands_durable import connect, durable, durable_agent
+from strands_durable.testing import ScriptedModel, call
+
+
+def text_of(number: int) -> str:
+    """Return two kilobytes that no packer makes much smaller."""
+    chance = random.Random(number)
+    return "".join(chance.choice(string.ascii_letters) for _ in range(2000))
+
+
+@tool(context=True)
+def look(number: int, tool_context: ToolContext) -> str:
+    """Look something up."""
+    seen = tool_context.agent.state.get("seen") or []
+    tool_context.agent.state.set("seen", [*seen, number])
+    return text_of(number)
+
+
+@durable_agent
+def cycler(cycles: int = 10) -> Agent:
+    """Look up one thing after the other."""
+    turns = [call("look", number=number) for number in range(cycles)]
+    return Agent(model=ScriptedModel([*turns, "Done."]), tools=[look], callback_handler=None)
+
+
+class Counting(ScriptedModel):
+    """Says the next turn by what was said last, not by how much was said: some of it may be out of sight."""
+
+    def __init__(self, cycles: int) -> None:
+        super().__init__(["Done."])
+        self._cycles = cycles
+
+    async def stream(self, messages: Any, *args: Any, **given: Any) -> Any:
+        uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
+        number = uses[-1]["input"]["number"] + 1 if uses else 0
+        model = ScriptedModel([call("look", number=number) if number < self._cycles else "Done."])
+        async for event in model.stream([], *args, **given):
+            yield event
+
+
+@durable_agent
+def forgetful(cycles: int = 10) -> Agent:
+    """Look up one thing after the other, and forget."""
+    manager = SlidingWindowConversationManager(window_size=6, per_turn=True)
+    return Agent(model=Counting(cycles), tools=[look], conversation_manager=manager, callback_handler=None)
+
+
+@tool
+def large(size: int) -> str:
+    """Return much."""
+    chance = random.Random(size)
+    return "".join(chance.choices(string.ascii_letters + string.digits, k=size))
+
+
+@durable_agent
+def greedy(sizes: list[int]) -> Agent:
+    """Call for much, one after the other."""
+    turns = [call("large", size=size) for size in sizes]
+    return Agent(model=ScriptedModel([*turns, "Done."]), tools=[large], callback_handler=None)
+
+
+@tool
+async def delegate(url: str) -> str:
+    """Have another execution done, and wait for it."""
+    handle = await connect(url).dispatch(cycler.spec_with(cycles=1), "Go", execution_id="inner")
+    return str(await handle.result())
+
+
+@durable_agent
+def manager(url: str) -> Agent:
+    """Delegate."""
+    return Agent(
+        model=ScriptedModel([call("delegate", url=url), "Delegated."]), tools=[delegate], callback_handler=None
+    )
+
+
+class Throttled(ScriptedModel):
+    """Asks to be left alone at first."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(["Done."])
+        self._marker = Path(folder, "asked")
+
+    async def stream(self, *args: Any, **given: Any) -> Any:
+        if not self._marker.exists():
+            self._marker.touch()
+            raise ModelThrottledException("slow down")
+        async for event in super().stream(*args, **given):
+            yield event
+
+
+@durable_agent
+def throttled(folder: str) -> Agent:
+    """Ask a model that is throttled."""
+    strategy = ModelRetryStrategy(max_attempts=3, initial_delay=2, max_delay=2)
+    return Agent(model=Throttled(folder), retry_strategy=strategy, callback_handler=None)
+
+
+@durable_agent
+def patient() -> Agent:
+    """Wait before the first model call."""
+
+    async def rest(event: BeforeModelCallEvent) -> None:
+        await durable.sleep(1.5)
+        await durable.step("noted", lambda: "noted")
+
+    agent = Agent(model=ScriptedModel(["Rested."]), callback_handler=None)
+    agent.hooks.add_callback(BeforeModelCallEvent, rest)
+    return agent

@@ -1,0 +1,151 @@
+"""Record the histories that must replay for ever: ``python -m tests.temporal.record``, once for each release.
+
+Each is a workflow as a real server has recorded it, in tests/temporal/histories/VERSION. They are never changed afterwards: a
+workflow that is under way while a worker is replaced by one of a newer version has such a history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from strands_durable import ExecutionHandle, errors
+from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.testing import agents as contract
+from strands_durable.testing.contract._bench import BOOK, WAIT
+from strands_durable.testing.temporal import TemporalServer
+from tests.temporal import agents
+from tests.temporal.running import url_of, working
+from tests.waiting import until_async
+
+HISTORIES = Path(__file__).with_name("histories")
+ASK = {"tool": "approve", "what": "trip"}
+PATIENCE = 60.0
+
+
+def main() -> None:
+    """Record all."""
+    folder = HISTORIES / version("strands-durable")
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporalServer() as server:
+        for name, record in RECORDS.items():
+            asyncio.run(_record(server, folder / f"{name}.json", record))
+            print(f"{name}: {(folder / f'{name}.json').stat().st_size:,} bytes")
+
+
+async def _record(server: TemporalServer, path: Path, record: Callable[[Any], Awaitable[None]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        url = url_of(server, heartbeat_seconds=2, max_events=60 if "new runs" in path.stem else 0)
+        backend = TemporalBackend(url)
+        if path.stem in _WITHOUT_WORKER:
+            await record((backend, url, folder))
+        else:
+            with working(url):
+                await record((backend, url, folder))
+        handle = (await backend.client()).get_workflow_handle(backend.workflow_id("run"))
+        path.write_text((await handle.fetch_history()).to_json())
+
+
+async def _dispatch(backend: TemporalBackend, folder: str, *script: Any, agent: Any = None) -> ExecutionHandle:
+    spec = (agent or contract.contract_agent).spec_with(folder=folder, script=list(script))
+    return await backend.dispatch(spec, "Go", execution_id="run")
+
+
+async def _completes(given: Any) -> None:
+    backend, _, folder = given
+    await (await _dispatch(backend, folder, BOOK, BOOK, "Booked.")).result(PATIENCE)
+
+
+async def _is_answered(given: Any) -> None:
+    backend, _, folder = given
+    handle = await _dispatch(backend, folder, ASK, "Done.")
+    question = (await handle.result(PATIENCE)).interrupts[0]
+    await handle.respond({question.id: "yes"})
+    await handle.result(PATIENCE)
+
+
+async def _fails(given: Any) -> None:
+    backend, _, folder = given
+    handle = await _dispatch(backend, folder, BOOK, {"fails_until": "mended"})
+    for _ in range(2):
+        try:
+            await handle.result(PATIENCE)
+        except errors.ExecutionFailedError:
+            await handle.resume()
+    Path(folder, "mended").touch()
+    try:
+        await handle.result(PATIENCE)
+    except errors.ExecutionFailedError:
+        await handle.resume()
+        await handle.result(PATIENCE)
+
+
+async def _is_cancelled(given: Any) -> None:
+    backend, _, folder = given
+    handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
+    await until_async(lambda: _has(folder, "wait"))
+    await handle.cancel()
+    try:
+        await handle.result(PATIENCE)
+    except errors.ExecutionCancelledError:
+        return
+
+
+async def _is_a_graph(given: Any) -> None:
+    backend, _, folder = given
+    await (await _dispatch(backend, folder, BOOK, "Booked.", agent=contract.contract_graph)).result(PATIENCE)
+
+
+async def _goes_on_in_new_runs(given: Any) -> None:
+    backend, _, _ = given
+    handle = await backend.dispatch(agents.cycler.spec_with(cycles=12), "Go", execution_id="run")
+    await handle.result(PATIENCE)
+
+
+async def _is_throttled(given: Any) -> None:
+    backend, _, folder = given
+    await (await backend.dispatch(agents.throttled.spec_with(folder=folder), "Go", execution_id="run")).result(PATIENCE)
+
+
+async def _loses_its_worker(given: Any) -> None:
+    backend, url, folder = given
+    handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
+    command = [sys.executable, "-m", "strands_durable", "worker", "strands_durable.testing.agents", "--backend", url]
+    for expected in (1, 2):
+        worker = subprocess.Popen([*command, "--quiet"], stdout=subprocess.DEVNULL)
+        await until_async(lambda expected=expected: _has(folder, "wait", expected))  # type: ignore[misc]
+        if expected == 1:
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.wait()
+    Path(folder, "go").touch()
+    await handle.result(PATIENCE)
+    worker.terminate()
+    worker.wait()
+
+
+async def _has(folder: str, kind: str, times: int = 1) -> bool:
+    return len([mark for mark in contract.marks(folder) if mark["kind"] == kind]) >= times
+
+
+RECORDS: dict[str, Callable[[Any], Awaitable[None]]] = {
+    "completes": _completes,
+    "is answered": _is_answered,
+    "fails and is resumed": _fails,
+    "is cancelled": _is_cancelled,
+    "is a graph": _is_a_graph,
+    "goes on in new runs": _goes_on_in_new_runs,
+    "is throttled": _is_throttled,
+    "loses its worker": _loses_its_worker,
+}
+_WITHOUT_WORKER = {"loses its worker"}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Histories of every release replay: a workflow under way outlives the version of the worker that began it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+
+from strands_durable.backends.temporal._worker import sandbox
+from strands_durable.backends.temporal._workflow import ExecutionWorkflow
+from tests.temporal.record import HISTORIES, RECORDS
+
+RECORDED = sorted(HISTORIES.glob("*/*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name} {path.stem}")
+def test_a_recorded_history_replays(path: Path) -> None:
+    replayer = Replayer(workflows=[ExecutionWorkflow], workflow_runner=sandbox())
+    history = WorkflowHistory.from_json("run", path.read_text())
+    asyncio.run(replayer.replay_workflow(history))
+
+
+def test_each_release_has_recorded_each_kind_of_history() -> None:
+    assert RECORDED
+    for folder in {path.parent for path in RECORDED}:
+        assert {path.stem for path in folder.glob("*.json")} >= set(RECORDS)
+
+
+def test_a_workflow_that_does_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strands_durable.backends.temporal._workflow.DRIVE", "something_else")
+    with pytest.raises(Exception, match="something_else"):
+        test_a_recorded_history_replays(next(path for path in RECORDED if path.stem == "completes"))
