@@ -54,6 +54,8 @@ class Call(Latch):
         self.invocation_state: dict[str, Any] | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
+        self.is_unchecked = False
+        """True until an agent that may be another than the recorded one has been compared with it."""
         self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
         self._written = progress

@@ -123,18 +123,20 @@ class Invocation:
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
         call = Call.go_on(self._site, record)
+        call.is_unchecked = True
         _sessions.follow(self._agent)
         self._restore_helpers(record)
         return call
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
-        if call.is_taken_up:
+        if call.is_unchecked:
+            call.is_unchecked = False
             last = self._journal.last_config(call.record)
             changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
-                if self._site.options.on_drift == "rerun":
+                if self._site.options.on_drift == "rerun" and call.is_taken_up:  # an answer that was asked about stays
                     call.models.give_up()
         return call.pass_begins()
 

@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from strands_durable import connect, errors
+from strands_durable import errors
 from strands_durable.testing.temporal import TemporalServer
+from tests.features import openai_server
 from tests.features.dispatched import loop, nesting, outside, people
-from tests.features.stage import Answers, Stage, a_worker, agreed, agreed_one_by_one, saying
+from tests.features.dispatched.hands import DOCUMENT, IMAGE
+from tests.features.spans import names_in
+from tests.features.stage import (
+    Answers,
+    Prepare,
+    Stage,
+    a_worker,
+    agreed,
+    agreed_one_by_one,
+    attach,
+    ledger_in,
+    respond,
+    saying,
+    start_worker,
+)
+from tests.processes import run, served
 
 
 @pytest.fixture(scope="module")
 def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("sqlite")
     url = f"sqlite:///{folder}/runs.db"
-    with a_worker(url, folder):
-        yield f"{url}?worker=off"
+    with a_worker(url, folder, back_off=(0.01,)):
+        yield url
 
 
 @pytest.fixture(scope="module")
 def temporal_url(tmp_path_factory: pytest.TempPathFactory, temporal: TemporalServer) -> Iterator[str]:
     name = uuid.uuid4().hex[:8]
     url = f"{temporal.url}?task_queue={name}&prefix={name}-"
-    with a_worker(url, tmp_path_factory.mktemp("temporal")):
+    with a_worker(url, tmp_path_factory.mktemp("temporal"), back_off=(0.01,)):
         yield url
 
 
 @pytest.fixture(params=["sqlite", "temporal"])
 def stage(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Stage:
-    sqlite = Stage("sqlite", connect(sqlite_url), tmp_path)
-    if request.param == "sqlite":
-        return sqlite
-    return Stage("temporal", connect(request.getfixturevalue("temporal_url")), tmp_path, sqlite)
+    """One backend after the other; all that is the same is compared with SQLite."""
+    sqlite = Stage(sqlite_url, tmp_path)
+    return sqlite if request.param == "sqlite" else Stage(request.getfixturevalue("temporal_url"), tmp_path, sqlite)
 
 
 # Tools and state
@@ -71,8 +87,6 @@ def test_c27_images_and_documents_come_back_also_from_a_tool_that_failed(stage: 
 
 
 def test_c32_a_prompt_may_have_images_and_documents(stage: Stage) -> None:
-    from tests.features.dispatched.hands import DOCUMENT, IMAGE
-
     stage.same(loop.tools, [{"text": "Like this one"}, IMAGE, DOCUMENT])
 
 
@@ -244,7 +258,7 @@ def test_c04_a_tool_asks_two_things_one_after_the_other(stage: Stage) -> None:
 
 @pytest.mark.parametrize("answers", [agreed, agreed_one_by_one])
 def test_c04_tools_ask_at_once_and_are_answered_together_or_one_by_one(stage: Stage, answers: Answers) -> None:
-    found = stage.same(people.asking_at_once, answers=answers)
+    found = stage.same(people.asking_at_once, answers=answers, plain=answers is agreed)
     assert len(found.stops) == (2 if answers is agreed else 3)
     assert len(found.done("book")) == 1
 
@@ -294,7 +308,7 @@ def test_c23_edges_have_conditions_and_go_round(stage: Stage) -> None:
 
 def test_c23_nodes_ask_people(stage: Stage) -> None:
     stage.same(nesting.graph_asking)
-    stage.same(nesting.graph_asking, answers=agreed_one_by_one)
+    stage.same(nesting.graph_asking, answers=agreed_one_by_one, plain=False)
 
 
 def test_c23_a_swarm_hands_over_and_back(stage: Stage) -> None:
@@ -307,3 +321,215 @@ def test_c23_an_agent_of_a_swarm_asks_a_person(stage: Stage) -> None:
 
 def test_c23_a_swarm_in_a_graph_in_a_graph_asks_a_person(stage: Stage) -> None:
     stage.same(nesting.graph_in_graph)
+
+
+def test_c24_a_node_that_failed_is_tried_again_and_no_other(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(nesting.graph_failing, place=place)
+    first = stage.stop(handle)
+    assert (first["error"], stage.run(handle.status()).value) == ("EventLoopException", "FAILED")
+    (place / "mended").touch()
+    stage.run(handle.resume())
+    end = stage.stop(handle)
+    assert {name: node[:2] for name, node in end["nodes"].items()} == {
+        "first": ["completed", "first"],
+        "broken": ["completed", "Mended."],
+        "last": ["completed", "last"],
+    }
+    done = [entry["facts"].get("city") or entry["facts"].get("messages") for entry in ledger_in(place)]
+    assert done == [1, 1, "Rome", 3, 3, 1], "the answer that failed is all that was done again"
+
+
+def test_c20_a_durable_agent_that_a_tool_calls_is_an_execution_of_its_own(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(nesting.outer, place=place, url=stage.backend.url)
+    assert stage.stop(handle)["text"] == "Done."
+    assert [entry["name"] for entry in ledger_in(place)].count("book") == 2
+    ids = {entry["step"][3] for entry in ledger_in(place) if entry["name"] == "book"}
+    assert len(ids) == 1, "each is the first tool of its execution"
+
+
+# Servers, stores and processes
+
+
+def test_c04_an_answer_may_come_from_a_process_that_knows_nothing_else(stage: Stage) -> None:
+    handle = stage.dispatch(people.asking)
+    (question,) = stage.result(handle).interrupts
+    run(respond, stage.backend.url, handle.execution_id, {question.id: "yes to approve paint"}).checked()
+    assert stage.stop(handle) == stage.play(people.asking).end
+
+
+def test_c01_the_same_call_in_another_process_is_the_same_execution(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(people.asking, place=place)
+    first = stage.stop(handle)
+    given = ("asking", "Go", place.name, {"folder": str(place)})
+    assert run(attach, stage.backend.url, *given).checked() == first
+    other = run(attach, stage.backend.url, "asking", "Something else", *given[2:])
+    assert other.error is not None
+    assert other.error[0] == "InputMismatchError"
+
+
+def offer(*names: str) -> Prepare:
+    return lambda place: (place / "tools").write_text(" ".join(names))
+
+
+def test_c32_tools_of_a_server_are_found_by_the_worker_and_recorded_once(stage: Stage) -> None:
+    place = stage.place()
+    offer("price", "picture", "buy")(place)
+    handle = stage.dispatch(outside.shopping, place=place, script=["shop_price", "approve", "shop_picture", "shop_buy"])
+    assert "shop_price" not in outside.shopping.spec_with(folder=str(place), script=["shop_price"]).tool_names
+    (question,) = stage.result(handle).interrupts
+    stage.run(handle.respond({question.id: "yes"}))
+    assert stage.stop(handle)["text"] == "Done."
+    assert Counter((place / "calls.jsonl").read_text().split()) == Counter(['"price"', '"picture"', '"buy"'])
+    assert [step[2:4] for step in stage.steps(handle)["default#0"] if step[0] == "tool"] == [
+        ["shop_price", "done"],
+        ["approve", "interrupted"],
+        ["approve", "done"],
+        ["shop_picture", "done"],
+        ["shop_buy", "done"],
+    ]
+    sql = "SELECT count(DISTINCT config) FROM steps WHERE config IS NOT NULL AND call IN (SELECT id FROM calls WHERE execution = here)"
+    assert stage.rows(handle, sql) == [(1,)]
+
+
+def test_c27_results_of_a_server_are_those_of_strands(stage: Stage) -> None:
+    script = ["shop_price", "shop_picture", "shop_buy"]
+    stage.same(outside.shopping, prepare=offer("price", "picture", "buy"), script=script)
+
+
+def test_c31_a_server_that_is_down_fails_the_run_and_resume_goes_on_when_it_is_up(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(outside.shopping, place=place, script=["shop_price"])
+    assert "MCP" in stage.stop(handle)["text"]
+    assert ledger_in(place) == []
+    offer("price")(place)
+    stage.run(handle.resume())
+    assert stage.stop(handle)["text"] == "Done."
+
+
+def test_c25_a_server_with_other_tools_is_drift(stage: Stage) -> None:
+    place = stage.place()
+    offer("price")(place)
+    handle = stage.dispatch(outside.shopping, place=place, script=["approve", "shop_price"])
+    (question,) = stage.result(handle).interrupts
+    offer("price", "extra")(place)
+    stage.run(handle.respond({question.id: "yes"}))
+    assert stage.stop(handle)["error"] == "DriftError"
+    offer("price")(place)
+    stage.run(handle.resume())
+    assert stage.stop(handle)["text"] == "Done."
+
+
+def test_c25_a_changed_agent_does_not_go_on_unless_it_may(stage: Stage) -> None:
+    for agent in (outside.versioned, outside.tolerant):
+        place = stage.place()
+        (place / "version").write_text("one")
+        handle = stage.dispatch(agent, place=place)
+        (question,) = stage.result(handle).interrupts
+        (place / "version").write_text("two")
+        stage.run(handle.respond({question.id: "yes"}))
+        end = stage.stop(handle)
+        if agent is outside.tolerant:
+            assert end["text"] == "Done."
+            continue
+        assert end["error"] == "DriftError"
+        (place / "version").write_text("one")
+        stage.run(handle.resume())
+        assert stage.stop(handle)["text"] == "Done."
+
+
+def test_c26_another_version_is_left_to_a_worker_that_has_it_unless_it_may_go_on(stage: Stage) -> None:
+    for agent in (outside.tolerant, outside.versioned):
+        place = stage.place()
+        (place / "version").write_text("one")
+        assert agent.spec_with(folder=str(place))
+        (place / "version").write_text("two")
+        handle = stage.dispatch(agent, place=place)
+        if agent is outside.tolerant:
+            assert stage.result(handle).interrupts
+    assert stage.stop(stage.dispatch(loop.tools))["text"] == "Done."
+    assert stage.run(handle.status()).value == "PENDING"
+    (place / "version").write_text("one")
+    with a_worker(stage.url, stage.folder):
+        assert stage.result(handle).interrupts
+
+
+def test_c31_a_durability_inside_a_factory_lends_its_policies_and_not_its_store(stage: Stage) -> None:
+    place = stage.place()
+    handle = stage.dispatch(outside.careful, place=place)
+    assert stage.stop(handle)["text"] == "Done."
+    assert [entry["name"] for entry in ledger_in(place)].count("flaky") == 3
+    assert not (place / "own.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["plain", "throttled"])
+def test_c13_a_real_client_is_asked_as_often_as_without_us(stage: Stage, kind: str) -> None:
+    with served(openai_server.__file__, str(stage.folder)) as (port, _):
+        url = f"http://127.0.0.1:{port}"
+        assert stage.same(outside.openai, url=url, kind=kind).end["text"] == "Booked Paris."
+    asked = {len(path.read_text().splitlines()) for path in stage.folder.glob("*/requests.jsonl")}
+    assert asked == {4 if kind == "plain" else 6}
+
+
+def test_c05_a_session_is_the_same_and_the_next_execution_goes_on_from_it(stage: Stage) -> None:
+    def restored(place: Path) -> object:
+        agent = outside.remembering.build({"folder": str(place)})
+        return agent.state.get(), [[found["role"], found["content"]] for found in agent.messages]
+
+    place, plain = stage.place(), stage.place("plain")
+    subject = outside.remembering.build({"folder": str(plain)})
+    for prompt in ("First", "Second"):
+        subject(prompt)
+        handle = stage.run(
+            outside.remembering.on(stage.backend).dispatch_async(
+                prompt, execution_id=f"{place.name}-{prompt}", folder=str(place)
+            )
+        )
+        assert stage.stop(handle)["text"] == {"First": "One.", "Second": "Two."}[prompt]
+        assert restored(place) == restored(plain)
+
+
+def test_c28_a_stream_tells_of_every_step_and_a_later_one_of_the_rest(stage: Stage) -> None:
+    handle = stage.dispatch(loop.tools)
+    live = stage.stream(handle)
+    recorded = [event for event in live if event["recorded"]]
+    assert [event["kind"] for event in recorded] == ["model", "tool", "model", "tool", "tool", "tool", "model"]
+    assert [event["number"] for event in recorded] == list(range(1, 8))
+    assert [event for event in stage.stream(handle) if event["recorded"]] == recorded
+    assert [event for event in stage.stream(handle, after=5) if event["recorded"]] == recorded[5:]
+    assert {event["step"] for event in live} == {event["step"] for event in recorded}
+
+
+def test_c08_each_execution_is_carried_once_however_many_workers_there_are(stage: Stage) -> None:
+    places = [stage.place() for _ in range(6)]
+    with a_worker(stage.url, stage.folder):
+        handles = [stage.dispatch(loop.tools, place=place) for place in places]
+        assert {stage.stop(handle)["text"] for handle in handles} == {"Done."}
+    assert {len(ledger_in(place)) for place in places} == {7}
+
+
+# What is traced and printed
+
+
+def test_c29_a_lost_worker_leaves_no_span_and_no_word_twice(stage: Stage) -> None:
+    alone, seen = stage.apart(heartbeat_seconds=1), {}
+    for deadly in (False, True):
+        place = alone.place()
+        handle = alone.dispatch(outside.dying, place=place, deadly=deadly)
+        if deadly:
+            start_worker(alone.url, place, spans="spans").join()
+        with a_worker(alone.url, place, spans="spans"):
+            assert alone.stop(handle)["text"] == "All booked."
+        seen[deadly] = names_in(place / "spans"), (place / "printed").read_text()
+        if deadly:
+            assert [entry["name"] for entry in ledger_in(place)] == [
+                "model",
+                "book",
+                "model",
+                "book_and_die",
+                "book_and_die",
+                "model",
+            ]
+    assert seen[True] == seen[False]

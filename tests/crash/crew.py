@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -168,8 +169,12 @@ def _verify(step: DoubtfulStep) -> str | None:
     return "it had happened" if sign(f"verified {step.execution_id}").exists() else None
 
 
-async def serve_forever(url: str, concurrency: int) -> None:
-    await connect(url).work(concurrency=concurrency)
+async def work(url: str, concurrency: int) -> None:
+    """Be a worker until somebody says that this is enough."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    command = [sys.executable, "-m", "strands_durable", "worker", __file__, "--trial", "--quiet", "--backend", url]
+    await connect(url).work(concurrency=concurrency, stop=stop, trial_command=command)
 
 
 def serve_until(url: str, folder: str, point: str) -> None:
@@ -207,4 +212,4 @@ def serve(url: str, folder: str, concurrency: int = 10) -> None:
     """Be a worker; the folder holds the ledger, and nothing else of ours."""
     os.environ["LEDGER"] = str(Path(folder) / "ledger.jsonl")
     os.chdir(folder)
-    asyncio.run(serve_forever(url, concurrency))
+    asyncio.run(work(url, concurrency))

@@ -27,6 +27,8 @@ from strands.multiagent.base import MultiAgentResult
 
 from strands_durable import DurableAgent, DurableBackend, ExecutionHandle, ExecutionResult, connect, errors
 from strands_durable._codec import encode
+from strands_durable._registry import registered
+from strands_durable.backends.sqlite import SqliteBackend
 from tests.crash.scenarios import Ledger
 from tests.processes import Child
 from tests.waiting import until
@@ -35,6 +37,10 @@ AGENTS = "tests.features.dispatched"
 PATIENCE_SECONDS = 8
 Answers = Callable[[list[str]], dict[str, Any]]
 """Gives answers to the questions of these names, to all of them or to some."""
+
+
+Prepare = Callable[[Path], Any]
+"""Puts something into the folder of a run before it begins."""
 
 
 def agreed(names: list[str]) -> dict[str, Any]:
@@ -96,10 +102,11 @@ class Seen:
 class Stage:
     """A backend with a worker, and a folder for what is played on it."""
 
-    def __init__(self, name: str, backend: DurableBackend, folder: Path, reference: Stage | None = None) -> None:
-        self.name, self.backend, self.folder = name, backend, folder
-        self._reference = reference
-        """Another stage, on which all must be the same."""
+    def __init__(self, url: str, folder: Path, reference: Stage | None = None) -> None:
+        self.name = url.partition(":")[0]
+        self.url, self.folder, self._reference = url, folder, reference
+        """Where it runs, where what is played is kept, and another stage on which all must be the same."""
+        self.backend: DurableBackend = connect(f"{url}?worker=off" if self.name == "sqlite" else url)
 
     def same(self, agent: DurableAgent, prompt: Any = "Go", *, plain: bool = True, **given: Any) -> Seen:
         """Play an agent here, on the other stage and, with ``plain``, without us; fail unless it is all the same."""
@@ -107,9 +114,7 @@ class Stage:
         if plain:
             compare(found.without_steps(), self.plainly(agent, prompt, **given).without_steps(), "plain Strands")
         if self._reference is not None:
-            compare(
-                found.compared(), self._reference.play(agent, prompt, **given).compared(), self._reference.name
-            )
+            compare(found.compared(), self._reference.play(agent, prompt, **given).compared(), self._reference.name)
         return found
 
     # On the backend
@@ -121,12 +126,14 @@ class Stage:
         *,
         answers: Answers = agreed,
         resumes: int = 0,
+        prepare: Prepare = Path.exists,
         limits: Mapping[str, int] | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Seen:
         """Dispatch an agent and see it to its end; questions are answered, failures resumed ``resumes`` times."""
         place = self.place()
+        prepare(place)
         handle = self.dispatch(
             agent, prompt, place=place, limits=limits, invocation_state=invocation_state, **arguments
         )
@@ -143,11 +150,19 @@ class Stage:
         found.steps, found.ledger = self.steps(handle), ledger_in(place)
         return found
 
-    def place(self) -> Path:
+    def place(self, name: str = "") -> Path:
         """Return a new folder for a run."""
-        place = self.folder / f"{self.name}-{uuid.uuid4().hex[:8]}"
+        place = self.folder / f"{name or self.name}-{uuid.uuid4().hex[:8]}"
         place.mkdir()
         return place
+
+    def apart(self, **options: Any) -> Stage:
+        """Return a stage like this one that has no worker, and nothing on it yet."""
+        if self.name == "sqlite":
+            return Stage(f"sqlite:///{self.place()}/runs.db", self.folder)
+        name = uuid.uuid4().hex[:8]
+        more = "".join(f"&{option}={value}" for option, value in options.items())
+        return Stage(f"{self.url.partition('?')[0]}?task_queue={name}&prefix={name}-{more}", self.folder)
 
     def dispatch(self, agent: DurableAgent, prompt: Any = "Go", *, place: Path | None = None, **given: Any) -> Any:
         """Dispatch an agent and leave it to the worker; its id is the name of its folder."""
@@ -178,9 +193,27 @@ class Stage:
             ]
         return found
 
+    def stream(self, handle: ExecutionHandle, after: int = 0) -> list[Any]:
+        """Follow a run to its next stop."""
+
+        async def events() -> list[Any]:
+            return [event async for event in handle.stream(after)]
+
+        found: list[Any] = self.run(events())
+        return found
+
+    def rows(self, handle: ExecutionHandle, sql: str) -> list[Any]:
+        """Look at what is recorded of the only run on this stage that is looked at so."""
+        if isinstance(self.backend, SqliteBackend):
+            row_id = self.backend.store.read("SELECT id FROM executions WHERE execution_id = ?", handle.execution_id)
+            return self.backend.store.read(sql.replace("here", str(row_id[0][0])))
+        story = self.run(self.backend.story(handle.execution_id, whole=True))  # type: ignore[attr-defined]
+        found: list[Any] = story.replica.read(sql.replace("here", "(SELECT id FROM executions)"))
+        return found
+
     def run(self, coroutine: Any) -> Any:
         """Run async code."""
-        return asyncio.run(coroutine)
+        return asyncio.run(asyncio.wait_for(coroutine, 2 * PATIENCE_SECONDS))
 
     # Without us
 
@@ -192,27 +225,28 @@ class Stage:
         answers: Answers = agreed,
         limits: Mapping[str, int] | None = None,
         invocation_state: Mapping[str, Any] | None = None,
+        prepare: Prepare = Path.exists,
         **arguments: Any,
     ) -> Seen:
         """Call an agent as Strands does."""
-        place = self.folder / f"plain-{uuid.uuid4().hex[:8]}"
-        place.mkdir()
+        place = self.place("plain")
+        prepare(place)
         subject = agent.build({"folder": str(place), **arguments})
         given: dict[str, Any] = {} if limits is None else {"limits": limits}
         if invocation_state is not None:
             given["invocation_state"] = dict(invocation_state)
         found = Seen()
-        while True:
+        while not found.stops or found.end["questions"]:
+            if found.stops:
+                prompt = [
+                    {"interruptResponse": {"interruptId": asked, "response": reply}}
+                    for asked, reply in answered(found.end["questions"], answers).items()
+                ]
             try:
                 found.stops.append(told(subject(prompt, **given), subject))
             except Exception as error:
                 found.stops.append(failed(error))
-            if not found.end["questions"]:
-                break
-            replies = answered(found.end["questions"], answers)
-            prompt = [
-                {"interruptResponse": {"interruptId": asked, "response": reply}} for asked, reply in replies.items()
-            ]
+        getattr(subject, "cleanup", bool)()
         found.ledger = ledger_in(place)
         return found
 
@@ -228,9 +262,7 @@ def told(result: Any, subject: Any = None) -> Any:
             result.request_state,
         )
         usage, output = result.usage, result.structured_output
-        nodes = {
-            name: [node.status, node.text.removesuffix("\n"), node.usage] for name, node in result.nodes.items()
-        }
+        nodes = {name: [node.status, node.text.removesuffix("\n"), node.usage] for name, node in result.nodes.items()}
     elif isinstance(result, MultiAgentResult):
         stop_reason, message, state, request_state = result.status.value, None, {}, {}
         usage, output = dict(result.accumulated_usage), None
@@ -287,7 +319,22 @@ def ledger_in(place: Path) -> list[Any]:
     return Ledger(place / "ledger.jsonl").read()
 
 
-# Workers
+# Other processes
+
+
+def respond(url: str, execution_id: str, answers: dict[str, Any]) -> None:
+    """Answer from this process."""
+
+    async def main() -> None:
+        await (await connect(url).get(execution_id)).respond(answers)
+
+    asyncio.run(main())
+
+
+def attach(url: str, agent: str, prompt: Any, execution_id: str, arguments: dict[str, Any]) -> Any:
+    """Dispatch from this process; return what is seen of the next stop."""
+    import_module(AGENTS)
+    return told(registered(agent).on(url)(prompt, execution_id=execution_id, **arguments))
 
 
 @contextmanager

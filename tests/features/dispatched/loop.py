@@ -61,7 +61,9 @@ def parallel_state(folder: str) -> Agent:
 def sequential(folder: str) -> Agent:
     """Tools one after the other, in the order of the answer."""
     uses = [call("book", city=city) for city in ("c", "a", "b")]
-    return agent_of(folder, [[*uses, call("pay", amount=1)], "Done."], "book", "pay", tool_executor=SequentialToolExecutor())
+    return agent_of(
+        folder, [[*uses, call("pay", amount=1)], "Done."], "book", "pay", tool_executor=SequentialToolExecutor()
+    )
 
 
 @durable_agent
@@ -86,7 +88,9 @@ def pictures(folder: str) -> Agent:
 )
 def policies(folder: str, script: list[Any]) -> Agent:
     """Tools that are tried again, that have a time limit, that run inline."""
-    return agent_of(folder, [call(name, **given) if name != "-" else "Done." for name, given in script], "flaky", "stuck", "errand")
+    return agent_of(
+        folder, [call(name, **given) if name != "-" else "Done." for name, given in script], "flaky", "stuck", "errand"
+    )
 
 
 @durable_agent(tool_policies={"stuck": ToolPolicy(timeout=0.2, in_doubt="ask")})
@@ -120,7 +124,13 @@ def clients(folder: str) -> Agent:
 @durable_agent
 def hooks(folder: str) -> Agent:
     """Hooks of every kind, sync and async, that leave marks and count."""
-    agent = agent_of(folder, [[call("book", city="a"), call("pay", amount=1)], call("refuse", reason="no"), "Done."], "book", "pay", "refuse")
+    agent = agent_of(
+        folder,
+        [[call("book", city="a"), call("pay", amount=1)], call("refuse", reason="no"), "Done."],
+        "book",
+        "pay",
+        "refuse",
+    )
 
     def marking(kind: Any) -> Any:
         def mark(event: Any) -> None:
@@ -303,7 +313,9 @@ def redacting(folder: str) -> Agent:
 def turns(folder: str, count: int, segment_turns: int | None = None) -> Agent:
     """A call of many turns, in segments."""
     own = [] if segment_turns is None else [Durability("own.db", segment_turns=segment_turns)]
-    return agent_of(folder, lambda turn, messages: call("book", city=str(turn)) if turn < count else "Done.", "book", plugins=own)
+    return agent_of(
+        folder, lambda turn, messages: call("book", city=str(turn)) if turn < count else "Done.", "book", plugins=own
+    )
 
 
 @durable_agent
@@ -320,7 +332,13 @@ def talkative(folder: str) -> Agent:
 @durable_agent
 def stopping(folder: str, how: str) -> Agent:
     """A tool that ends the call."""
-    return agent_of(folder, [[call("stop", how=how), call("book", city="a")], "never"], "stop", "book", tool_executor=SequentialToolExecutor())
+    return agent_of(
+        folder,
+        [[call("stop", how=how), call("book", city="a")], "never"],
+        "stop",
+        "book",
+        tool_executor=SequentialToolExecutor(),
+    )
 
 
 # Conversation managers

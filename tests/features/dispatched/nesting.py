@@ -14,7 +14,6 @@ from strands_durable.testing import Answer, call
 
 from .hands import agent_of, note
 
-
 # Behind tools
 
 
@@ -145,7 +144,9 @@ def graph_failing(folder: str) -> Graph:
     def turn(number: int, messages: Any) -> Any:
         if number == 0:
             return call("book", city="Rome")
-        return Answer(text="Mended.", errors=[] if Path(folder, "mended").exists() else [ValueError("out of order")] * 9)
+        return Answer(
+            text="Mended.", errors=[] if Path(folder, "mended").exists() else [ValueError("out of order")] * 9
+        )
 
     nodes = {
         "first": agent_of(folder, ["first"]),
