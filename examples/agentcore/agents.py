@@ -14,6 +14,7 @@ from strands_durable import current_step, durable_agent
 from strands_durable.testing import ScriptedModel, call
 
 DATA = Path(os.environ.get("DATA_DIR", "data"))  # must outlive the container: see README.md
+BACKEND = os.environ.get("STRANDS_DURABLE_BACKEND", f"sqlite:///{DATA}/runs.db")
 
 
 @tool
@@ -37,6 +38,7 @@ def book(what: str) -> None:
     step = current_step()
     assert step is not None
     booking, ledger = f"{step.idempotency_key} {what}", DATA / "bookings.txt"
+    DATA.mkdir(exist_ok=True)
     ledger.touch()
     if booking not in ledger.read_text().splitlines():
         with ledger.open("a") as file:
@@ -52,7 +54,7 @@ def model() -> Model:
     return ScriptedModel([*bookings, "Your trip to Paris is booked.", "In Paris it rains."])
 
 
-@durable_agent(durable_backend=f"sqlite:///{DATA}/runs.db")
+@durable_agent(durable_backend=BACKEND)
 def travel_agent(session: str) -> Agent:
     memory = FileSessionManager(session, storage_dir=str(DATA / "sessions"))
     return Agent(model=model(), tools=[book_flight, book_hotel], session_manager=memory, callback_handler=None)

@@ -58,16 +58,26 @@ async def held(session: str, payload: dict[str, Any]) -> ExecutionHandle:
 
     A client that repeats a call because the response was lost adds `"turn": n` to get the n-th execution and not another one.
     """
-    runs = await backend.list(agent=travel_agent.name)
-    runs = [run for run in runs if run.execution_id.rpartition("-")[0] == session]
-    is_next = "prompt" in payload and all(run.status not in OPEN for run in runs)
-    turn = payload.get("turn", len(runs) + is_next)
-    if turn not in range(1, len(runs) + 1 + is_next):
-        raise HTTPException(400, f"This session has {len(runs)} executions; there is no number {turn}.")
+    count, is_open = await runs_of(session)
+    is_next = "prompt" in payload and not is_open
+    turn = payload.get("turn", count + is_next)
+    if turn not in range(1, count + 1 + is_next):
+        raise HTTPException(400, f"This session has {count} executions; there is no number {turn}.")
     execution_id = f"{session}-{turn}"
     if "prompt" in payload:
         return await travel_agent.dispatch_async(payload["prompt"], execution_id=execution_id, session=session)
     return await backend.get(execution_id)
+
+
+async def runs_of(session: str) -> tuple[int, bool]:
+    """Return how many executions a session has, and whether the last one has not ended."""
+    count, last = 0, None
+    while True:
+        try:
+            last = await backend.get(f"{session}-{count + 1}")
+        except errors.ExecutionNotFoundError:
+            return count, last is not None and await last.status() in OPEN
+        count += 1
 
 
 async def told(handle: ExecutionHandle) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from strands_durable.testing.temporal import TemporalServer
 from tests.examples.processes import EXAMPLES, entries, free_port, python, served
 from tests.waiting import until
 
@@ -19,7 +21,18 @@ HEADER = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
 BOOKINGS = "data/bookings.txt"
 TRIP = {"prompt": "Book a trip to Paris"}
 
+Where = dict[str, str]
 Served = AbstractContextManager[tuple[httpx.Client, "subprocess.Popen[bytes]"]]
+
+
+@pytest.fixture(params=["sqlite", "temporal"])
+def where(request: pytest.FixtureRequest) -> Where:
+    """The backend, as a container gets it: by its environment."""
+    if request.param == "sqlite":
+        return {}
+    server: TemporalServer = request.getfixturevalue("temporal")
+    name = uuid.uuid4().hex
+    return {"STRANDS_DURABLE_BACKEND": f"{server.url}?task_queue={name}&prefix={name}-&heartbeat_seconds=2"}
 
 
 def container(**environment: str) -> Served:
@@ -40,16 +53,16 @@ def answers(told: Any) -> dict[str, Any]:
     return {"answers": {question["id"]: "yes" for question in told["questions"]}}
 
 
-def test_a_killed_container_goes_on_at_the_next_call() -> None:
-    with container(BOOKING_SECONDS="600") as (client, server), ThreadPoolExecutor(1) as caller:
+def test_a_killed_container_goes_on_at_the_next_call(where: Where) -> None:
+    with container(BOOKING_SECONDS="600", **where) as (client, server), ThreadPoolExecutor(1) as caller:
         lost = caller.submit(invoke, client, TRIP)
         until(lambda: entries(BOOKINGS))
-        assert client.get("/ping").json()["status"] == "HealthyBusy"
+        until(lambda: client.get("/ping").json()["status"] == "HealthyBusy")
         server.kill()
         assert server.wait() == -signal.SIGKILL
         with pytest.raises(httpx.TransportError):
             lost.result()
-    with container() as (client, _):
+    with container(**where) as (client, _):
         told = invoke(client, TRIP)  # the same call again, as a client does that got no response
         assert told["execution_id"] == f"{SESSION}-1"
         told = invoke(client, answers(told))
@@ -58,12 +71,12 @@ def test_a_killed_container_goes_on_at_the_next_call() -> None:
     assert entries(BOOKINGS) == ["flight to Paris", "hotel in Paris"]
 
 
-def test_a_question_survives_the_container_and_so_does_the_conversation() -> None:
-    with container() as (client, server):
+def test_a_question_survives_the_container_and_so_does_the_conversation(where: Where) -> None:
+    with container(**where) as (client, server):
         asked = invoke(client, TRIP)
         server.kill()
         server.wait()
-    with container() as (client, _):
+    with container(**where) as (client, _):
         assert invoke(client, {}) == asked
         assert post(client, {"prompt": "And Rome?"}).status_code == 409
         done = invoke(client, answers(asked))

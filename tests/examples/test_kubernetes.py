@@ -1,4 +1,4 @@
-"""examples/kubernetes: the manifest says what its README promises, and its commands are commands of ours."""
+"""examples/kubernetes: the manifests say what their README promises, and their commands are commands of ours."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from click import BadParameter
 
 from strands_durable import DurableBackend
 from strands_durable._cli import main
+from strands_durable._connect import VARIABLE
+from strands_durable.backends.temporal._place import Place
 from tests.examples.processes import EXAMPLES
 
-CLAIM, DEPLOYMENT = yaml.safe_load_all((EXAMPLES / "kubernetes" / "workers.yaml").read_text())
-POD = DEPLOYMENT["spec"]["template"]["spec"]
+FOLDER = EXAMPLES / "kubernetes"
+CLAIM, DEPLOYMENT = yaml.safe_load_all((FOLDER / "workers.yaml").read_text())
+ON_TEMPORAL, BUDGET = yaml.safe_load_all((FOLDER / "workers-temporal.yaml").read_text())
+POD, POD_ON_TEMPORAL = (deployment["spec"]["template"]["spec"] for deployment in (DEPLOYMENT, ON_TEMPORAL))
 DRAIN_SECONDS = inspect.signature(DurableBackend.work).parameters["drain_seconds"].default
+
+pods = pytest.mark.parametrize("pod", [POD, POD_ON_TEMPORAL], ids=["sqlite", "temporal"])
 
 
 def test_it_is_one_machine() -> None:
@@ -23,12 +29,10 @@ def test_it_is_one_machine() -> None:
     assert (DEPLOYMENT["apiVersion"], DEPLOYMENT["kind"]) == ("apps/v1", "Deployment")
     assert DEPLOYMENT["spec"]["replicas"] == 1
     assert DEPLOYMENT["spec"]["strategy"] == {"type": "Recreate"}
-    assert "SQLite is one machine" in (EXAMPLES / "kubernetes" / "README.md").read_text()
+    assert "SQLite is one machine" in (FOLDER / "README.md").read_text()
 
 
 def test_its_parts_fit_together() -> None:
-    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
-    assert DEPLOYMENT["spec"]["selector"]["matchLabels"] == labels
     volumes = {volume["name"]: volume for volume in POD["volumes"]}
     assert volumes["data"]["persistentVolumeClaim"]["claimName"] == CLAIM["metadata"]["name"]
     names = [container["name"] for container in POD["containers"]]
@@ -39,18 +43,46 @@ def test_its_parts_fit_together() -> None:
         assert "sqlite:////data/runs.db" in container["command"]
 
 
-def test_a_worker_has_the_time_to_stop_and_is_seen_when_it_is_dead() -> None:
-    assert POD["terminationGracePeriodSeconds"] > DRAIN_SECONDS
+@pytest.mark.parametrize("deployment", [DEPLOYMENT, ON_TEMPORAL, BUDGET], ids=["sqlite", "temporal", "budget"])
+def test_it_selects_its_own_pods(deployment: Any) -> None:
+    labels = ON_TEMPORAL["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+
+
+def test_on_temporal_there_are_many_and_they_keep_nothing() -> None:
+    assert (ON_TEMPORAL["apiVersion"], ON_TEMPORAL["kind"]) == ("apps/v1", "Deployment")
+    assert ON_TEMPORAL["spec"]["replicas"] > 1
+    assert ON_TEMPORAL["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert POD_ON_TEMPORAL["volumes"] == [{"name": "tmp", "emptyDir": {}}]
+    [worker] = POD_ON_TEMPORAL["containers"]
+    [variable] = worker["env"]
+    assert variable["name"] == VARIABLE
+    place = Place.of(variable["value"])
+    assert (place.namespace, place.task_queue, place.worker) == ("default", "travel", "on")
+    assert (BUDGET["apiVersion"], BUDGET["kind"]) == ("policy/v1", "PodDisruptionBudget")
+    assert "type: temporal" in (FOLDER / "README.md").read_text()
+
+
+@pods
+def test_a_worker_has_the_time_to_stop(pod: Any) -> None:
+    for container in pod["containers"]:
+        words = container["command"]
+        drain = float(words[words.index("--drain-seconds") + 1]) if "--drain-seconds" in words else DRAIN_SECONDS
+        assert pod["terminationGracePeriodSeconds"] >= drain + 10
+
+
+def test_a_worker_is_seen_when_it_is_dead() -> None:
     assert POD["shareProcessNamespace"] is True
 
 
-def test_nothing_runs_as_root_or_writes_outside_of_its_volumes() -> None:
-    context = POD["securityContext"]
+@pods
+def test_nothing_runs_as_root_or_writes_outside_of_its_volumes(pod: Any) -> None:
+    context = pod["securityContext"]
     assert context["runAsNonRoot"] is True
     assert context["runAsUser"] == context["fsGroup"] > 0
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert POD["automountServiceAccountToken"] is False
-    for container in POD["containers"]:
+    assert pod["automountServiceAccountToken"] is False
+    for container in pod["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -60,7 +92,9 @@ def test_nothing_runs_as_root_or_writes_outside_of_its_volumes() -> None:
         assert "memory" in container["resources"]["limits"]
 
 
-@pytest.mark.parametrize("container", POD["containers"], ids=lambda container: container["name"])
+@pytest.mark.parametrize(
+    "container", [*POD["containers"], *POD_ON_TEMPORAL["containers"]], ids=lambda container: container["name"]
+)
 def test_its_commands_are_commands_of_ours(container: Any, tmp_path: Any) -> None:
     (tmp_path / "agents.py").touch()  # the test runs there
     for program, name, *arguments in (container["command"], container["readinessProbe"]["exec"]["command"]):
