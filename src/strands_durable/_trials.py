@@ -11,12 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ._worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +59,20 @@ async def try_alone(path: Path, stop: asyncio.Event, drain_seconds: float) -> bo
     from ._worker import Worker
 
     worker = Worker(path, concurrency=1, suspects="only")
+    async with leaving(lambda: worker.busy, stop):
+        return await worker.run(stop, drain_seconds)
+
+
+@asynccontextmanager
+async def leaving(busy: Callable[[], int], stop: asyncio.Event) -> AsyncIterator[None]:
+    """Set ``stop`` when our worker is gone and nothing was at work here for a while: what it left is ours to try, too."""
     orphaned = asyncio.Event()
     threading.Thread(target=_wait, args=(asyncio.get_running_loop(), orphaned), daemon=True).start()
-    leaving = asyncio.ensure_future(_leave(worker, orphaned, stop))
+    task = asyncio.ensure_future(_leave(busy, orphaned, stop))
     try:
-        return await worker.run(stop, drain_seconds)
+        yield
     finally:
-        leaving.cancel()
+        task.cancel()
 
 
 def _wait(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
@@ -79,12 +83,11 @@ def _wait(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
         pass
 
 
-async def _leave(worker: Worker, orphaned: asyncio.Event, stop: asyncio.Event) -> None:
-    """Stop when our worker is gone and there was nothing to try for a while: what it left behind is ours to try, too."""
+async def _leave(busy: Callable[[], int], orphaned: asyncio.Event, stop: asyncio.Event) -> None:
     await orphaned.wait()
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < _LINGER_SECONDS:
         await asyncio.sleep(_LINGER_SECONDS / 10)
-        if worker.busy:
+        if busy():
             idle_since = time.monotonic()
     stop.set()

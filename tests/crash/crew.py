@@ -124,6 +124,16 @@ def die() -> str:
 
 
 @tool
+def die_once() -> str:
+    """Kill whoever runs this for the first time."""
+    tell("die_once")
+    step = current_step()
+    if step is not None and step.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@tool
 async def freeze() -> str:
     """Freeze the process that runs this, unless another one has been frozen."""
     tell("freeze")
@@ -133,7 +143,7 @@ async def freeze() -> str:
     return "thawed"
 
 
-TOOLS = [book, pay, wait, rest, die, freeze]
+TOOLS = [book, pay, wait, rest, die, die_once, freeze]
 
 
 def _agent(script: list[Any], *, waits_for: str = "", tools: list[Any] = TOOLS, **options: Any) -> Agent:

@@ -49,7 +49,7 @@ class Site:
     def __exit__(self, *error: object) -> None:
         for pid in self._pids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)  # with the process that tries alone what may have killed a worker
         self.run(self.backend.close())
         self._loop.close()
 
@@ -61,7 +61,7 @@ class Site:
 
     def worker(self, *args: Any, target: Callable[..., Any] = crew.serve) -> Child:
         """Start a worker, forked from a process that has the imports behind it."""
-        child = Child(target, self.url, str(self.folder), *args)
+        child = Child(_lead, target, self.url, str(self.folder), *args)
         self._pids.add(child.pid)
         return child
 
@@ -69,7 +69,10 @@ class Site:
         """Start a worker as one types it, in a folder of its own."""
         command = [sys.executable, "-m", "strands_durable", "worker", crew.__file__, "--backend", self.url, *options]
         child = subprocess.Popen(
-            command, cwd=cwd, env={**os.environ, "LEDGER": str(self.folder / "ledger.jsonl"), **env}
+            command,
+            cwd=cwd,
+            env={**os.environ, "LEDGER": str(self.folder / "ledger.jsonl"), **env},
+            start_new_session=True,
         )
         self._pids.add(child.pid)
         return child
@@ -140,6 +143,12 @@ class Site:
                 if step.state == "done"
             ],
         }
+
+
+def _lead(target: Callable[..., Any], *args: Any) -> None:
+    """Run something in a session of its own, so that it can be ended with all that it has started."""
+    os.setsid()
+    target(*args)
 
 
 def _calls(replica: Any) -> list[Any]:

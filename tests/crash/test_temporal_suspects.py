@@ -12,6 +12,7 @@ import pytest
 from strands_durable import ExecutionHandle, errors
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash.temporal import PATIENCE_SECONDS, Site
+from tests.processes import Child
 from tests.waiting import until
 
 BOOK = {"tool": "book", "city": "Rome"}
@@ -27,24 +28,21 @@ def site(temporal: TemporalServer, tmp_path: Path) -> Iterator[Site]:
 class Supervisor:
     """Keeps workers alive, as whoever runs containers does."""
 
-    def __init__(self, site: Site, folder: Path, count: int) -> None:
-        self._site, self._folder = site, folder
-        self._workers = [self._start() for _ in range(count)]
+    def __init__(self, *starts: Callable[[], subprocess.Popen[bytes] | Child]) -> None:
+        self._workers = [(start, start()) for start in starts]
         self.deaths = 0
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return self._site.typed(self._folder, "--quiet")
 
     def until(self, done: Callable[[], bool]) -> None:
         """Wait for something."""
-        until(lambda: self._look() or done(), 2 * PATIENCE_SECONDS)
+        until(lambda: self._look() or done(), PATIENCE_SECONDS)
 
     def _look(self) -> None:
-        for index, worker in enumerate(self._workers):
-            if worker.poll() is not None:
-                assert worker.returncode == -signal.SIGKILL
+        for index, (start, worker) in enumerate(self._workers):
+            exitcode = worker.process.exitcode if isinstance(worker, Child) else worker.poll()
+            if exitcode is not None:
+                assert exitcode == -signal.SIGKILL
                 self.deaths += 1
-                self._workers[index] = self._start()
+                self._workers[index] = start, start()
 
 
 def failure(site: Site, handle: ExecutionHandle) -> errors.WorkerLostError:
@@ -60,7 +58,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     good = [site.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3)]
     bad = site.dispatch("bad", *DIES)
     good += [site.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3, 6)]
-    workers = Supervisor(site, tmp_path, 2)
+    workers = Supervisor(lambda: site.typed(tmp_path, "--quiet"), site.worker)
     workers.until(lambda: site.status(bad) == "FAILED" and all(site.status(each) == "COMPLETED" for each in good))
     assert failure(site, bad).deaths == 3
     assert [entry["attempt"] for entry in site.ledger(what="die")] == [1, 2, 3, 4], "once among others, thrice alone"
@@ -72,14 +70,18 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     assert workers.deaths <= 4
 
 
-def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Site, tmp_path: Path) -> None:
+def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Site) -> None:
     good = site.dispatch("good", {"tool": "wait", "path": "go"}, "Done.")
-    bad = [site.dispatch("bad-0", *DIES)]
-    workers = Supervisor(site, tmp_path, 1)
-    for number in range(1, 5):
-        workers.until(lambda: len(site.ledger(what="die")) >= number)
-        bad.append(site.dispatch(f"bad-{number}", *DIES))
-    workers.until(lambda: all(site.status(each) == "FAILED" for each in bad))
-    assert site.status(good) == "RUNNING"
+    workers = Supervisor(site.worker)
+    site.until_told(what="wait")
+    others = []
+    for deaths in range(1, 4):
+        others.append(site.dispatch(f"bad-{deaths}", {"tool": "die_once"}, "Alive."))
+        workers.until(lambda deaths=deaths: workers.deaths == deaths)
+        workers.until(lambda: len(site.ledger(what="wait")) == 2)
     site.touch("go")
-    assert str(site.result(good)) == "Done.\n"
+    for handle in (good, *others):
+        workers.until(lambda handle=handle: site.status(handle) not in ("PENDING", "RUNNING"))
+        assert str(site.result(handle)) in ("Done.\n", "Alive.\n")
+    assert len(site.ledger(what="wait")) == 2, "once among others, once alone"
+    assert [entry["attempt"] for entry in site.ledger(what="die_once", execution_id="bad-3")] == [1, 2]

@@ -93,6 +93,10 @@ class Activities:
             self._left.clear()
             await self._left.wait()
 
+    def busy(self) -> int:
+        """Return how many executions are here."""
+        return len(self._live)
+
     def waiting(self) -> int:
         """Return how many executions here do nothing but wait for others."""
         return sum(live.driver.is_waiting for live in self._live.values())
@@ -139,6 +143,8 @@ class Activities:
         live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
         key = (workflow_id, run_id)
         self._live[key] = live
+        if self._is_stopping:
+            driver.halt(Released())
         try:
             async with _beating(live):
                 return await self._driven(live, info)

@@ -27,6 +27,7 @@ from ..._replica import Replica
 from ..._requests import Requests
 from ..._spec import AgentSpec
 from ..._thread import DRAIN_SECONDS, WorkerThread
+from ..._trials import Trials
 from ...errors import ExecutionBusyError, ExecutionCancelledError
 from ._errors import error_of, is_unknown, told, unreachable
 from ._follow import Story, status_of, stories, story
@@ -114,7 +115,7 @@ class TemporalBackend(DurableBackend):
         return _workers.setdefault(self.url, found)
 
     async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
-        await self._work(10, DRAIN_SECONDS, stop, only)
+        await self._work(10, DRAIN_SECONDS, stop, only=only)
 
     def start(self) -> None:
         """Start a worker in a thread of this process, unless it is off or there is no agent here that it could run.
@@ -266,9 +267,10 @@ class TemporalBackend(DurableBackend):
         is_trial: bool = False,
     ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
-        return await self._work(concurrency, drain_seconds, stop or asyncio.Event(), None)
+        trials = None if trial_command is None else Trials(trial_command)
+        return await self._work(concurrency, drain_seconds, stop or asyncio.Event(), trials=trials, is_trial=is_trial)
 
-    async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, only: set[str] | None) -> bool:
+    async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:
         from ._worker import work
 
         client = await self.client()
@@ -282,7 +284,7 @@ class TemporalBackend(DurableBackend):
             concurrency=concurrency,
             drain_seconds=drain_seconds,
             stop=stop,
-            only=only,
+            **more,
             plugins=self._plugins,
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Container, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -14,9 +15,11 @@ from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
 from ..._driver import Loop
 from ..._outside import Outside
+from ..._trials import Trials, leaving
 from ._activities import Activities
 from ._hosting import sandbox
 from ._seats import Seats, tuner
+from ._suspects import calling_for
 from ._workflow import ExecutionWorkflow
 
 logger = logging.getLogger(__name__)
@@ -39,56 +42,68 @@ async def work(
     drain_seconds: float,
     stop: asyncio.Event,
     only: Container[str] | None = None,
+    trials: Trials | None = None,
+    is_trial: bool = False,
     plugins: Sequence[Plugin] = (),
 ) -> bool:
     """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did.
 
-    With ``only``, those of these workflows alone.
+    With ``only``, those of these workflows alone. What may have killed its worker is tried by ``trials``, if it is given; with
+    ``is_trial``, nothing else is done here.
     """
-    own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
+    own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", Loop()
     activities = Activities(client, own, loop, outside, only)
     throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
     driving: dict[str, Any] = {
         **common,
+        "activities": activities.drives(),
         "graceful_shutdown_timeout": timedelta(seconds=drain_seconds),
         "activity_task_poller_behavior": _ONE_POLL,
     }
     workers = [
-        Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common),
-        Worker(
-            client,
-            task_queue=task_queue,
-            workflows=[ExecutionWorkflow],
-            workflow_runner=sandbox(),
-            activities=activities.drives(),
-            tuner=tuner(Seats(concurrency, activities.waiting)),
-            sticky_queue_schedule_to_start_timeout=_STICKY,
-            **driving,
-        ),
-        Worker(
-            client,
-            task_queue=f"{task_queue}/suspects",
-            activities=activities.drives(),
-            max_concurrent_activities=1,
-            **driving,
-        ),
+        Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common)
     ]
+    if not is_trial:
+        workers.append(
+            Worker(
+                client,
+                task_queue=task_queue,
+                workflows=[ExecutionWorkflow],
+                workflow_runner=sandbox(),
+                tuner=tuner(Seats(concurrency, activities.waiting)),
+                sticky_queue_schedule_to_start_timeout=_STICKY,
+                **driving,
+            )
+        )
+    if trials is None:
+        workers.append(Worker(client, task_queue=suspects, max_concurrent_activities=1, **driving))
+    async with AsyncExitStack() as beside:
+        if trials is not None:
+            await beside.enter_async_context(calling_for(client, suspects, trials, drain_seconds))
+        if is_trial:
+            await beside.enter_async_context(leaving(activities.busy, stop))
+        is_clean = await _run(workers, activities, drain_seconds, stop)
+    is_busy = loop.threads.is_busy
+    loop.stop()
+    return is_clean and not is_busy
+
+
+async def _run(workers: list[Worker], activities: Activities, drain_seconds: float, stop: asyncio.Event) -> bool:
+    """Run workers until ``stop`` is set; the first of them, which has the steps, ends after the others."""
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
-        ending = [asyncio.ensure_future(_ended(*each)) for each in zip(workers[1:], running[1:], strict=True)]
-        is_clean = await _drained(activities, drain_seconds)
     finally:
         stopping.cancel()
+        ending = [asyncio.ensure_future(_ended(*each)) for each in zip(workers[1:], running[1:], strict=True)]
+        is_clean = await _drained(activities, drain_seconds)
         ends = [await _ended(workers[0], running[0]), *(await asyncio.gather(*ending))]
-        is_busy = loop.threads.is_busy
-        loop.stop()
     for error in ends:
         if error is not None:
             raise error
-    return is_clean and not is_busy
+    return is_clean
 
 
 async def _drained(activities: Activities, seconds: float) -> bool:
