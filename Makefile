@@ -38,9 +38,10 @@ strands-suite: $(READY)  ## Strands' own tests with us on every agent, then with
 	$(BIN)/python -m pip install --quiet --requirement tests/strands_suite/requirements.txt
 	$(BIN)/python -m tests.strands_suite.run
 
-soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point
+soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point, and runs of 10,000 turns
 	$(BIN)/python -m tests.crash.soak $(or $(KILLS),3000)
 	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py
+	FULL_LENGTH=1 $(BIN)/python -m pytest -n 2 tests/contract/test_long_runs.py
 
 bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side
 	$(BIN)/python -m bench.run

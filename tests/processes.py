@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_OURS = (
-    "strands",
-    "strands.multiagent",
-    "strands_durable._durability",
-    "strands_durable.testing",
-    "tests.features.harness",
-)
-_SLOW = ("strands.models.openai", "openai.resources.chat", "strands.tools.mcp", "mcp.client.stdio", "boto3")
-_context.set_forkserver_preload([*_OURS, *_SLOW])
+_context.set_forkserver_preload(["tests.preloaded"])
 
 
 @dataclass
@@ -43,6 +39,7 @@ class Child:
     """A running child process."""
 
     def __init__(self, target: Callable[..., Any], *args: Any) -> None:
+        _start_server()
         self._receiver, sender = _context.Pipe(duplex=False)
         self.process = _context.Process(target=_main, args=(sender, target, args))
         self.process.start()
@@ -83,6 +80,17 @@ def served(file: str, *args: str) -> Iterator[tuple[int, subprocess.Popen[str]]]
         server.kill()
         server.wait()
         server.stdout.close()
+
+
+@cache
+def _start_server() -> None:
+    """Start the server above this folder: it knows nothing of our path, and what it cannot import it leaves out in silence."""
+    here = os.getcwd()
+    os.chdir(Path(__file__).parents[1])
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.chdir(here)
 
 
 def _main(sender: Any, target: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -121,6 +122,7 @@ class _Used:
             "server_before_mb": self._server_mb,
             "server_after_mb": server.memory_mb(),
             "stored_bytes": self._server.stored_bytes() - self._stored,
+            "machine_load": os.getloadavg()[0],
         }
 
 

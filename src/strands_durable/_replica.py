@@ -19,6 +19,7 @@ from ._blobs import Connection
 from ._catalog import detail_of
 from ._lease import Heart
 from ._store import FORMAT, SCHEMA, Store
+from ._stores import REPLICA
 from ._summaries import ExecutionDetail
 from .errors import FormatVersionError
 
@@ -33,7 +34,7 @@ class Replica(Store):
 
     def __init__(self, name: str, max_text: int | None = None) -> None:
         self.max_text = max_text
-        self.path = Path(f"replica:{name}")
+        self.path = Path(f"{REPLICA}{name}")
         self._busy_seconds = 10.0
         self._connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection

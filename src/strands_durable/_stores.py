@@ -10,8 +10,11 @@ from pathlib import Path
 from ._forks import REST_SECONDS
 from ._lease import Heart
 from ._store import Store
+from .errors import BackendUnavailableError
 
 BUSY_SECONDS = 10.0
+REPLICA = "replica:"
+"""How the paths of stores begin that are in memory only: nobody makes a file of that name."""
 
 
 class Stores:
@@ -33,6 +36,8 @@ class Stores:
                 if not path.exists():
                     found[0].refuse_other()  # to make another would be to lose this one without a word
                 found = None
+            if found is None and path.name.startswith(REPLICA):
+                raise BackendUnavailableError(str(path), "the execution was left, and goes on elsewhere")
             if found is None:
                 store = Store(path, busy_seconds=busy_seconds)
                 found = self._open[path] = (store, Heart(store))

@@ -1,4 +1,7 @@
-"""Long runs: one call of 2,000 turns with the whole history, and of 10,000 with a sliding window."""
+"""Long runs: one call far beyond the 320 turns at which Strands alone dies of recursion.
+
+Here 500 turns with the whole history and 1,000 with a sliding window, 25 and 50 segments; `make soak` has 2,000 and 10,000.
+"""
 
 from __future__ import annotations
 
@@ -50,17 +53,20 @@ def long_run(folder: str, turns: int, window: int | None, deadly: str | None) ->
     return str(result).strip(), result.metrics.cycle_count, usage, len(agent.messages)
 
 
-@pytest.mark.timeout(560)
+WHOLE, IN_A_WINDOW = (2_000, 10_000) if "FULL_LENGTH" in os.environ else (500, 1_000)
+
+
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("turns", "window", "kept"),
     [
-        pytest.param(2_000, None, 4_002, id="2000 turns whole"),
-        pytest.param(10_000, 20, 20, id="10000 turns in a window"),
+        pytest.param(WHOLE, None, 2 * WHOLE + 2, id=f"{WHOLE} turns whole"),
+        pytest.param(IN_A_WINDOW, 20, 20, id=f"{IN_A_WINDOW} turns in a window"),
     ],
 )
 def test_one_call_of_many_turns_survives_a_kill_near_its_end(turns: int, window: int | None, kept: int) -> None:
     deadly = f"tool.done:before@{turns - 3}"
-    assert run(long_run, os.getcwd(), turns, window, deadly, timeout=500).exitcode == -9
+    assert run(long_run, os.getcwd(), turns, window, deadly, timeout=1000).exitcode == -9
     text, cycles, usage, messages = run(long_run, os.getcwd(), turns, window, None, timeout=120).checked()
     assert text == f"Counted to {turns}."
     assert cycles == turns + 1

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
+import time
 from importlib.metadata import version
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel
-from strands import Agent, tool
+from strands import Agent, ModelRetryStrategy, tool
 from strands.agent.state import AgentState
-from strands.event_loop import event_loop, streaming
-from strands.hooks import BeforeModelCallEvent
+from strands.event_loop import _retry, event_loop, streaming
+from strands.hooks import AfterModelCallEvent, BeforeModelCallEvent
 from strands.session import FileSessionManager
 from strands.telemetry.tracer import get_tracer
 from strands.tools import ToolProvider
+from strands.types.exceptions import ModelThrottledException
 
 from strands_durable import _strands
 from strands_durable._servers import without_servers
@@ -248,3 +251,21 @@ def test_what_serves_an_agent_tools_is_found_and_left_out_where_nothing_is_to_be
     assert (left_out, loaded, bare.tool_names, _strands.providers_of(bare)) == ([server], [], [], [])
     whole = Agent(model=ScriptedModel([]), tools=[[server]])
     assert (loaded, whole.tool_names, _strands.providers_of(whole)) == (["connected"], ["word"], [server])
+
+
+def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
+    waits: list[tuple[float, str]] = []
+
+    async def pause(until: float, what: str) -> None:
+        waits.append((until - time.time(), what))
+
+    before = _retry.asyncio  # type: ignore[attr-defined]
+    try:
+        _strands.wait_elsewhere(pause)
+        strategy = ModelRetryStrategy(initial_delay=7)
+        event = AfterModelCallEvent(agent=Agent(callback_handler=None), exception=ModelThrottledException("slow down"))
+        asyncio.run(strategy._handle_after_model_call(event))
+    finally:
+        _retry.asyncio = before  # type: ignore[attr-defined]
+    ((seconds, what),) = waits
+    assert (round(seconds), what, event.retry) == (7, "throttled", True)

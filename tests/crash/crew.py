@@ -108,6 +108,13 @@ def wait(path: str) -> str:
 
 
 @tool
+async def rest(seconds: float) -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@tool
 def die() -> str:
     """Kill whoever runs this, unless somebody has mended it."""
     tell("die")
@@ -126,7 +133,7 @@ async def freeze() -> str:
     return "thawed"
 
 
-TOOLS = [book, pay, wait, die, freeze]
+TOOLS = [book, pay, wait, rest, die, freeze]
 
 
 def _agent(script: list[Any], *, waits_for: str = "", tools: list[Any] = TOOLS, **options: Any) -> Agent:

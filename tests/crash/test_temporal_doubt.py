@@ -14,7 +14,7 @@ import pytest
 from strands_durable import ExecutionHandle, errors
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import crew
-from tests.crash.temporal import Site
+from tests.crash.temporal import HEARTBEAT_SECONDS, Site
 from tests.waiting import until
 
 WAIT = {"tool": "wait", "path": "go"}
@@ -168,3 +168,13 @@ def _is_in_doubt(lost: Lost, name: str) -> None:
         lost.ends(name)
     assert isinstance(caught.value.__cause__, errors.InDoubtError)
     assert len(lost.told(name, "model")) == 1
+
+
+def test_c08_a_tool_and_a_model_that_take_longer_than_a_heartbeat_are_not_given_up(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", {"tool": "rest", "seconds": 2 * HEARTBEAT_SECONDS}, "Done.")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert site.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]

@@ -140,7 +140,8 @@ class Activities:
         key = (workflow_id, run_id)
         self._live[key] = live
         try:
-            return await self._driven(live, info)
+            async with _beating(live):
+                return await self._driven(live, info)
         except ApplicationError:
             raise
         except Exception as error:  # whoever tries again must know what was told so far: it is another epoch
@@ -166,7 +167,6 @@ class Activities:
         is_first = True
         try:
             while not (driver.is_over and driver.is_calm and not live.steps):
-                live.look()
                 if driver.is_calm and driver.has_untold and not live.is_reporting:
                     told = await self._told(live)
                     if is_first:
@@ -217,7 +217,7 @@ class Activities:
             raise _gone(turn_id)
         live.steps.add(turn_id)
         try:
-            async with _beating():
+            async with _beating(live):
                 while not (driver.has_ended(turn_id) and driver.is_settled):
                     await _soon(live.news)
                 return await self._told(live)
@@ -300,13 +300,17 @@ async def _soon(news: asyncio.Event) -> None:
 
 
 @asynccontextmanager
-async def _beating() -> AsyncIterator[None]:
+async def _beating(live: Live | None = None) -> AsyncIterator[None]:
     """Show signs of life, whatever this activity does."""
+    timeout = activity.info().heartbeat_timeout
+    seconds = _BEAT_SECONDS if timeout is None else min(_BEAT_SECONDS, timeout.total_seconds() / 4)
 
     async def beat() -> None:
         while True:
             activity.heartbeat()
-            await asyncio.sleep(_BEAT_SECONDS)
+            if live is not None:
+                live.look()
+            await asyncio.sleep(seconds)
 
     beating = asyncio.ensure_future(beat())
     try:

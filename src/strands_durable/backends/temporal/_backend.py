@@ -284,6 +284,7 @@ class TemporalBackend(DurableBackend):
             client,
             self.place.task_queue,
             self.outside,
+            heartbeat_seconds=self.place.heartbeat_seconds,
             concurrency=concurrency,
             drain_seconds=drain_seconds,
             stop=stop,

@@ -22,7 +22,7 @@ from ._workflow import ExecutionWorkflow
 logger = logging.getLogger(__name__)
 
 _MAX_STEPS = 1000
-_THROTTLE = timedelta(seconds=2)
+_THROTTLE_SECONDS = 2.0
 _STICKY = timedelta(seconds=1)
 """How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
 _ONE_POLL = PollerBehaviorSimpleMaximum(1)
@@ -34,6 +34,7 @@ async def work(
     task_queue: str,
     outside: Outside,
     *,
+    heartbeat_seconds: float = 10.0,
     concurrency: int,
     drain_seconds: float,
     stop: asyncio.Event,
@@ -46,7 +47,8 @@ async def work(
     """
     own, loop = f"{task_queue}/{uuid.uuid4().hex}", Loop()
     activities = Activities(client, own, loop, outside, only)
-    common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": _THROTTLE}
+    throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
+    common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
     driving: dict[str, Any] = {
         **common,
         "graceful_shutdown_timeout": timedelta(seconds=drain_seconds),
