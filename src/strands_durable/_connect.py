@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import cast
+from urllib.parse import parse_qsl, urlencode
 
-from ._handle import DurableBackend
+from ._handle import DurableBackend, Working
 from .errors import UnsupportedFeatureError
 
 VARIABLE = "STRANDS_DURABLE_BACKEND"
@@ -35,6 +36,13 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
     if found is None:
         return connect(f"sqlite:///{text}")
     return _maker(found[1])(text)
+
+
+def with_worker(url: str, what: Working) -> str:
+    """Return a URL that says what the process itself works on, whatever it said before."""
+    location, _, query = url.partition("?")
+    options = {**dict(parse_qsl(query, keep_blank_values=True)), "worker": what}
+    return f"{location}?{urlencode(options)}"
 
 
 def _maker(scheme: str) -> Callable[[str], DurableBackend]:

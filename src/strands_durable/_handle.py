@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ._summaries import ExecutionDetail, StepSummary
 
 
+Working = Literal["on", "off", "own"]
+"""What a process that dispatches carries itself: everything, nothing, or only what it dispatched or holds."""
+
+
 class StreamEvent(TypedDict, total=False):
     """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
 
@@ -140,6 +144,13 @@ class DurableBackend(ABC):
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
+
+    def working(self, what: Working) -> DurableBackend:
+        """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds.
+
+        The same one where processes that dispatch never work.
+        """
+        return self
 
     def start(self) -> None:  # noqa: B027
         """Start the worker of this process, where the backend has one.

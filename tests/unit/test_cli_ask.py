@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strands_durable import StreamEvent
+from strands_durable import StreamEvent, connect
 from strands_durable._catalog import Catalog
 from strands_durable._cli import options
 from strands_durable._cli.following import Lines, line_of
@@ -203,9 +203,9 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_made(args: tuple[str, 
     "url", ["runs.db", "sqlite:///runs.db", "sqlite:///runs.db?worker=on", "sqlite:///runs.db?worker=off"]
 )
 def test_who_looks_works_on_nothing(url: str) -> None:
-    assert options.working(url, "off") == "sqlite:///runs.db?worker=off"
-    assert options.working("temporal://host?namespace=x", "own") == "temporal://host?namespace=x&worker=own"
-    assert options.working("other://host?namespace=x", "off") == "other://host?namespace=x"
+    Store(Path("runs.db").absolute()).close()
+    assert options.Place(url=url, is_said=True).visited().url == "sqlite:///runs.db?worker=off"
+    assert connect("temporal://host?namespace=x").working("own").url == "temporal://host?namespace=x&worker=own"
 
 
 # ls

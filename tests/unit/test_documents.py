@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,15 @@ def test_the_figures_in_the_documents_are_the_measured_ones() -> None:
         assert document.filled(text) == text, "run `python -m bench.document`"
 
 
-def run(command: str) -> str:
-    """Return what a shell would show of a command."""
+def words_of(command: str) -> list[str]:
     program, *arguments = shlex.split(command)
     cli = os.path.join(os.path.dirname(sys.executable), "strands-durable")
-    found = {"python": sys.executable, "strands-durable": cli}[program]
-    ended = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return [{"python": sys.executable, "strands-durable": cli}[program], *arguments]
+
+
+def run(command: str) -> str:
+    """Return what a shell would show of a command."""
+    ended = subprocess.run(words_of(command), capture_output=True, text=True, check=False, timeout=60)
     if ended.returncode == -signal.SIGKILL:
         return f"{ended.stdout}Killed\n"
     if ended.returncode in (FAILED, SUSPENDED, CANCELLED):  # no error: how an execution ended, told on both
@@ -64,9 +68,27 @@ def shown(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+@pytest.fixture
+def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a page leaves behind with an ampersand: they end with it."""
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("page", [page for page in DOCS if " run\n" in page.read_text()], ids=named)
-def test_what_a_page_shows_is_what_happens(page: Path) -> None:
+def test_what_a_page_shows_is_what_happens(
+    page: Path,
+    beside: list[subprocess.Popen[bytes]],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Blocks marked `run` happen in order: a script is kept under the name in its first line, and one without a name runs."""
+    if page.name == "temporal.md":  # it has its reader say once where everything runs
+        server = request.getfixturevalue("temporal")
+        monkeypatch.setenv("STRANDS_DURABLE_BACKEND", f"{server.url}?task_queue=page&prefix=page-")
     for language, is_run, block in FENCE.findall(page.read_text()):
         if is_run and language == "python":
             name = re.match(r"# (\w+\.py)\n", block)
@@ -76,6 +98,9 @@ def test_what_a_page_shows_is_what_happens(page: Path) -> None:
         elif is_run:
             assert language == "console"
             for command, output in re.findall(r"^\$ (.+)\n((?:[^$].*\n|\n)*)", block, re.MULTILINE):
+                if command.endswith(" &"):
+                    beside.append(subprocess.Popen(words_of(command.removesuffix(" &"))))
+                    continue
                 expected = re.escape(shown(output)).replace(re.escape("..."), ".*")
                 assert re.fullmatch(expected, shown(run(command)), re.DOTALL), f"{page.name}: {command}"
 

@@ -177,8 +177,8 @@ def remove(
 ) -> None:
     """Remove executions with all they recorded.
 
-    Their text is gone from the file, and their ids can be used anew. An execution whose owner is alive is refused: cancel it
-    first.
+    Their text is gone, and their ids can be used anew. An execution whose owner is alive is refused, on Temporal one that has
+    not ended: cancel it first. There, one that ended a moment ago takes half a minute.
 
     With --json: an object {removed: a list of ids}.
     """

@@ -127,8 +127,9 @@ async def _detail(place: Place, execution_id: str) -> ExecutionDetail:
 def watch(execution_id: str, after: int, place: Place, as_json: bool) -> None:
     """Follow an execution as it goes, from its first step on.
 
-    Prints a line for each committed step, on a terminal also the text that the model is just saying. Ends when the execution
-    has ended or waits for a person; the exit code tells which. Ctrl-C stops watching, not the execution.
+    Prints a line for each committed step; on a terminal also the text that the model is just saying, except on Temporal,
+    which carries only what is recorded. Ends when the execution has ended or waits for a person; the exit code tells which.
+    Ctrl-C stops watching, not the execution.
 
     \b
     With --json: a line for each event, an object with

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -35,7 +34,7 @@ class Place:
 
     def visited(self) -> DurableBackend:
         """Return the backend as one who looks or asks holds it: no worker is started here, and no store is made."""
-        backend = connect(working(self.url, "off"))
+        backend = connect(self.url).working("off")
         if isinstance(backend, SqliteBackend):
             refuse_unreadable(backend.path)
         return backend
@@ -43,15 +42,6 @@ class Place:
     def command(self, text: str) -> str:
         """Return a command to copy."""
         return f"strands-durable {text}" + (f" --backend {shlex.quote(self.url)}" if self.is_said else "")
-
-
-def working(url: str, what: Literal["own", "off"]) -> str:
-    """Return the URL of the same backend, for a process that works on its own executions only, or on nothing."""
-    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", url)
-    if scheme is not None and scheme[1] not in ("sqlite", "temporal"):
-        return url
-    location, _, query = (url if scheme else f"sqlite:///{url}").partition("?")
-    return f"{location}?{urlencode({**dict(parse_qsl(query, keep_blank_values=True)), 'worker': what})}"
 
 
 def _place(ctx: click.Context, param: click.Parameter, value: str) -> Place:

@@ -20,7 +20,7 @@ from .._result import ExecutionResult
 from ..errors import ExecutionCancelledError, ExecutionFailedError
 from .asking import asked
 from .exits import INTERRUPTED, code_of, code_of_status, leave, leave_at_once, tell
-from .options import Place, backend_option, json_option, not_json, strict_json, working
+from .options import Place, backend_option, json_option, not_json, strict_json
 from .questions import is_terminal, listed
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def run(detach: bool, **given: Any) -> None:
     asking = Run(**{**given, "execution_id": given["execution_id"] or uuid.uuid4().hex})
     with contextlib.redirect_stdout(sys.stderr), silence():  # stdout is for the result alone, whatever tools print
         agent = agent_of(asking.target)
-        url = asking.place.url if asking.place.is_said else agent.backend.url
-        backend = connect(working(url, "off" if detach else "own"))
+        backend = connect(asking.place.url) if asking.place.is_said else agent.backend
+        backend = backend.working("off" if detach else "own")
         work = _detached(asking, agent, backend) if detach else _carried(asking, agent, backend)
         code, said, is_over = _awaited(work, asking)
     click.echo(said, nl=bool(said) and not said.endswith("\n"))

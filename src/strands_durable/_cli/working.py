@@ -82,9 +82,8 @@ def work(place: Place, files: tuple[str, ...], log_level: int | None, **given: A
 
     with silence():
         agents = agents_of(list(files))
-        url = place.url if place.is_said else _url_of(agents)
-        backend = connect(url)  # before its URL is shown: what may not be in one is refused
-        asking = Work(files=files, url=url, log_level=log_level or logging.INFO, **given)
+        backend = connect(place.url) if place.is_said else _backend_of(agents)
+        asking = Work(files=files, url=backend.url, log_level=log_level or logging.INFO, **given)
         _log(asking.log_level)
         _tell_start(asking, agents)
         _work(asking, backend)
@@ -97,11 +96,11 @@ def _tell_start(asking: Work, agents: list[DurableAgent]) -> None:
         sys.stdout.flush()
 
 
-def _url_of(agents: list[DurableAgent]) -> str:
+def _backend_of(agents: list[DurableAgent]) -> DurableBackend:
     """Return where agents run that nobody said it of on the command line: as they say themselves."""
     urls = sorted({agent.backend.url for agent in agents})
     if len(urls) == 1:
-        return urls[0]
+        return agents[0].backend
     raise click.UsageError(f"The agents run on different backends ({', '.join(urls)}). Pass --backend for one of them.")
 
 
@@ -114,12 +113,14 @@ def _log(level: int) -> None:
 def _work(asking: Work, backend: DurableBackend) -> None:
     """Work until somebody stops it; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
     loop = asyncio.new_event_loop()
-    is_clean = loop.run_until_complete(_until_stopped(asking, backend))
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    if not is_clean:
-        logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
-        leave_at_once(0)
-    loop.close()
+    try:
+        is_clean = loop.run_until_complete(_until_stopped(asking, backend))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        if not is_clean:
+            logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
+            leave_at_once(0)
+    finally:
+        loop.close()
 
 
 async def _until_stopped(asking: Work, backend: DurableBackend) -> bool:

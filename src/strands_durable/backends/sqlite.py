@@ -12,8 +12,9 @@ from urllib.parse import parse_qsl
 
 from .. import _registry
 from .._catalog import Catalog
+from .._connect import with_worker
 from .._context import standing_aside
-from .._handle import DurableBackend, ExecutionHandle, StreamEvent
+from .._handle import DurableBackend, ExecutionHandle, StreamEvent, Working
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
 from .._removal import Removal
@@ -51,6 +52,7 @@ class SqliteBackend(DurableBackend):
         if options or given not in ("on", "off", "own"):
             raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
         self.path = path_of(location)
+        self._concurrency = concurrency
         self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given == "own")
 
     @property
@@ -106,6 +108,10 @@ class SqliteBackend(DurableBackend):
             and (since is None or record.updated_at >= since)
         ]
         return found[:limit]
+
+    def working(self, what: Working) -> SqliteBackend:
+        """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
+        return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency)
 
     def start(self) -> None:
         """Start the worker of this process, unless it is off or there is no agent here that it could run."""

@@ -18,7 +18,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from ... import _registry
-from ..._handle import DurableBackend, ExecutionHandle
+from ..._connect import with_worker
+from ..._handle import DurableBackend, ExecutionHandle, Working
 from ..._keys import checked_id
 from ..._outside import Outside
 from ..._pruning import prune
@@ -116,6 +117,11 @@ class TemporalBackend(DurableBackend):
 
     async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
         await self._work(10, DRAIN_SECONDS, stop, only=only)
+
+    def working(self, what: Working) -> TemporalBackend:
+        """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
+        url = with_worker(self.url, what)
+        return TemporalBackend(url, client=self._given, plugins=self._plugins, connect=self._connect)
 
     def start(self) -> None:
         """Start a worker in a thread of this process, unless it is off or there is no agent here that it could run.

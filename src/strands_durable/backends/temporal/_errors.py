@@ -21,6 +21,14 @@ def told(where: object, execution_id: str | None = None) -> Iterator[None]:
         yield
     except RPCError as error:
         raise error_of(error, where, execution_id) from error
+    except KeyError as error:
+        if "payload encoding" not in str(error):  # that is how Temporal's converter says it
+            raise
+        raise BackendUnavailableError(
+            str(where),
+            f"what was recorded is in a form that this client does not read: {error.args[0]}",
+            "Read it with the data converter and codec of those who wrote it: TemporalBackend(url, connect={...}).",
+        ) from error
 
 
 def error_of(error: RPCError, where: object, execution_id: str | None = None) -> DurableError:

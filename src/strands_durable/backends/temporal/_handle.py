@@ -50,7 +50,8 @@ class TemporalHandle(ExecutionHandle):
 
     async def status(self) -> ExecutionStatus:
         """Return what the execution is doing."""
-        return await status_of(await self._backend.describe(self.execution_id))
+        with self._told():
+            return await status_of(await self._backend.describe(self.execution_id))
 
     async def result(self, timeout: float | None = None) -> ExecutionResult:
         """Wait for the end, or until the execution waits for a person, and return it."""

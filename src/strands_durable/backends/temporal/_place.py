@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from ..._handle import Working
 from ...errors import UnsupportedFeatureError
 from ._wire import DEFAULT_QUEUE
 
 DEFAULT_ADDRESS = "localhost:7233"
 _TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
-_WORKERS = ("on", "off", "own")
-
-Working = Literal["on", "off", "own"]
+_WORKERS = get_args(Working)
 
 
 @dataclass(frozen=True, kw_only=True)
