@@ -9,10 +9,7 @@ from strands import Agent, ToolContext, tool
 
 from strands_durable import durable_agent
 
-from .trip import model, note, tools
-
-FOLDER = "STRANDS_DURABLE_DEMO"
-"""The environment variable that says where the ledger is."""
+from .trip import FOLDER, model, note, tools
 
 
 def _folder() -> Path:

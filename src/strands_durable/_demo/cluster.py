@@ -26,6 +26,7 @@ from .processes import log_of, started
 from .screen import Recorded, Screen, rows
 from .trip import (
     EXECUTION_ID,
+    FOLDER,
     MODEL_CALLS,
     PATIENCE_SECONDS,
     PAUSE_SECONDS,
@@ -69,10 +70,7 @@ def _server() -> TemporalServer:
 
 
 def _worker(url: str, folder: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    words = ["worker", "strands_durable._demo.agents", "--backend", url, "--drain-seconds", "1"]
-    return started(
-        [sys.executable, "-m", "strands_durable", *words], folder, {**os.environ, "STRANDS_DURABLE_DEMO": str(folder)}
-    )
+    return started([sys.executable, "-m", "strands_durable._demo", str(folder), url], folder)
 
 
 class _Stage:
@@ -100,7 +98,7 @@ class _Stage:
         say("  strands-durable worker agents.py --backend temporal://localhost:7233")
 
     async def _dispatched(self) -> ExecutionHandle:
-        os.environ["STRANDS_DURABLE_DEMO"] = str(self._folder)
+        os.environ[FOLDER] = str(self._folder)
         from .agents import travel_agent
 
         return await travel_agent.on(self._backend).dispatch_async(PROMPT, execution_id=EXECUTION_ID)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,13 +11,11 @@ _LOG = "worker.log"
 
 
 @contextmanager
-def started(
-    command: list[str], folder: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process; what it says goes to a file."""
     with (
         open(folder / _LOG, "ab") as log,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment) as process,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process,
     ):
         try:
             yield process

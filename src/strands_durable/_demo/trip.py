@@ -18,6 +18,8 @@ EXECUTION_ID = "trip-42"
 PROMPT = "Book me a weekend in Paris, from Berlin, and mail me the plan."
 EFFECTS = ("search_flights", "check_weather", "book_flight", "book_hotel", "send_mail")
 MODEL_CALLS = 4
+FOLDER = "STRANDS_DURABLE_DEMO"
+"""The environment variable that says to workers where the ledger is."""
 POLL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS = 0.1, 30.0, 0.8
 
 _LEDGER, _HOTEL = "ledger.jsonl", "hotel-answers"
