@@ -199,9 +199,7 @@ class Activities:
         }
         if live.is_leaving:
             prune(live.replica)
-            told["whole"] = await asyncio.to_thread(
-                _sent, self._outside, live.replica.export(), info.workflow_id, False
-            )
+            told["whole"] = await asyncio.to_thread(_carried, self._outside, live.replica.export(), info.workflow_id)
         return told
 
     async def _cancelled(self, live: Live) -> None:
@@ -265,11 +263,20 @@ class Activities:
         }
 
 
-def _sent(outside: Outside, rows: Rows, workflow_id: str | None, plainly: bool = True) -> Rows:
-    names = {row[5] for row in rows.get("steps", ()) if row[4] == "tool"}
-    what = f"Execution {workflow_id!r}: what is recorded at once" + (
-        f", of {', '.join(sorted(names))}," if names else ""
-    )
+def _sent(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
+    """Return a batch in a form that Temporal takes."""
+    names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
+    of_tools = f", of {', '.join(names)}," if names else ""
+    return _taken(outside, rows, f"Execution {workflow_id!r}: what is recorded at once{of_tools}", plainly=True)
+
+
+def _carried(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
+    """Return a whole execution in a form that Temporal takes."""
+    what = f"Execution {workflow_id!r}: its conversation, which goes on in a new run of the workflow,"
+    return _taken(outside, rows, what, plainly=False)
+
+
+def _taken(outside: Outside, rows: Rows, what: str, *, plainly: bool) -> Rows:
     try:
         return outside.sent(rows, what, plainly=plainly)
     except PayloadTooLargeError as error:

@@ -87,8 +87,8 @@ class ExecutionWorkflow:
                 self._show(status)
                 await workflow.wait_condition(lambda: self._is_woken)
                 self._is_woken = False
-            else:
-                await self._rest(end.get("not_before", 0.0))
+                continue
+            await self._rest(end.get("not_before", 0.0))
             if told is not None and "whole" in told:
                 self._continue(told["whole"])
 
@@ -204,6 +204,8 @@ class ExecutionWorkflow:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             self._is_suspected = isinstance(error.cause, TimeoutError)
+            if _is_too_large(error):
+                raise _too_large(error) from None
             if not self._is_suspected and not _is_gone(error):
                 raise
             for task in self._running.values():
@@ -259,8 +261,7 @@ class ExecutionWorkflow:
             # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
             if epoch == self._epoch and not is_cancelled_exception(error) and not _is_gone(error):
                 self._lost = f"{what}: {error.cause}"
-                if isinstance(error.cause, ApplicationError) and error.cause.type == TOO_LARGE:
-                    self._broken = ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
+                self._broken = _too_large(error) if _is_too_large(error) else None
                 self._is_suspected = isinstance(error.cause, TimeoutError)
             return None
         finally:
@@ -284,6 +285,16 @@ class ExecutionWorkflow:
 def _is_gone(error: ActivityError) -> bool:
     """Say whether a worker has given an execution up: another one goes on."""
     return isinstance(error.cause, ApplicationError) and error.cause.type == GONE
+
+
+def _is_too_large(error: ActivityError) -> bool:
+    """Say whether a worker has more to tell than Temporal takes: no other worker could."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == TOO_LARGE
+
+
+def _too_large(error: ActivityError) -> ApplicationError:
+    assert isinstance(error.cause, ApplicationError)
+    return ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
 
 
 def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
