@@ -127,9 +127,10 @@ class Site:
     # What must be equal
 
     def seen(self, handle: ExecutionHandle) -> dict[str, Any]:
-        """Return all of an execution that a kill may not change: not ids, clocks, attempts."""
+        """Wait for the end of an execution, and return all of it that a kill may not change: not ids, clocks, attempts."""
+        result = self.result(handle).to_json()
         story = self.run(self.backend.story(handle.execution_id))
-        journal, result = story.journal(), self.result(handle).to_json()
+        journal = story.journal()
         detail = self.run(handle.detail())
         result.pop("execution_id")
         result["message"] = _plain(result["message"])

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from strands_durable import ExecutionStatus, connect
+from strands_durable import DurableBackend, ExecutionStatus, connect
 from tests.crash.fleet import TOOLS, labourer, serve
 from tests.processes import Child
 
@@ -130,35 +130,36 @@ def rampage(folder: Path, kills: int, executions: int, start: Callable[[str, str
 
 def audit(folder: Path, executions: int) -> None:
     """Compare the journal with the outside world, step by step."""
+    backend = connect(f"sqlite:///{folder / 'runs.db'}?worker=off")
+    asyncio.run(compare(backend, folder / "ledger.jsonl", [f"run-{number}" for number in range(executions)]))
+
+
+async def compare(backend: DurableBackend, ledger: Path, execution_ids: list[str]) -> None:
+    """Compare what is recorded of executions with what was told to a ledger."""
     told: dict[tuple[str, int], list[Any]] = defaultdict(list)
-    for line in (folder / "ledger.jsonl").read_text().splitlines():
+    for line in ledger.read_text().splitlines():
         entry = json.loads(line)
         told[entry["execution_id"], entry["number"]].append(entry)
-    backend = connect(f"sqlite:///{folder / 'runs.db'}?worker=off")
-
-    async def look() -> None:
-        for number in range(executions):
-            handle = await backend.get(f"run-{number}")
-            assert await handle.status() is ExecutionStatus.COMPLETED
-            result = await handle.result()
-            assert str(result) == "All is done.\n"
-            assert result.state == {f"work-{each}": "done" for each in range(TOOLS)}
-            steps = [step for step in await handle.steps() if step.kind == "tool"]
-            for each in range(TOOLS):
-                attempts = [step for step in steps if step.number == f"{each + 1}.0"]
-                entries = told[handle.execution_id, each]
-                done = [step.attempt for step in attempts if step.state == "done"]
-                assert done == [attempts[-1].attempt], "one attempt is done, and it is the last"
-                assert len({entry["key"] for entry in entries}) == 1
-                begun = [entry["attempt"] for entry in entries if entry["what"] == "begun"]
-                assert len(begun) == len(set(begun)), "no attempt began twice"
-                assert set(begun) <= {step.attempt for step in attempts}, "no attempt began without its intent"
-                assert max(begun) == done[0], "nothing began after it was done"
-                assert [entry["attempt"] for entry in entries if entry["what"] == "done"].count(done[0]) == 1
-            models = [step for step in await handle.steps() if step.kind == "model" and step.state == "done"]
-            assert len(models) == TOOLS + 1
-
-    asyncio.run(look())
+    for execution_id in execution_ids:
+        handle = await backend.get(execution_id)
+        assert await handle.status() is ExecutionStatus.COMPLETED
+        result = await handle.result()
+        assert str(result) == "All is done.\n"
+        assert result.state == {f"work-{each}": "done" for each in range(TOOLS)}
+        steps = [step for step in await handle.steps() if step.kind == "tool"]
+        for each in range(TOOLS):
+            attempts = [step for step in steps if step.number == f"{each + 1}.0"]
+            entries = told[handle.execution_id, each]
+            done = [step.attempt for step in attempts if step.state == "done"]
+            assert done == [attempts[-1].attempt], "one attempt is done, and it is the last"
+            assert len({entry["key"] for entry in entries}) == 1
+            begun = [entry["attempt"] for entry in entries if entry["what"] == "begun"]
+            assert len(begun) == len(set(begun)), "no attempt began twice"
+            assert set(begun) <= {step.attempt for step in attempts}, "no attempt began without its intent"
+            assert max(begun) == done[0], "nothing began after it was done"
+            assert [entry["attempt"] for entry in entries if entry["what"] == "done"].count(done[0]) == 1
+        models = [step for step in await handle.steps() if step.kind == "model" and step.state == "done"]
+        assert len(models) == TOOLS + 1
 
 
 def told(recoveries: list[float]) -> str:

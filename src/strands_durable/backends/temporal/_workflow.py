@@ -161,6 +161,7 @@ class ExecutionWorkflow:
             summary=self._start["agent"],
             result_type=dict,
         )
+        drive.add_done_callback(_hear)
         try:
             return await self._until_left(drive)
         except asyncio.CancelledError:
@@ -280,6 +281,12 @@ class ExecutionWorkflow:
                 self._queue = found["queue"]
                 self._show("RUNNING")
             self._waiting += found["turns"]
+
+
+def _hear(drive: asyncio.Task[Told]) -> None:
+    """Take note of how a worker ended that was given up; or asyncio complains that nobody did."""
+    if not drive.cancelled():
+        drive.exception()
 
 
 def _is_gone(error: ActivityError) -> bool:
