@@ -109,6 +109,16 @@ async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGen
         await events.aclose()
 
 
+def around(standing: Frame | None) -> tuple[tuple[int, str], ...]:
+    """Return the steps that run where somebody stands, by call and key."""
+    found = []
+    while standing is not None:
+        if standing.phase == "running":
+            found.append((standing.call.record.call_id, standing.key))
+        standing = standing.call.made_in
+    return tuple(found)
+
+
 def standing_aside() -> AbstractContextManager[None]:
     """Let the worker of the enclosing execution, if there is one, carry others while this waits for one of them."""
     found = frame.get()

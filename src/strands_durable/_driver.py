@@ -66,6 +66,8 @@ class Batch:
     number: int
     rows: Rows
     turns: dict[str, Turn]
+    inner: frozenset[str]
+    """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,7 @@ class Driver:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lease: Lease | None = None
         self._halt: DurableError | None = None
+        self._is_gentle = False
         self._turns: dict[str, Turn] = {}
         self._closed: dict[str, Future[None]] = {}
         """The turns that somebody waits for."""
@@ -144,7 +147,7 @@ class Driver:
     @property
     def is_settled(self) -> bool:
         """Whether it is known what comes next: a step waits, another one runs, or it is over."""
-        return self.is_calm and (bool(self._untold) or bool(self._open) or self.is_over)
+        return self.is_calm and (bool(self._closed) or bool(self._open) or self.is_over)
 
     def batch(self) -> Batch:
         """Return what has changed."""
@@ -152,23 +155,40 @@ class Driver:
             self._batches += 1
             told = {turn_id: self._turns[turn_id] for turn_id in self._untold}
             self._untold = []
-            return Batch(number=self._batches, rows=self._replica.changes(), turns=told)
+            inner = frozenset(turn_id for turn_id, turn in told.items() if self._is_inner(turn))
+            return Batch(number=self._batches, rows=self._replica.changes(), turns=told, inner=inner)
 
-    def halt(self, why: DurableError | None = None) -> None:
-        """Let nothing more start, because somebody cancelled the execution, or to leave it to another worker."""
+    def halt(self, why: DurableError | None = None, *, gently: bool = False) -> None:
+        """Let nothing more start, because somebody cancelled the execution, or to leave it to another worker.
+
+        With ``gently`` a step that runs may do all it has to before the execution is left: what it records on its way is then
+        told with what came out of it.
+        """
         with self._lock:
             if self._halt is not None:
+                self._is_gentle = self._is_gentle and gently
                 return
             lease = self._lease
             if why is None and lease is not None:
                 cancel(lease)
                 why = lease.halt
-            self._halt = why or Released()
+            self._halt, self._is_gentle = why or Released(), gently
             if lease is not None:
                 lease.halt = lease.halt or self._halt
             closed, self._closed = self._closed, {}
-        for future in closed.values():
-            future.set_exception(self._halt)
+            let_go = {turn_id for turn_id in closed if self._is_let_go(self._turns[turn_id])}
+        for turn_id, future in closed.items():
+            if turn_id in let_go:
+                future.set_result(None)
+            else:
+                future.set_exception(self._halt)
+
+    def _is_inner(self, turn: Turn) -> bool:
+        return any((self._turns[each].call_id, self._turns[each].key) in turn.around for each in self._open)
+
+    def _is_let_go(self, turn: Turn) -> bool:
+        """Say whether a turn need not be waited for any more: a step that runs ends with it."""
+        return self._is_gentle and turn.kind == "effect" and not turn.until and self._is_inner(turn)
 
     # What the agent's side does
 
@@ -177,6 +197,8 @@ class Driver:
         future: Future[None] = Future()
         with self._lock:
             if self._halt is not None:
+                if self._is_let_go(turn):
+                    return
                 raise self._halt
             self._serial += 1
             turn_id = f"{self._serial} {turn.path}"
@@ -193,9 +215,9 @@ class Driver:
             self._news()
             raise
 
-    async def pause(self, until: float, what: str) -> None:
+    async def pause(self, until: float, what: str, around: tuple[tuple[int, str], ...]) -> None:
         """Return at a time."""
-        turn = Turn(call_id=0, key="", attempt=1, kind="effect", name=what, path=what, until=until)
+        turn = Turn(call_id=0, key="", attempt=1, kind="effect", name=what, path=what, until=until, around=around)
         await self.wait(turn)
         self.end(turn)
 
@@ -235,7 +257,7 @@ class Driver:
 
         def seen() -> None:
             if self._alone and not lease.is_alone:
-                self.halt(Released())  # it is cleared: it need not be apart from others any more
+                self.halt(Released(), gently=True)  # it is cleared: it need not be apart from others any more
 
         try:
             await self._carrier.carry(claim, seen)

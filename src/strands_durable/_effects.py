@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _keys
 from ._codec import decode, encode
-from ._context import Frame, frame
+from ._context import Frame, around, frame
 from ._failure import describe
 from ._records import StepKind, StepRecord
 from ._rows import Ending
@@ -39,14 +39,14 @@ async def pause(until: float, what: str) -> None:
         await asyncio.sleep(max(0.0, until - time.time()))
         return
     with ours(found):
-        await turns.pause(until, what)
+        await turns.pause(until, what, around(found))
 
 
 class Effect:
     """One side effect of a step or hook, recorded or about to happen; with ``model``, an auxiliary call of that model."""
 
     def __init__(self, enclosing: Frame, name: str, *, intent: bool, model: str | None = None) -> None:
-        self._call, self._name, self._model = enclosing.call, name, model
+        self._call, self._enclosing, self._name, self._model = enclosing.call, enclosing, name, model
         occurrence = enclosing.occurrences[name]
         enclosing.occurrences[name] += 1
         self.key = _keys.effect_key(enclosing.key, enclosing.phase, name, occurrence)
@@ -69,7 +69,7 @@ class Effect:
     @cached_property
     def _turn(self) -> Turn:
         kind: StepKind = "effect" if self._model is None else "model"
-        return self._call.turn(self.key, self.attempt, kind, self._model or self._name)
+        return self._call.turn(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
 
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
         """Commit what came out, and return it as it was recorded."""

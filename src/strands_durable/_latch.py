@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ._context import Frame, frame
+from ._context import Frame, around, frame
 from ._journal import Journal
 from ._keys import path
 from ._records import CallRecord, StepKind
@@ -37,11 +37,21 @@ class Latch:
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
 
-    def turn(self, key: str, attempt: int, kind: StepKind, name: str, title: str = "") -> Turn:
-        """Return what asks for the turn of a step of this call."""
+    def turn(
+        self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: Frame | None = None
+    ) -> Turn:
+        """Return what asks for the turn of a step of this call; ``inside`` is what encloses it within the call."""
         record = self.record
-        place = path(record.scope, record.position, key)
-        return Turn(call_id=record.call_id, key=key, attempt=attempt, kind=kind, name=name, path=place, title=title)
+        return Turn(
+            call_id=record.call_id,
+            key=key,
+            attempt=attempt,
+            kind=kind,
+            name=name,
+            path=path(record.scope, record.position, key),
+            title=title,
+            around=around(inside or self.made_in),
+        )
 
     def latch(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""

@@ -29,8 +29,7 @@ class Stores:
     def open(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> tuple[Store, Heart]:
         """Return the store at ``path``, opened once."""
         with self._lock:
-            if self._pid != os.getpid():  # a SQLite connection must not be used across a fork
-                self._pid, self._open = os.getpid(), {}
+            self._forget_after_fork()
             found = self._open.get(path)
             if found is not None and not found[0].is_current:
                 if not path.exists():
@@ -46,7 +45,13 @@ class Stores:
     def adopt(self, store: Store, heart: Heart) -> None:
         """Take a store that somebody else has made, until it is dropped."""
         with self._lock:
+            self._forget_after_fork()
             self._open[store.path] = (store, heart)
+
+    def _forget_after_fork(self) -> None:
+        """A SQLite connection must not be used across a fork."""
+        if self._pid != os.getpid():
+            self._pid, self._open = os.getpid(), {}
 
     def rest(self) -> None:
         """Before a fork: wait until no store is being opened or closed."""

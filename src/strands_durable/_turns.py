@@ -29,6 +29,8 @@ class Turn:
     """A short form of its input, for people."""
     until: float = 0.0
     """Nothing runs in this turn: it is to come at this time, in seconds since the epoch."""
+    around: tuple[tuple[int, str], ...] = ()
+    """The steps that it is inside of, by call and key: they cannot end before it."""
 
 
 class Turns(Protocol):
@@ -37,7 +39,7 @@ class Turns(Protocol):
     async def wait(self, turn: Turn) -> None:
         """Return when the step may run; raise an error of ours if it may not."""
 
-    async def pause(self, until: float, what: str) -> None:
+    async def pause(self, until: float, what: str, around: tuple[tuple[int, str], ...]) -> None:
         """Return at a time, in seconds since the epoch, for which no process need be kept awake; raise as `wait` does."""
 
     def end(self, turn: Turn) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +31,7 @@ from tests.features.stage import (
     start_worker,
 )
 from tests.processes import run, served
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,30 @@ def test_c16_an_inline_tool_is_recorded_and_so_are_the_steps_inside_it(stage: St
 def test_c17_effects_in_tools_are_steps(stage: Stage) -> None:
     found = stage.same(loop.effects)
     assert len(found.done("ask")) == 3
+
+
+def test_c17_effects_inside_a_tool_happen_although_the_engine_wants_to_start_over(stage: Stage) -> None:
+    tight = stage.tight()
+    tight.same(loop.effects)
+    tight.same(nesting.building, plain=False, durable=True)
+    handle = tight.dispatch(loop.effects)
+    tight.result(handle)
+    assert tight.runs(handle) > 1 or stage.name == "sqlite"
+
+
+def test_c17_a_tool_whose_worker_is_drained_may_finish_its_effects(stage: Stage) -> None:
+    alone = stage.apart()
+    place = alone.place()
+    handle = alone.dispatch(loop.slow_effects, place=place)
+    first = start_worker(alone.url, place)
+    until((place / "half").exists)
+    os.kill(first.pid, signal.SIGTERM)
+    until((place / f"stopping-{first.pid}").exists)
+    (place / "go").touch()
+    first.join().checked()
+    with a_worker(alone.url, place):
+        assert alone.stop(handle)["text"] == "Done."
+    assert [entry["name"] for entry in ledger_in(place)] == ["model", "half", "first", "second", "model"]
 
 
 def test_c15_a_result_that_cannot_be_stored_is_asked_about_and_not_made_again(stage: Stage) -> None:
@@ -390,7 +417,7 @@ def test_c32_tools_of_a_server_are_found_by_the_worker_and_recorded_once(stage: 
         ["shop_picture", "done"],
         ["shop_buy", "done"],
     ]
-    sql = "SELECT count(DISTINCT config) FROM steps WHERE config IS NOT NULL AND call IN (SELECT id FROM calls WHERE execution = here)"
+    sql = "SELECT count(DISTINCT s.config) FROM steps s JOIN calls c ON c.id = s.call WHERE c.execution = here"
     assert stage.rows(handle, sql) == [(1,)]
 
 
@@ -513,23 +540,20 @@ def test_c08_each_execution_is_carried_once_however_many_workers_there_are(stage
 # What is traced and printed
 
 
-def test_c29_a_lost_worker_leaves_no_span_and_no_word_twice(stage: Stage) -> None:
-    alone, seen = stage.apart(heartbeat_seconds=1), {}
-    for deadly in (False, True):
-        place = alone.place()
-        handle = alone.dispatch(outside.dying, place=place, deadly=deadly)
-        if deadly:
-            start_worker(alone.url, place, spans="spans").join()
-        with a_worker(alone.url, place, spans="spans"):
-            assert alone.stop(handle)["text"] == "All booked."
-        seen[deadly] = names_in(place / "spans"), (place / "printed").read_text()
-        if deadly:
-            assert [entry["name"] for entry in ledger_in(place)] == [
-                "model",
-                "book",
-                "model",
-                "book_and_die",
-                "book_and_die",
-                "model",
-            ]
-    assert seen[True] == seen[False]
+def test_c29_a_lost_worker_leaves_nothing_traced_or_printed_twice(stage: Stage) -> None:
+    alone = stage.apart(heartbeat_seconds=1)
+    whole, lost = alone.place(), alone.place()
+    (whole / "immortal").touch()
+    handle = alone.dispatch(outside.dying, place=whole)
+    with a_worker(alone.url, whole, spans="spans"):
+        alone.result(handle)
+    handle = alone.dispatch(outside.dying, place=lost)
+    start_worker(alone.url, lost, spans="spans").join()
+    with a_worker(alone.url, lost, spans="spans"):
+        assert alone.stop(handle)["text"] == "All booked."
+    assert [entry["name"] for entry in ledger_in(lost)].count("book_and_die") == 2
+    assert (lost / "printed").read_text() == (whole / "printed").read_text()
+    expected, found = names_in(whole / "spans"), names_in(lost / "spans")
+    assert not expected - found
+    more = {"invoke_agent Strands Agents": 1, "execute_event_loop_cycle": 1}  # of a try apart from others, which was cut
+    assert not found - expected - Counter(more if stage.name == "temporal" else {})

@@ -34,7 +34,7 @@ from tests.processes import Child
 from tests.waiting import until
 
 AGENTS = "tests.features.dispatched"
-PATIENCE_SECONDS = 8
+PATIENCE_SECONDS = 20
 Answers = Callable[[list[str]], dict[str, Any]]
 """Gives answers to the questions of these names, to all of them or to some."""
 
@@ -171,6 +171,10 @@ class Stage:
             agent.on(self.backend).dispatch_async(prompt, execution_id=place.name, folder=str(place), **given)
         )
 
+    def tight(self) -> Stage:
+        """Return this stage with an engine that wants to start over with an empty history all the time."""
+        return self if self.name == "sqlite" else Stage(f"{self.url}&max_events=20", self.folder, self._reference)
+
     def result(self, handle: ExecutionHandle) -> ExecutionResult:
         """Wait for the end of a run, or for its questions."""
         found: ExecutionResult = self.run(handle.result(PATIENCE_SECONDS))
@@ -210,6 +214,12 @@ class Stage:
         story = self.run(self.backend.story(handle.execution_id, whole=True))  # type: ignore[attr-defined]
         found: list[Any] = story.replica.read(sql.replace("here", "(SELECT id FROM executions)"))
         return found
+
+    def runs(self, handle: ExecutionHandle) -> int:
+        """Return how often the engine has started over with an empty history."""
+        if isinstance(self.backend, SqliteBackend):
+            return 1
+        return len(self.run(self.backend.story(handle.execution_id, whole=True))._logs)  # type: ignore[attr-defined]
 
     def run(self, coroutine: Any) -> Any:
         """Run async code."""
@@ -372,8 +382,13 @@ def _work(url: str, folder: str, options: dict[str, Any]) -> None:
         _carrier._BACK_OFF_SECONDS = options["back_off"]
 
     async def main() -> None:
-        stop = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def stopping() -> None:
+            stop.set()
+            loop.call_later(0.1, Path(folder, f"stopping-{os.getpid()}").touch)
+
+        loop.add_signal_handler(signal.SIGTERM, stopping)
         backend = connect(url)
         Path(folder, f"ready-{os.getpid()}").touch()
         await backend.work(stop=stop, drain_seconds=5)

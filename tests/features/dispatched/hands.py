@@ -139,6 +139,17 @@ class Hands:
         note(self.folder, "take")
         return ["taken", None, 1.5]
 
+    @tool
+    async def half(self) -> str:
+        """Do one thing, and another once a file is there."""
+        note(self.folder, "half")
+        await durable.step("first", lambda: note(self.folder, "first"))
+        Path(self.folder, "half").touch()
+        while not Path(self.folder, "go").exists():
+            await asyncio.sleep(0.01)
+        await durable.step("second", lambda: note(self.folder, "second"))
+        return "whole"
+
     @tool(context=True)
     def approve(self, what: str, tool_context: ToolContext) -> str:
         """Ask a person."""
@@ -184,9 +195,9 @@ class Hands:
 
     @tool
     def book_and_die(self, city: str) -> str:
-        """Book a hotel; the first process to do so is killed before anybody hears of it."""
+        """Book a hotel; the first process to do so is killed before anybody hears of it, unless it is immortal."""
         note(self.folder, "book_and_die", city=city)
-        if times(self.folder, "book_and_die") == 1:
+        if times(self.folder, "book_and_die") == 1 and not Path(self.folder, "immortal").exists():
             os.kill(os.getpid(), signal.SIGKILL)
         return f"booked {city}"
 

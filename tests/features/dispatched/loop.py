@@ -107,6 +107,12 @@ def effects(folder: str) -> Agent:
 
 
 @durable_agent
+def slow_effects(folder: str) -> Agent:
+    """Recorded effects in a tool that takes its time."""
+    return agent_of(folder, [call("half"), "Done."], "half")
+
+
+@durable_agent
 def unstorable(folder: str) -> Agent:
     """A result that cannot be recorded, beside one that can."""
     return agent_of(folder, [[call("strange"), call("book", city="Rome")], "Done."], "strange", "book")

@@ -76,8 +76,8 @@ def careful(folder: str) -> Agent:
 
 
 @durable_agent
-def dying(folder: str, deadly: bool) -> Agent:
-    """A worker that may be killed inside a tool, and an agent that prints what it does as Strands does by default."""
-    script = [call("book", city="Rome"), call("book_and_die" if deadly else "book", city="Oslo"), "All booked."]
+def dying(folder: str) -> Agent:
+    """A worker that is killed inside a tool, and an agent that prints what it does as Strands does by default."""
+    script = [call("book", city="Rome"), call("book_and_die", city="Oslo"), "All booked."]
     agent = agent_of(folder, script, "book", "book_and_die")
     return Agent(model=agent.model, tools=list(agent.tool_registry.registry.values()))

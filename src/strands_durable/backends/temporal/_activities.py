@@ -85,7 +85,7 @@ class Activities:
         """Leave all executions to other workers, each after the steps that run now."""
         self._is_stopping = True
         for live in self._live.values():
-            live.driver.halt(Released())
+            live.driver.halt(Released(), gently=True)
 
     async def idle(self) -> None:
         """Return when this worker has nothing left to tell."""
@@ -259,7 +259,7 @@ class Activities:
             "epoch": live.epoch,
             "number": batch.number,
             "rows": rows,
-            "turns": [_asked(turn_id, turn) for turn_id, turn in batch.turns.items()],
+            "turns": [_asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()],
         }
 
 
@@ -291,9 +291,12 @@ def _withdraw(replica: Replica, log: Log) -> None:
             journal.withdraw(connection, call_id, key, attempt)
 
 
-def _asked(turn_id: str, turn: Turn) -> dict[str, Any]:
+def _asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:
     """Return what the workflow is to know of a step that waits."""
-    asked = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt], "summary": ""}
+    asked: dict[str, Any] = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt]}
+    asked["summary"] = ""
+    if is_inner:
+        asked["is_inner"] = True
     if turn.kind != "model":
         asked["summary"] = f"{turn.name} {turn.title}"[:_SUMMARY_LENGTH]
     return {**asked, "until": turn.until} if turn.until else asked

@@ -178,13 +178,13 @@ class ExecutionWorkflow:
     async def _until_left(self, drive: asyncio.Task[Told]) -> Told | None:
         while True:
             await workflow.wait_condition(
-                lambda: drive.done() or self._lost is not None or self._may_start() or self._may_leave()
+                lambda: drive.done() or self._lost is not None or bool(self._startable()) or self._may_leave()
             )
             if self._may_leave():
                 self._is_leaving = True
                 self._running[RELEASE] = asyncio.create_task(self._leave())
-            while self._may_start():
-                turn = self._waiting.pop(0)
+            for turn in self._startable():
+                self._waiting.remove(turn)
                 self._running[turn["id"]] = asyncio.create_task(self._step(turn))
             if self._broken is not None:
                 raise self._broken
@@ -217,8 +217,11 @@ class ExecutionWorkflow:
         self._is_suspected = False
         return told if self._number >= told["number"] else None
 
-    def _may_start(self) -> bool:
-        return bool(self._waiting) and bool(self._queue) and not self._wants_new_run()
+    def _startable(self) -> list[dict[str, Any]]:
+        """Return the steps that may begin: before a new run none but those for which another one waits."""
+        if not self._waiting or not self._queue:
+            return []
+        return [turn for turn in self._waiting if turn.get("is_inner") or not self._wants_new_run()]
 
     def _may_leave(self) -> bool:
         """Say whether the worker is to leave the execution, so that it can go on in a new run."""
