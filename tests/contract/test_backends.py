@@ -555,5 +555,8 @@ def test_c29_a_lost_worker_leaves_nothing_traced_or_printed_twice(stage: Stage) 
     assert (lost / "printed").read_text() == (whole / "printed").read_text()
     expected, found = names_in(whole / "spans"), names_in(lost / "spans")
     assert not expected - found
-    more = {"invoke_agent Strands Agents": 1, "execute_event_loop_cycle": 1}  # of a try apart from others, which was cut
+    more = {
+        "invoke_agent Strands Agents": 1,
+        "execute_event_loop_cycle": 1,
+    }  # of a try apart from others, which was cut
     assert not found - expected - Counter(more if stage.name == "temporal" else {})
