@@ -390,9 +390,9 @@ def test_c01_the_same_call_in_another_process_is_the_same_execution(stage: Stage
     place = stage.place()
     handle = stage.dispatch(people.asking, place=place)
     first = stage.stop(handle)
-    given = ("asking", "Go", place.name, {"folder": str(place)})
-    assert run(attach, stage.backend.url, *given).checked() == first
-    other = run(attach, stage.backend.url, "asking", "Something else", *given[2:])
+    given = (place.name, {"folder": str(place)})
+    assert run(attach, stage.backend.url, people.asking.name, "Go", *given).checked() == first
+    other = run(attach, stage.backend.url, people.asking.name, "Something else", *given)
     assert other.error is not None
     assert other.error[0] == "InputMismatchError"
 

@@ -171,7 +171,7 @@ def traveller() -> Agent:
     return _agent(TRAVEL, tools=[book, pay, assistant.as_tool()], system_prompt="You travel.")
 
 
-@durable_agent
+@durable_agent(name="crew-scripted")
 def scripted(script: list[Any], waits_for: str = "", in_doubt: Any = "retry", model_in_doubt: Any = "retry") -> Agent:
     """One agent with all tools; its model answers once the file ``waits_for`` is there."""
     policy = ToolPolicy(in_doubt=in_doubt, verify=_verify if in_doubt == "verify" else None)

@@ -18,7 +18,7 @@ import strands_durable
 from bench import document
 from strands_durable._cli import main
 from strands_durable._cli.exits import CANCELLED, FAILED, SUSPENDED
-from tests import commands
+from tests import commands, engines
 from tests.guarantees import PAGE, ROOT, filled, missing
 
 README = (ROOT / "README.md").read_text()
@@ -36,6 +36,16 @@ def test_the_guarantees_list_every_contract_test() -> None:
     text = PAGE.read_text()
     assert missing(text) == set()
     assert filled(text) == text, "run `python -m tests.guarantees`"
+
+
+def test_the_table_of_engines_counts_every_contract_test(request: pytest.FixtureRequest) -> None:
+    ids = [item.nodeid for item in request.session.items]
+    places = {path.as_posix() for place in engines.PLACES for path in Path(ROOT, place).glob("test_*.py")}
+    if not places <= {(ROOT / each.partition("::")[0]).as_posix() for each in ids}:  # this run has but a part of them
+        ids = engines.collected()
+    text = engines.PAGE.read_text()
+    assert engines.unheld(ids) == set()
+    assert engines.filled(text, ids) == text, "run `python -m tests.engines`"
 
 
 def test_the_figures_in_the_documents_are_the_measured_ones() -> None:

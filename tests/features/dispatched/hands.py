@@ -6,18 +6,26 @@ import asyncio
 import hashlib
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
 
-from strands_durable import current_step, durable
+from strands_durable import current_step, durable, durable_agent
 from strands_durable.testing import ScriptedModel
 from tests.crash.scenarios import Ledger
 
 PICTURE = b"".join(hashlib.sha256(bytes([number])).digest() for number in range(100))
 IMAGE: Any = {"image": {"format": "png", "source": {"bytes": PICTURE}}}
 DOCUMENT: Any = {"document": {"format": "txt", "name": "notes", "source": {"bytes": b"short"}}}
+
+
+def played(factory: Any = None, /, **options: Any) -> Any:
+    """Make a durable agent, under a name that no other tests have."""
+    if factory is None:
+        return partial(played, **options)
+    return durable_agent(name=f"feature-{factory.__name__}", **options)(factory)
 
 
 def note(folder: str, name: str, **facts: Any) -> None:

@@ -23,10 +23,10 @@ from strands.middleware import ExecuteToolStage
 from strands.tools.executors import SequentialToolExecutor
 from strands.types.exceptions import ContextWindowOverflowException, ModelThrottledException
 
-from strands_durable import Durability, ToolPolicy, durable, durable_agent
+from strands_durable import Durability, ToolPolicy, durable
 from strands_durable.testing import Answer, call
 
-from .hands import Says, agent_of, note
+from .hands import Says, agent_of, note, played
 
 EVENTS = (
     BeforeInvocationEvent, AfterInvocationEvent, BeforeModelCallEvent, AfterModelCallEvent, BeforeToolsEvent,
@@ -37,27 +37,27 @@ EVENTS = (
 # Tools and state
 
 
-@durable_agent
+@played
 def tools(folder: str) -> Agent:
     """Sync, async and streaming tools, one by one and at the same time."""
     many = [call("pay", amount=1), call("slow", city="Rome"), call("book", city="Rome")]
     return agent_of(folder, [call("book", city="Paris"), many, "Done."], "book", "pay", "slow")
 
 
-@durable_agent
+@played
 def context(folder: str) -> Agent:
     """Tools that read and write whatever a tool may."""
     script = [call("tell"), call("keep", key="a"), call("tell"), "Done."]
     return agent_of(folder, script, "keep", "tell", state={"before": [1, 2]})
 
 
-@durable_agent
+@played
 def parallel_state(folder: str) -> Agent:
     """Tools that write different keys at the same time."""
     return agent_of(folder, [[call("keep", key=key) for key in "abcd"], call("tell"), "Done."], "keep", "tell")
 
 
-@durable_agent
+@played
 def sequential(folder: str) -> Agent:
     """Tools one after the other, in the order of the answer."""
     uses = [call("book", city=city) for city in ("c", "a", "b")]
@@ -66,20 +66,20 @@ def sequential(folder: str) -> Agent:
     )
 
 
-@durable_agent
+@played
 def failing_tools(folder: str) -> Agent:
     """A tool that raises, one that is not there, and one that is called in a wrong way."""
     uses = [call("refuse", reason="no room"), call("nobody"), call("book", town="Rome")]
     return agent_of(folder, [uses, "I see."], "refuse", "book")
 
 
-@durable_agent
+@played
 def pictures(folder: str) -> Agent:
     """Images and documents in results, also of a tool that failed."""
     return agent_of(folder, [call("photograph", ok=True), call("photograph", ok=False), "Nice."], "photograph")
 
 
-@durable_agent(
+@played(
     tool_policies={
         "flaky": ToolPolicy(retries=2),
         "stuck": ToolPolicy(timeout=0.2),
@@ -93,32 +93,32 @@ def policies(folder: str, script: list[Any]) -> Agent:
     )
 
 
-@durable_agent(tool_policies={"stuck": ToolPolicy(timeout=0.2, in_doubt="ask")})
+@played(tool_policies={"stuck": ToolPolicy(timeout=0.2, in_doubt="ask")})
 def doubtful(folder: str) -> Agent:
     """A tool whose outcome a person knows."""
     return agent_of(folder, [call("stuck"), "Done."], "stuck")
 
 
-@durable_agent
+@played
 def effects(folder: str) -> Agent:
     """Recorded effects in tools, also at the same time."""
     uses = [call("errand", city="Paris"), call("errand", city="Rome")]
     return agent_of(folder, [uses, call("errand", city="Oslo"), "Done."], "errand")
 
 
-@durable_agent
+@played
 def slow_effects(folder: str) -> Agent:
     """Recorded effects in a tool that takes its time."""
     return agent_of(folder, [call("half"), "Done."], "half")
 
 
-@durable_agent
+@played
 def unstorable(folder: str) -> Agent:
     """A result that cannot be recorded, beside one that can."""
     return agent_of(folder, [[call("strange"), call("book", city="Rome")], "Done."], "strange", "book")
 
 
-@durable_agent
+@played
 def clients(folder: str) -> Agent:
     """A value of the invocation state that cannot be recorded."""
     return agent_of(folder, [call("open_client"), call("use_client"), "Done."], "open_client", "use_client")
@@ -127,7 +127,7 @@ def clients(folder: str) -> Agent:
 # Hooks
 
 
-@durable_agent
+@played
 def hooks(folder: str) -> Agent:
     """Hooks of every kind, sync and async, that leave marks and count."""
     agent = agent_of(
@@ -154,7 +154,7 @@ def hooks(folder: str) -> Agent:
     return agent
 
 
-@durable_agent
+@played
 def verdicts(folder: str) -> Agent:
     """Hooks that cancel a tool, send answers and results back, deny a batch and end the turn."""
 
@@ -192,7 +192,7 @@ def verdicts(folder: str) -> Agent:
     return agent
 
 
-@durable_agent
+@played
 def rewriting(folder: str) -> Agent:
     """Hooks that change what the model is about to see, what a tool is given and what it gave, and add a pass."""
     agent = agent_of(folder, [call("book", city="a"), "One.", call("book", city="b"), "Two."], "book")
@@ -215,7 +215,7 @@ def rewriting(folder: str) -> Agent:
     return agent
 
 
-@durable_agent
+@played
 def effects_of_hooks(folder: str) -> Agent:
     """Recorded effects, clocks, ids and timers in hooks around everything."""
     agent = agent_of(folder, [[call("book", city="a"), call("book", city="b")], "Done."], "book")
@@ -237,7 +237,7 @@ def effects_of_hooks(folder: str) -> Agent:
     return agent
 
 
-@durable_agent
+@played
 def wrapped(folder: str) -> Agent:
     """A middleware of the user's around tools."""
     agent = agent_of(folder, [call("book", city="Paris"), "Done."], "book")
@@ -268,7 +268,7 @@ class Trip(BaseModel):
         return nights
 
 
-@durable_agent
+@played
 def structured(folder: str, how: str) -> Agent:
     """Structured output: by its tool, after the forced prompt, and after a validation error in it."""
     good, wrong = call("Trip", city="Rome", nights=2), call("Trip", city="Rome", nights=0)
@@ -280,7 +280,7 @@ def structured(folder: str, how: str) -> Agent:
     return agent_of(folder, scripts[how], "book", structured_output_model=Trip)
 
 
-@durable_agent
+@played
 def throttled(folder: str) -> Agent:
     """A model that is too busy, asked again by Strands' own strategy."""
     errors = [ModelThrottledException("slow down")]
@@ -289,7 +289,7 @@ def throttled(folder: str) -> Agent:
     return agent_of(folder, script, "book", retry_strategy=strategy)
 
 
-@durable_agent
+@played
 def out_of_order(folder: str) -> Agent:
     """A model that fails in its second turn until somebody has mended it."""
 
@@ -302,20 +302,20 @@ def out_of_order(folder: str) -> Agent:
     return agent_of(folder, turn, "book")
 
 
-@durable_agent
+@played
 def cut_off(folder: str) -> Agent:
     """A model that runs out of tokens."""
     return agent_of(folder, [call("book", city="Rome"), Answer(text="I was about", stop_reason="max_tokens")], "book")
 
 
-@durable_agent
+@played
 def redacting(folder: str) -> Agent:
     """A provider whose guardrail takes the prompt out."""
     answer = Answer(text="I cannot help.", redact_user="[redacted]", stop_reason="guardrail_intervened")
     return agent_of(folder, [answer])
 
 
-@durable_agent
+@played
 def turns(folder: str, count: int, segment_turns: int | None = None) -> Agent:
     """A call of many turns, in segments."""
     own = [] if segment_turns is None else [Durability("own.db", segment_turns=segment_turns)]
@@ -324,7 +324,7 @@ def turns(folder: str, count: int, segment_turns: int | None = None) -> Agent:
     )
 
 
-@durable_agent
+@played
 def talkative(folder: str) -> Agent:
     """An agent that has talked before it is called."""
     before: Any = [
@@ -335,7 +335,7 @@ def talkative(folder: str) -> Agent:
     return agent_of(folder, script, "tell", messages=before, system_prompt="Talk.")
 
 
-@durable_agent
+@played
 def stopping(folder: str, how: str) -> Agent:
     """A tool that ends the call."""
     return agent_of(
@@ -376,21 +376,21 @@ def crowded(script: list[Any], room: int) -> Any:
 TWO = [call("book", city="c1"), call("book", city="c2"), "Done."]
 
 
-@durable_agent
+@played
 def windowed(folder: str, per_turn: bool) -> Agent:
     """A sliding window, applied at the end or in every turn."""
     manager = SlidingWindowConversationManager(window_size=2, per_turn=per_turn)
     return agent_of(folder, by_cities(TWO), "book", "tell", conversation_manager=manager)
 
 
-@durable_agent
+@played
 def overflowing(folder: str) -> Agent:
     """A context that overflows, and a window that makes room."""
     manager = SlidingWindowConversationManager(window_size=4)
     return agent_of(folder, crowded(TWO, room=3), "book", conversation_manager=manager)
 
 
-@durable_agent
+@played
 def summarized(folder: str, by: str) -> Agent:
     """A context that overflows, and a summary: by the agent's model, by another one, by an agent for it."""
     options: Any = {"summary_ratio": 0.5, "preserve_recent_messages": 1}
@@ -403,7 +403,7 @@ def summarized(folder: str, by: str) -> Agent:
     return agent_of(folder, script, "book", conversation_manager=manager, **more)
 
 
-@durable_agent
+@played
 def consulting(folder: str) -> Agent:
     """A hook that asks the auxiliary model beside the loop."""
     other = Says(folder, ["It is a fine city."], model_id="small")

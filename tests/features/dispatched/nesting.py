@@ -9,15 +9,15 @@ from strands import Agent, tool
 from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.graph import Graph
 
-from strands_durable import Durability, durable_agent
+from strands_durable import Durability
 from strands_durable.testing import Answer, call
 
-from .hands import agent_of, note
+from .hands import agent_of, note, played
 
 # Behind tools
 
 
-@durable_agent
+@played
 def nested(folder: str, asks: bool = False) -> Agent:
     """An agent behind a tool of an agent behind a tool, which may ask a person."""
     deep = call("approve", what="a boat") if asks else call("book", city="Oslo")
@@ -26,7 +26,7 @@ def nested(folder: str, asks: bool = False) -> Agent:
     return agent_of(folder, [call("middle", input="have it done"), "Done."], middle.as_tool())
 
 
-@durable_agent
+@played
 def side_by_side(folder: str) -> Agent:
     """Agents of one name behind tools, at work at the same time, one of them with a memory."""
     one = agent_of(folder, [call("book", city="a"), "a."], "book", name="same")
@@ -36,7 +36,7 @@ def side_by_side(folder: str) -> Agent:
     return agent_of(folder, [uses, call("two", input="b?"), "Done."], "book", *shared)
 
 
-@durable_agent
+@played
 def building(folder: str, durable: bool) -> Agent:
     """A tool that builds agents itself and calls them."""
 
@@ -51,7 +51,7 @@ def building(folder: str, durable: bool) -> Agent:
     return agent_of(folder, [[call("delegate", topic="a"), call("delegate", topic="b")], "Done."], delegate)
 
 
-@durable_agent
+@played
 def outer(folder: str, url: str) -> Agent:
     """A tool that has another durable agent do something, twice."""
 
@@ -64,7 +64,7 @@ def outer(folder: str, url: str) -> Agent:
     return agent_of(folder, [call("delegate", task="Oslo"), "Done."], delegate)
 
 
-@durable_agent
+@played
 def errand(folder: str) -> Agent:
     """What `outer` calls."""
     return agent_of(folder, [call("book", city="Oslo"), "Booked."], "book")
@@ -91,7 +91,7 @@ def graph_of(nodes: dict[str, Any], *edges: Any, entries: tuple[str, ...] = ()) 
     return builder.build()
 
 
-@durable_agent
+@played
 def diamond(folder: str) -> Graph:
     """Two nodes at the same time, of agents of one name, and one that comes after both."""
     nodes = {
@@ -103,7 +103,7 @@ def diamond(folder: str) -> Graph:
     return graph_of(nodes, ("start", "left"), ("start", "right"), ("left", "join"), ("right", "join"))
 
 
-@durable_agent
+@played
 def deciding(folder: str) -> Graph:
     """Conditional edges, and a cycle."""
 
@@ -119,7 +119,7 @@ def deciding(folder: str) -> Graph:
     return graph_of(nodes, *edges, entries=("draft",))
 
 
-@durable_agent
+@played
 def crowd(folder: str) -> Graph:
     """Nodes whose tools run at the same time, and look at their agents."""
     uses = [call("keep", key="a"), call("keep", key="b")]
@@ -127,7 +127,7 @@ def crowd(folder: str) -> Graph:
     return graph_of(nodes)
 
 
-@durable_agent
+@played
 def graph_asking(folder: str) -> Graph:
     """Nodes that ask at the same time."""
     nodes = {
@@ -137,7 +137,7 @@ def graph_asking(folder: str) -> Graph:
     return graph_of({**nodes, "last": agent_of(folder, ["last"])}, ("left", "last"), ("right", "last"))
 
 
-@durable_agent
+@played
 def graph_failing(folder: str) -> Graph:
     """A node that fails until somebody has mended it, beside one that does not."""
 
@@ -160,7 +160,7 @@ def handoff(to: str, message: str, **context: Any) -> Any:
     return call("handoff_to_agent", agent_name=to, message=message, context=context)
 
 
-@durable_agent
+@played
 def swarm(folder: str) -> Swarm:
     """Two agents that hand over, back and forth."""
 
@@ -173,14 +173,14 @@ def swarm(folder: str) -> Swarm:
     return Swarm([agent_of(folder, one, "book", name="one"), agent_of(folder, two, "book", name="two")])
 
 
-@durable_agent
+@played
 def swarm_asking(folder: str) -> Swarm:
     """An agent of a swarm that asks a person."""
     one = agent_of(folder, [handoff("two", "ask them"), "handed over"], name="one")
     return Swarm([one, agent_of(folder, [call("approve", what="it"), "approved"], "approve", name="two")])
 
 
-@durable_agent
+@played
 def graph_in_graph(folder: str) -> Graph:
     """A graph and a swarm as nodes of a graph, the one in the other."""
     team = Swarm([agent_of(folder, [call("approve", what="it"), "approved"], "approve", name="one")])

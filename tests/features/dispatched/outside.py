@@ -14,15 +14,15 @@ from strands.session import FileSessionManager
 from strands.tools.executors import SequentialToolExecutor
 from strands.tools.mcp import MCPClient
 
-from strands_durable import Durability, ToolPolicy, durable_agent
+from strands_durable import Durability, ToolPolicy
 from strands_durable.testing import call
 
-from .hands import agent_of
+from .hands import agent_of, played
 
 MCP_SERVER = str(Path(__file__).parents[1] / "mcp_server.py")
 
 
-@durable_agent
+@played
 def shopping(folder: str, script: list[Any]) -> Agent:
     """Tools of a server over stdio, with a prefix; the file ``tools`` says which it has, and it does not start without."""
     offered = Path(folder, "tools")
@@ -33,7 +33,7 @@ def shopping(folder: str, script: list[Any]) -> Agent:
     return agent_of(folder, [*turns, "Done."], "approve", client, tool_executor=SequentialToolExecutor())
 
 
-@durable_agent
+@played
 def openai(folder: str, url: str, kind: str) -> Agent:
     """OpenAI's own client, over HTTP."""
     client: Any = {"base_url": f"{url}/{Path(folder).name}/v1", "api_key": "x", "max_retries": 0}
@@ -42,7 +42,7 @@ def openai(folder: str, url: str, kind: str) -> Agent:
     return agent_of(folder, [], "book", model=model, retry_strategy=strategy)
 
 
-@durable_agent
+@played
 def remembering(folder: str) -> Agent:
     """A session in files."""
     manager = FileSessionManager("talk", storage_dir=f"{folder}/sessions")
@@ -56,26 +56,26 @@ def _versioned(folder: str) -> Agent:
     )
 
 
-@durable_agent
+@played
 def versioned(folder: str) -> Agent:
     """An agent of the version that the file ``version`` tells."""
     return _versioned(folder)
 
 
-@durable_agent(on_drift="warn")
+@played(on_drift="warn")
 def tolerant(folder: str) -> Agent:
     """The same, with a worker that takes what it finds."""
     return _versioned(folder)
 
 
-@durable_agent
+@played
 def careful(folder: str) -> Agent:
     """A Durability of its own inside the factory."""
     own = Durability(f"{folder}/own.db", execution_id="own", tool_policies={"flaky": ToolPolicy(retries=2)})
     return agent_of(folder, [call("flaky", good_at=3), "Done."], "flaky", plugins=[own])
 
 
-@durable_agent
+@played
 def dying(folder: str) -> Agent:
     """A worker that is killed inside a tool, and an agent that prints what it does as Strands does by default."""
     script = [call("book", city="Rome"), call("book_and_die", city="Oslo"), "All booked."]

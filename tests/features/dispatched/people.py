@@ -8,32 +8,31 @@ from strands import Agent
 from strands.hooks import BeforeToolCallEvent, BeforeToolsEvent
 from strands.middleware import ExecuteToolStage
 
-from strands_durable import durable_agent
 from strands_durable.testing import call
 
-from .hands import agent_of
+from .hands import agent_of, played
 
 
-@durable_agent
+@played
 def asking(folder: str) -> Agent:
     """A tool that asks, and another after it."""
     return agent_of(folder, [call("approve", what="paint"), call("book", city="Rome"), "Done."], "approve", "book")
 
 
-@durable_agent
+@played
 def asking_twice(folder: str) -> Agent:
     """A tool that asks two things, one after the other."""
     return agent_of(folder, [call("approve_twice", what="wall"), "Done."], "approve_twice")
 
 
-@durable_agent
+@played
 def asking_at_once(folder: str) -> Agent:
     """Tools that ask at the same time, beside one that does not."""
     uses = [call("approve", what="paint"), call("book", city="Paris"), call("approve", what="sand")]
     return agent_of(folder, [uses, "Done."], "approve", "book")
 
 
-@durable_agent
+@played
 def hooks_asking(folder: str) -> Agent:
     """Hooks that ask before all tools, and before each."""
     agent = agent_of(folder, [[call("book", city="Paris"), call("book", city="Rome")], "Done."], "book")
@@ -52,7 +51,7 @@ def hooks_asking(folder: str) -> Agent:
     return agent
 
 
-@durable_agent
+@played
 def middleware_asking(folder: str) -> Agent:
     """A middleware that asks around a tool, and has it do something else."""
     agent = agent_of(folder, [call("book", city="Paris"), "Booked."], "book")
