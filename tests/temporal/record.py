@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,23 +30,31 @@ from tests.waiting import until_async
 HISTORIES = Path(__file__).with_name("histories")
 ASK = {"tool": "approve", "what": "trip"}
 PATIENCE = 60.0
+_WORKER = "import socket; socket.gethostname = lambda: 'worker'; from strands_durable._cli import main; main()"
 
 
 def main() -> None:
-    """Record all."""
+    """Record all; which machine it was is nobody's business."""
+    socket.gethostname = lambda: "worker"
     folder = HISTORIES / version("strands-durable")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporalServer() as server:
         for name, record in RECORDS.items():
-            asyncio.run(_record(server, folder / f"{name}.json", record))
-            print(f"{name}: {(folder / f'{name}.json').stat().st_size:,} bytes")
+            path = folder / file_of(name)
+            asyncio.run(_record(server, path, record))
+            print(f"{name}: {path.stat().st_size:,} bytes")
+
+
+def file_of(name: str) -> str:
+    """Return the name of the file for a kind of history."""
+    return f"{name.replace(' ', '_')}.json"
 
 
 async def _record(server: TemporalServer, path: Path, record: Callable[[Any], Awaitable[None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = url_of(server, heartbeat_seconds=2, max_events=60 if "new runs" in path.stem else 0)
+        url = url_of(server, heartbeat_seconds=2, max_events=60 if path.name == file_of("goes on in new runs") else 0)
         backend = TemporalBackend(url)
-        if path.stem in _WITHOUT_WORKER:
+        if path.name == file_of("loses its worker"):
             await record((backend, url, folder))
         else:
             with working(url):
@@ -118,7 +127,7 @@ async def _is_throttled(given: Any) -> None:
 async def _loses_its_worker(given: Any) -> None:
     backend, url, folder = given
     handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
-    command = [sys.executable, "-m", "strands_durable", "worker", "strands_durable.testing.agents", "--backend", url]
+    command = [sys.executable, "-c", _WORKER, "worker", "strands_durable.testing.agents", "--backend", url]
     for expected in (1, 2):
         worker = subprocess.Popen([*command, "--quiet"], stdout=subprocess.DEVNULL)
         await until_async(lambda expected=expected: _has(folder, "wait", expected))  # type: ignore[misc]
@@ -145,7 +154,6 @@ RECORDS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "is throttled": _is_throttled,
     "loses its worker": _loses_its_worker,
 }
-_WITHOUT_WORKER = {"loses its worker"}
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ from temporalio.worker import Replayer
 
 from strands_durable.backends.temporal._worker import sandbox
 from strands_durable.backends.temporal._workflow import ExecutionWorkflow
-from tests.temporal.record import HISTORIES, RECORDS
+from tests.temporal.record import HISTORIES, RECORDS, file_of
 
 RECORDED = sorted(HISTORIES.glob("*/*.json"))
 
@@ -26,7 +26,7 @@ def test_a_recorded_history_replays(path: Path) -> None:
 def test_each_release_has_recorded_each_kind_of_history() -> None:
     assert RECORDED
     for folder in {path.parent for path in RECORDED}:
-        assert {path.stem for path in folder.glob("*.json")} >= set(RECORDS)
+        assert {path.name for path in folder.glob("*.json")} >= {file_of(name) for name in RECORDS}
 
 
 def test_a_workflow_that_does_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
 
 
-_TASK_SECONDS = 10.0
-"""What Temporal gives a worker to take the next step of a workflow."""
+_TASK_SECONDS = 5.0
+"""What Temporal gives a worker to take the next step of a workflow: a task that a worker took while it ended is lost until then."""
 
 
 def task_timeout(heartbeat_seconds: float) -> timedelta:
