@@ -23,7 +23,7 @@ Position = list[int]
 
 
 _TASK_SECONDS = 5.0
-"""What Temporal gives a worker to take the next step of a workflow. One that a worker took while it ended is lost until then."""
+"""What Temporal gives a worker for a workflow task. One that a worker took while it ended is lost until then."""
 
 
 def task_timeout(heartbeat_seconds: float) -> timedelta:
