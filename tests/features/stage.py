@@ -34,7 +34,7 @@ from tests.processes import Child
 from tests.waiting import until
 
 AGENTS = "tests.features.dispatched"
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 Answers = Callable[[list[str]], dict[str, Any]]
 """Gives answers to the questions of these names, to all of them or to some."""
 
@@ -68,6 +68,7 @@ class Seen:
     """By call, what was recorded: kind, number, name, status, attempt. None without a journal."""
     ledger: list[Any] = field(default_factory=list)
     """What was done."""
+    handle: Any = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Seen) and self.compared() == other.compared()
@@ -137,7 +138,7 @@ class Stage:
         handle = self.dispatch(
             agent, prompt, place=place, limits=limits, invocation_state=invocation_state, **arguments
         )
-        found = Seen()
+        found = Seen(handle=handle)
         while True:
             found.stops.append(self.stop(handle))
             if found.end["questions"]:
