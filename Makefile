@@ -40,7 +40,7 @@ strands-suite: $(READY)  ## Strands' own tests with us on every agent, then with
 
 soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point, and runs of 10,000 turns
 	$(BIN)/python -m tests.crash.soak $(or $(KILLS),3000)
-	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py
+	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py tests/crash/test_temporal_boundaries.py
 	FULL_LENGTH=1 $(BIN)/python -m pytest -n 2 tests/contract/test_long_runs.py
 
 bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side

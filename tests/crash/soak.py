@@ -1,6 +1,7 @@
 """A long campaign of random kills: `python -m tests.crash.soak 3000`. Prints a line per round and the sum at the end.
 
-First scripts with an agent of their own are killed, then workers of the command line with dispatched executions.
+First scripts with an agent of their own are killed, then workers of the command line with dispatched executions, and then
+workers on Temporal, which are frozen, too, and Temporal itself.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.crash import test_fleet
+from strands_durable.testing.temporal import TemporalServer
+from tests.crash import test_fleet, test_temporal_fleet
+from tests.crash.temporal import Site
 from tests.crash.test_random_kills import rampage
+from tests.crash.test_temporal_fleet import Fleet as Workers
 
 _ROUND = 300
 _RESULT = Path(__file__).parents[2] / "bench" / "results" / "soak.json"
@@ -37,6 +42,7 @@ def main(kills: int) -> None:
         "effects": effects,
         "seconds": seconds,
         "fleet": fleet(kills // 10),
+        "temporal": temporal(kills // 50),
     }
     _RESULT.write_text(json.dumps(found, indent=2) + "\n")
 
@@ -49,6 +55,36 @@ def fleet(kills: int) -> dict[str, object]:
     found = {"kills": kills, "executions": 6 * kills, "recoveries": test_fleet.told(recoveries)}
     print(f"{kills} workers killed under {6 * kills} executions; {found['recoveries']}", flush=True)
     return found
+
+
+def temporal(times: int) -> dict[str, object]:
+    """Kill ``times`` workers on Temporal, freeze half as many, and kill the server a quarter as often."""
+    strikes: dict[str, tuple[int, Callable[[TemporalServer], Callable[[Workers], bool]]]] = {
+        "workers killed": (times, lambda server: Workers.kill_one),
+        "workers frozen": (times // 2, lambda server: Workers.freeze_one),
+        "servers killed": (times // 4, _outage),
+    }
+    found: dict[str, object] = {}
+    for name, (count, strike) in strikes.items():
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            TemporalServer(f"{folder}/temporal.db") as server,
+            Site(server, Path(folder)) as site,
+        ):
+            began = time.monotonic()
+            recoveries = test_temporal_fleet.rampage(site, count, 3 * count, strike(server))
+        found[name] = {"times": count, "executions": 3 * count, "seconds": round(time.monotonic() - began)}
+        told = f"; {test_fleet.told(recoveries)}" if recoveries else ""
+        print(f"Temporal: {count} {name} under {3 * count} executions{told}", flush=True)
+    return found
+
+
+def _outage(server: TemporalServer) -> Callable[[Workers], bool]:
+    def strike(workers: Workers) -> bool:
+        test_temporal_fleet.outage(workers.site, server, random.uniform(0, 6))
+        return True
+
+    return strike
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import fleet
-from tests.crash.temporal import Site
+from tests.crash.temporal import HEARTBEAT_SECONDS, Site
 from tests.crash.test_fleet import compare, told
 from tests.processes import Child
 from tests.waiting import until
@@ -26,7 +28,7 @@ def serve(url: str, folder: str) -> None:
 
 
 class Fleet:
-    """Some workers on a task queue; whoever is killed is replaced."""
+    """Some workers on a task queue; whoever is killed is replaced, whoever is frozen wakes up again."""
 
     def __init__(self, site: Site, executions: int) -> None:
         self.site = site
@@ -34,39 +36,54 @@ class Fleet:
         self._workers = [self._start() for _ in range(WORKERS)]
         self.recoveries: list[float] = []
         self._left: dict[str, tuple[int, float]] = {}
+        self._frozen: dict[int, float] = {}
 
     def _start(self) -> Child:
         return self.site.worker(target=serve)
 
-    def kill_one(self) -> int:
-        """Kill a worker at random, of those that have work; return how many executions had a tool under way in it."""
-        at_work = {entry["pid"] for entry in self._open()}
-        busy = [index for index, child in enumerate(self._workers) if child.pid in at_work]
-        if not busy:
-            return 0
-        index = random.choice(busy)
-        child = self._workers[index]
-        os.kill(child.pid, signal.SIGKILL)
+    def kill_one(self) -> bool:
+        """Kill a worker at random, of those that have work."""
+        child = self._leave(signal.SIGKILL)
+        if child is None:
+            return False
         child.process.join()
-        left = {entry["execution_id"] for entry in self._open() if entry["pid"] == child.pid}
+        self._workers[self._workers.index(child)] = self._start()
+        return True
+
+    def freeze_one(self) -> bool:
+        """Freeze a worker at random, of those that have work, for longer than it may be silent."""
+        child = self._leave(signal.SIGSTOP)
+        if child is None:
+            return False
+        self._frozen[child.pid] = time.monotonic() + 3 * HEARTBEAT_SECONDS
+        return True
+
+    def _leave(self, how: signal.Signals) -> Child | None:
+        at_work = {entry["pid"] for entry in self._open()} - {*self._frozen}
+        busy = [child for child in self._workers if child.pid in at_work]
+        if not busy:
+            return None
+        child = random.choice(busy)
+        os.kill(child.pid, how)
         begun = self._begun()
+        left = {entry["execution_id"] for entry in self._open() if entry["pid"] == child.pid}
         self._left.update({each: (begun[each], time.monotonic()) for each in left})
-        self._workers[index] = self._start()
-        return len(left)
+        return child
 
     def look(self) -> None:
-        """Take the time of executions that somebody has taken up again."""
+        """Take the time of executions that somebody has taken up again, and wake up who was frozen long enough."""
+        for pid, until_ in list(self._frozen.items()):
+            if time.monotonic() > until_:
+                os.kill(pid, signal.SIGCONT)
+                del self._frozen[pid]
         begun = self._begun() if self._left else {}
-        for execution_id, (before, killed_at) in list(self._left.items()):
+        for execution_id, (before, left_at) in list(self._left.items()):
             if begun[execution_id] > before:
-                self.recoveries.append(time.monotonic() - killed_at)
+                self.recoveries.append(time.monotonic() - left_at)
                 del self._left[execution_id]
 
-    def _begun(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for entry in self.site.ledger(what="begun"):
-            counts[entry["execution_id"]] = counts.get(entry["execution_id"], 0) + 1
-        return counts
+    def _begun(self) -> Counter[str]:
+        return Counter(entry["execution_id"] for entry in self.site.ledger(what="begun"))
 
     def _open(self) -> list[dict[str, Any]]:
         """Return the tools that have begun, and have not told that they are done."""
@@ -89,20 +106,29 @@ class Fleet:
         self.site.run(compare(self.site.backend, self.site.folder / "ledger.jsonl", ids))
 
 
-def rampage(site: Site, kills: int, executions: int, pause_seconds: float = 1.0) -> list[float]:
-    """Kill workers at random while executions are under way, and audit them; return the times to recover."""
-    workers, killed = Fleet(site, executions), 0
-    until(lambda: site.ledger(what="begun"))
+def rampage(site: Site, times: int, executions: int, strike: Callable[[Fleet], bool]) -> list[float]:
+    """Strike every second while executions are under way, and audit them; return the times to recover."""
+    workers, struck = Fleet(site, executions), 0
+    until(lambda: site.ledger(what="begun"), 60)
     due = time.monotonic()
     while workers.finished() < executions:
-        assert time.monotonic() - due < 60, f"{executions - workers.finished()} executions do not end"
-        if killed < kills and time.monotonic() >= due and workers.kill_one():
-            killed, due = killed + 1, time.monotonic() + pause_seconds
+        assert time.monotonic() - due < 90, f"{executions - workers.finished()} executions do not end"
+        if struck < times and time.monotonic() >= due and strike(workers):
+            struck, due = struck + 1, time.monotonic() + 1
         workers.look()
         time.sleep(0.02)
     workers.audit()
-    assert killed == kills, f"only {killed} workers were killed while they had work"
+    assert struck == times, f"only {struck} times there was somebody with work"
     return workers.recoveries
+
+
+def outage(site: Site, server: TemporalServer, seconds: float) -> None:
+    """Kill the server while a tool is under way, and start it again on its database."""
+    begun = len(site.ledger(what="begun"))
+    until(lambda: len(site.ledger(what="begun")) > begun, 60)
+    server.kill()
+    time.sleep(seconds)  # there is no condition to wait for: nothing happens without a server
+    server.start()
 
 
 @pytest.mark.timeout(300)
@@ -111,25 +137,16 @@ def test_workers_are_killed_at_random_and_all_executions_end(
 ) -> None:
     random.seed(os.environ.get("STRANDS_DURABLE_SEED"))
     with Site(temporal, tmp_path) as site:
-        recoveries = rampage(site, kills=8, executions=24)
+        recoveries = rampage(site, 8, 24, Fleet.kill_one)
     record_property("kills", 8)
     print(f"\n8 workers killed, {told(recoveries)}")
 
 
-def outage(site: Site, server: TemporalServer, down_seconds: float) -> None:
-    """Kill the server under tools and model calls, and start it again on its database."""
-    begun = len(site.ledger(what="begun"))
-    until(lambda: len(site.ledger(what="begun")) > begun, 60)
-    server.kill()
-    time.sleep(down_seconds)  # there is no condition: nothing happens without a server
-    server.start()
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("down_seconds", [0, 5])
-def test_the_server_is_killed_under_tools_and_all_executions_end(tmp_path: Path, down_seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_the_server_is_killed_under_tools_and_all_executions_end(tmp_path: Path, seconds: float) -> None:
     with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as site:
         workers = Fleet(site, 8)
         for _ in range(2):
-            outage(site, server, down_seconds)
+            outage(site, server, seconds)
         workers.audit()
