@@ -219,6 +219,11 @@ def test_c02_a_failure_is_that_of_strands_and_resume_goes_on_from_the_failed_ste
 def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
     found = stage.same(loop.redacting, "my secret is 8472-XK")
     assert "8472" not in str(found)
+    kept = stage.rows(
+        found.handle, "SELECT m.data FROM messages m JOIN calls c ON c.lineage = m.lineage WHERE c.execution = here"
+    ) + stage.rows(found.handle, "SELECT input FROM calls WHERE execution = here")
+    assert kept
+    assert "8472" not in str(kept)
 
 
 def test_c05_an_agent_that_has_talked_before_goes_on_from_there(stage: Stage) -> None:

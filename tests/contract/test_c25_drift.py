@@ -8,7 +8,7 @@ import sqlite3
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability, errors
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
@@ -119,6 +119,30 @@ def test_c25_rerun_keeps_an_answer_of_which_a_tool_has_started() -> None:
     agent = agent_of([search, fetch], on_drift="rerun")
     assert str(agent("Go")) == "Done.\n"
     assert MADE == ["a", "b"]
+
+
+@tool(context=True)
+def approve(what: str, tool_context: ToolContext) -> str:
+    """Ask a person."""
+    return f"{what}: {tool_context.interrupt('approval', reason=what)}"
+
+
+def test_c25_a_changed_agent_is_noticed_when_an_answer_lets_it_go_on_and_the_answer_is_kept() -> None:
+    script = [call("approve", what="a"), "Done."]
+    (question,) = agent_of([approve], script)("Go").interrupts
+    answer: Any = [{"interruptResponse": {"interruptId": question.id, "response": "yes"}}]
+    forget_process()
+    with pytest.raises(errors.DriftError, match="tool 'fetch' is new"):
+        agent_of([approve, fetch], script)(answer)
+    forget_process()
+    assert str(agent_of([approve], script)("Go")) == "Done.\n"
+
+
+def test_c25_an_agent_that_is_answered_where_it_asked_may_have_changed() -> None:
+    agent = agent_of([approve], [call("approve", what="a"), "Done."])
+    (question,) = agent("Go").interrupts
+    agent.system_prompt = "Be better."
+    assert str(agent([{"interruptResponse": {"interruptId": question.id, "response": "yes"}}])) == "Done.\n"
 
 
 def test_c25_finished_calls_are_not_checked() -> None:

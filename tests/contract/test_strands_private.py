@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel
-from strands import Agent, ModelRetryStrategy, tool
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
 from strands.agent.state import AgentState
 from strands.event_loop import _retry, event_loop, streaming
 from strands.hooks import AfterModelCallEvent, BeforeModelCallEvent
@@ -221,6 +221,21 @@ def test_the_state_of_a_model_is_seen_while_a_call_changes_it(agent: Agent) -> N
     before = agent._model_state
     _strands.set_model_state(agent, {"calls": 2})
     assert agent._model_state is before == {"calls": 2}
+
+
+def test_what_a_tool_finds_of_its_agent_is_put_there_right_before_it_runs() -> None:
+    found: list[Any] = []
+
+    @tool(context=True)
+    def look(tool_context: ToolContext) -> str:
+        """Look."""
+        found.append(_strands.put_for_tool(tool_context.invocation_state))
+        return "seen"
+
+    agent = Agent(model=ScriptedModel([call("look"), "Done."]), tools=[look], callback_handler=None)
+    agent("Go", invocation_state={"agent": "another", "own": 1})
+    assert set(found[0]) == {"agent", "model", "messages", "system_prompt", "tool_config"}
+    assert (found[0]["agent"], found[0]["model"]) == (agent, agent.model)
 
 
 def test_a_mock_is_no_agent(agent: Agent) -> None:
