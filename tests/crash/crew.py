@@ -190,6 +190,8 @@ async def work(url: str, concurrency: int) -> None:
     """Be a worker until somebody says that this is enough."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    root = Path(__file__).resolve().parents[2]
+    os.environ["PYTHONPATH"] = f"{root}:{root / 'src'}"  # for the process in which suspects are tried
     command = [sys.executable, "-m", "strands_durable", "worker", __file__, "--trial", "--quiet", "--backend", url]
     await connect(url).work(concurrency=concurrency, stop=stop, trial_command=command)
 

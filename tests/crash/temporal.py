@@ -25,6 +25,7 @@ from tests.processes import Child
 from tests.waiting import until
 
 T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
 HEARTBEAT_SECONDS = 2
 PATIENCE_SECONDS = 90
 
@@ -71,7 +72,12 @@ class Site:
         child = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**os.environ, "LEDGER": str(self.folder / "ledger.jsonl"), **env},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+                "LEDGER": str(self.folder / "ledger.jsonl"),
+                **env,
+            },
             start_new_session=True,
         )
         self._pids.add(child.pid)
