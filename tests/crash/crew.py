@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.hooks import AfterToolCallEvent
 from temporalio.worker import Worker
 
 from strands_durable import DoubtfulStep, Durability, ToolPolicy, connect, current_step, durable, durable_agent
@@ -179,6 +180,20 @@ def scripted(script: list[Any], waits_for: str = "", in_doubt: Any = "retry", mo
     return _agent(script, waits_for=waits_for, plugins=[durability])
 
 
+@durable_agent
+def hesitant(script: list[Any]) -> Agent:
+    """One agent with all tools, and a hook after each of them that waits for a file."""
+
+    async def hesitate(event: AfterToolCallEvent) -> None:
+        tell("hesitate")
+        while not sign("go").exists():
+            await asyncio.sleep(0.01)
+
+    agent = _agent(script)
+    agent.add_hook(hesitate, AfterToolCallEvent)
+    return agent
+
+
 def _verify(step: DoubtfulStep) -> str | None:
     ledger().write(
         what="verify", execution_id=step.execution_id, key=step.idempotency_key, attempt=step.attempt, pid=os.getpid()
@@ -186,14 +201,11 @@ def _verify(step: DoubtfulStep) -> str | None:
     return "it had happened" if sign(f"verified {step.execution_id}").exists() else None
 
 
-async def work(url: str, concurrency: int) -> None:
+async def work(url: str, concurrency: int, trial_command: list[str] | None) -> None:
     """Be a worker until somebody says that this is enough."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    root = Path(__file__).resolve().parents[2]
-    os.environ["PYTHONPATH"] = f"{root}:{root / 'src'}"  # for the process in which suspects are tried
-    command = [sys.executable, "-m", "strands_durable", "worker", __file__, "--trial", "--quiet", "--backend", url]
-    await connect(url).work(concurrency=concurrency, stop=stop, trial_command=command)
+    await connect(url).work(concurrency=concurrency, stop=stop, trial_command=trial_command)
 
 
 def serve_until(url: str, folder: str, point: str) -> None:
@@ -227,8 +239,16 @@ def serve_deaf(url: str, folder: str) -> None:
     serve(url, folder)
 
 
-def serve(url: str, folder: str, concurrency: int = 10) -> None:
+def serve_typed(url: str, folder: str) -> None:
+    """Be a worker as one types it: with a process of its own for what may have killed one."""
+    command = [sys.executable, "-m", "strands_durable", "worker", __file__, "--trial", "--quiet", "--backend", url]
+    root = Path(__file__).resolve().parents[2]
+    os.environ["PYTHONPATH"] = f"{root}:{root / 'src'}"  # for the process in which suspects are tried
+    serve(url, folder, trial_command=command)
+
+
+def serve(url: str, folder: str, concurrency: int = 10, trial_command: list[str] | None = None) -> None:
     """Be a worker; the folder holds the ledger, and nothing else of ours."""
     os.environ["LEDGER"] = str(Path(folder) / "ledger.jsonl")
     os.chdir(folder)
-    asyncio.run(work(url, concurrency))
+    asyncio.run(work(url, concurrency, trial_command))

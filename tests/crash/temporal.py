@@ -100,14 +100,24 @@ class Site:
 
     def given_out(self, handle: ExecutionHandle) -> list[str]:
         """Return the names of the activities that an execution has had so far, begun or not."""
+        return [*self._activities(handle)[0].values()]
 
-        async def read() -> list[str]:
+    def completed(self, handle: ExecutionHandle) -> list[str]:
+        """Return the names of the activities of an execution that have told what came out."""
+        names, ended = self._activities(handle)
+        return [names[event_id] for event_id in ended]
+
+    def _activities(self, handle: ExecutionHandle) -> tuple[dict[int, str], list[int]]:
+        async def read() -> tuple[dict[int, str], list[int]]:
+            names: dict[int, str] = {}
+            ended: list[int] = []
             found = await self.backend.workflow(handle.execution_id)
-            return [
-                event.activity_task_scheduled_event_attributes.activity_type.name
-                async for event in found.fetch_history_events()
-                if event.HasField("activity_task_scheduled_event_attributes")
-            ]
+            async for event in found.fetch_history_events():
+                if event.HasField("activity_task_scheduled_event_attributes"):
+                    names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
+                elif event.HasField("activity_task_completed_event_attributes"):
+                    ended.append(event.activity_task_completed_event_attributes.scheduled_event_id)
+            return names, ended
 
         return self.run(read())
 

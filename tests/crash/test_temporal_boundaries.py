@@ -18,7 +18,7 @@ from tests.waiting import until
 
 PARTS = 16 if EVERY_POINT else 2
 """Eight or nine executions at a time, each with a worker that dies of it."""
-SAMPLE = 1 if EVERY_POINT else 3
+SAMPLE = 1 if EVERY_POINT else 6
 """One of so many points. Set EVERY_POINT to die at all of them."""
 
 

@@ -29,25 +29,24 @@ def container(site: Site, disk: Path) -> subprocess.Popen[bytes]:
     return site.typed(disk, "--quiet", **places, HOSTNAME=disk.name)
 
 
-@pytest.mark.parametrize("in_doubt", ["retry", "fail"])
-def test_c08_a_container_that_is_killed_before_it_is_drained_leaves_its_tool_in_doubt(
-    site: Site, tmp_path: Path, in_doubt: str
+def test_c08_a_container_that_is_killed_before_it_is_drained_leaves_its_tools_in_doubt(
+    site: Site, tmp_path: Path
 ) -> None:
-    handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt=in_doubt)
+    handles = {each: site.dispatch(each, WAIT, BOOK, "Done.", in_doubt=each) for each in ("retry", "fail")}
     old = container(site, tmp_path / "old")
-    site.until_told(what="wait")
+    site.until_told(2, what="wait")
     new = container(site, tmp_path / "new")
     old.send_signal(signal.SIGTERM)
     for number in range(3):
         assert str(site.result(site.dispatch(f"other-{number}", BOOK, "Done."))) == "Done.\n"
-        entry = site.until_told(what="book", execution_id=f"other-{number}")
-    assert entry["pid"] == new.pid, "a worker that is stopped takes no execution"
+    assert site.until_told(what="book", execution_id="other-2")["pid"] == new.pid, "who is stopped takes no execution"
     old.kill()
     site.touch("go")
-    assert str(site.result(handle)) == "Done.\n"
-    attempts = [entry["attempt"] for entry in site.ledger(what="wait")]
-    assert attempts == ([1, 2] if in_doubt == "retry" else [1])
-    assert [entry["pid"] for entry in site.ledger(what="book", execution_id="run")] == [new.pid]
+    for each, handle in handles.items():
+        assert str(site.result(handle)) == "Done.\n"
+        attempts = [entry["attempt"] for entry in site.ledger(what="wait", execution_id=each)]
+        assert attempts == ([1, 2] if each == "retry" else [1])
+        assert old.pid not in {entry["pid"] for entry in site.ledger(what="book", execution_id=each)}
     assert [*(tmp_path / "old").iterdir(), *(tmp_path / "new").iterdir()] == []
 
 

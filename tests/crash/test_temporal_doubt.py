@@ -178,3 +178,18 @@ def test_c08_a_tool_and_a_model_that_take_longer_than_a_heartbeat_are_not_given_
         site.worker()
         assert str(site.result(handle)) == "Done.\n"
         assert site.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]
+
+
+def test_c10_a_tool_that_has_ended_is_told_though_a_hook_takes_its_time_and_does_not_run_again(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", {"tool": "book", "city": "Rome"}, "Done.", agent=crew.hesitant)
+        first = site.worker()
+        site.until_told(what="hesitate")
+        until(lambda: "tool_call" in site.completed(handle))
+        os.kill(first.pid, signal.SIGKILL)
+        site.touch("go")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert len(site.ledger(what="book")) == 1

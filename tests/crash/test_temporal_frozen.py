@@ -41,43 +41,31 @@ def recorded(site: Site, handle: ExecutionHandle) -> tuple[object, object]:
     return site.seen(handle), site.run(handle.steps())
 
 
-@pytest.mark.parametrize("in_doubt", ["fail", "ask"])
-def test_c08_a_worker_frozen_inside_a_tool_writes_nothing_and_starts_nothing_more(site: Site, in_doubt: str) -> None:
-    handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt=in_doubt)
+def test_c08_a_worker_frozen_inside_tools_and_model_calls_writes_nothing_and_starts_nothing_more(site: Site) -> None:
+    fails = site.dispatch("fails", WAIT, BOOK, "Done.", in_doubt="fail")
+    asks = site.dispatch("asks", WAIT, BOOK, "Done.", in_doubt="ask")
+    models = site.dispatch("models", BOOK, "Done.", waits_for="said")
     frozen = site.worker()
-    site.until_told(what="wait")
+    site.until_told(2, what="wait")
+    site.until_told(what="model", execution_id="models")
     freeze(frozen)
+    site.touch("said")
     other = site.worker()
-    result = site.result(handle)
-    if in_doubt == "ask":
-        assert result.stop_reason == "interrupt"
-        site.run(handle.respond({result.interrupts[0].id: {"result": "by hand"}}))
-        result = site.result(handle)
-    assert str(result) == "Done.\n"
-    before = recorded(site, handle)
+    assert str(site.result(fails)) == "Done.\n"
+    (question,) = site.result(asks).interrupts
+    site.run(asks.respond({question.id: {"result": "by hand"}}))
+    assert str(site.result(asks)) == "Done.\n"
+    assert str(site.result(models)) == "Done.\n"
+    before = [recorded(site, handle) for handle in (fails, asks, models)]
     site.touch("go")
     thaw(site, frozen, other)
-    site.until_told(what="waited")
-    assert recorded(site, handle) == before
-    assert len(site.ledger(what="wait")) == 1
-    assert [entry["pid"] for entry in site.ledger(what="book", execution_id="run")] == [other.pid]
-    assert [entry["pid"] for entry in site.ledger(what="model", execution_id="run")][1:] == [other.pid] * 2
-
-
-def test_c08_a_worker_frozen_inside_a_model_call_writes_nothing_and_starts_nothing_more(site: Site) -> None:
-    handle = site.dispatch("run", BOOK, "Done.", waits_for="go")
-    frozen = site.worker()
-    site.until_told(what="model")
-    freeze(frozen)
-    other = site.worker()
-    site.until_told(2, what="model")
-    site.touch("go")
-    assert str(site.result(handle)) == "Done.\n"
-    before = recorded(site, handle)
-    thaw(site, frozen, other)
-    assert recorded(site, handle) == before
-    assert [entry["pid"] for entry in site.ledger(what="book", execution_id="run")] == [other.pid]
-    assert [entry["pid"] for entry in site.ledger(what="model", execution_id="run")] == [frozen.pid, *[other.pid] * 2]
+    site.until_told(2, what="waited")
+    assert [recorded(site, handle) for handle in (fails, asks, models)] == before
+    assert len(site.ledger(what="wait")) == 2, "no tool in doubt ran again"
+    for execution_id in ("fails", "asks", "models"):
+        assert {entry["pid"] for entry in site.ledger(what="book", execution_id=execution_id)} == {other.pid}
+        calls = [entry["pid"] for entry in site.ledger(what="model", execution_id=execution_id)]
+        assert calls == [frozen.pid, other.pid, other.pid]
 
 
 def test_c08_a_worker_frozen_before_it_heard_that_a_tool_may_start_does_not_start_it_too(site: Site) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from strands_durable import ExecutionHandle, errors
 from strands_durable.testing.temporal import TemporalServer
+from tests.crash import crew
 from tests.crash.temporal import PATIENCE_SECONDS, Site
 from tests.processes import Child
 from tests.waiting import until
@@ -58,7 +60,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     good = [site.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3)]
     bad = site.dispatch("bad", *DIES)
     good += [site.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3, 6)]
-    workers = Supervisor(lambda: site.typed(tmp_path, "--quiet"), site.worker)
+    workers = Supervisor(lambda: site.typed(tmp_path, "--quiet"), partial(site.worker, target=crew.serve_typed))
     workers.until(lambda: site.status(bad) == "FAILED" and all(site.status(each) == "COMPLETED" for each in good))
     assert failure(site, bad).deaths == 3
     assert [entry["attempt"] for entry in site.ledger(what="die")] == [1, 2, 3, 4], "once among others, thrice alone"
@@ -72,7 +74,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
 
 def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Site) -> None:
     good = site.dispatch("good", {"tool": "wait", "path": "go"}, "Done.")
-    workers = Supervisor(site.worker)
+    workers = Supervisor(partial(site.worker, target=crew.serve_typed))
     site.until_told(what="wait")
     others = []
     for deaths in range(1, 4):

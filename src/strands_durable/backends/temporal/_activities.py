@@ -31,6 +31,7 @@ from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, W
 logger = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 1.0
+_HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
 _SUMMARY_LENGTH = 100
@@ -213,7 +214,7 @@ class Activities:
     # Steps
 
     async def step(self, given: Stepping) -> Told:
-        """Let a step run, and tell what has changed once it has ended and it is known what comes next."""
+        """Let a step run, and tell what has changed once it has ended, with what comes next if that is soon known."""
         live = self._found(given["epoch"])
         driver, turn_id = live.driver, given["turn"]
         live.look()
@@ -222,8 +223,9 @@ class Activities:
         live.steps.add(turn_id)
         try:
             async with _beating(live):
-                while not (driver.has_ended(turn_id) and driver.is_settled):
+                while not driver.has_ended(turn_id):
                     await _soon(live.news)
+                await _settled(live)
                 return await self._told(live)
         except asyncio.CancelledError:
             if _is_asked():
@@ -306,10 +308,17 @@ def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
     loop.call_soon_threadsafe(news.set)
 
 
-async def _soon(news: asyncio.Event) -> None:
+async def _settled(live: Live) -> None:
+    """Return when it is known what comes next; but what has ended must not wait for a hook that takes its time."""
+    until = time.monotonic() + _HOOK_SECONDS
+    while not live.driver.is_settled and time.monotonic() < until:
+        await _soon(live.news, _HOOK_SECONDS)
+
+
+async def _soon(news: asyncio.Event, seconds: float = _BEAT_SECONDS) -> None:
     """Wait for news, or for a moment."""
     try:
-        await asyncio.wait_for(news.wait(), _BEAT_SECONDS)
+        await asyncio.wait_for(news.wait(), seconds)
     except asyncio.TimeoutError:
         return
     news.clear()
