@@ -137,9 +137,9 @@ def test_workers_are_killed_at_random_and_all_executions_end(
 ) -> None:
     random.seed(os.environ.get("STRANDS_DURABLE_SEED"))
     with Site(temporal, tmp_path, max_events=40) as site:  # so that they go on in new runs of their workflows, too
-        recoveries = rampage(site, 8, 24, Fleet.kill_one)
-    record_property("kills", 8)
-    print(f"\n8 workers killed, {told(recoveries)}")
+        recoveries = rampage(site, 6, 16, Fleet.kill_one)
+    record_property("kills", 6)
+    print(f"\n6 workers killed, {told(recoveries)}")
 
 
 @pytest.mark.timeout(300)

@@ -117,7 +117,12 @@ class Activities:
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
         async with _beating():
-            return await self._taken_over(given, activity.info())
+            try:
+                return await self._taken_over(given, activity.info())
+            except asyncio.CancelledError:
+                if _is_asked():
+                    raise
+                raise _gone(f"epoch {given['epoch']}") from None
 
     async def _taken_over(self, given: Driving, info: activity.Info) -> Told:
         assert info.heartbeat_timeout is not None
