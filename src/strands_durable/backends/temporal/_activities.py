@@ -100,7 +100,7 @@ class Activities:
 
     def waiting(self) -> int:
         """Return how many executions here do nothing but wait for others."""
-        return sum(live.driver.is_waiting for live in self._live.values())
+        return sum(live.driver.is_waiting for live in list(self._live.values()))  # asked for by threads of Temporal
 
     def steps(self) -> list[Any]:
         """Return what is to be registered where steps are sent."""
