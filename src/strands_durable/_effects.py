@@ -31,15 +31,15 @@ def ours(found: Frame) -> Iterator[None]:
         found.call.fail(error)
 
 
-async def pause(until: float, what: str) -> None:
-    """Wait until a time; where somebody gives out turns, in his hands."""
+async def pause(seconds: float, what: str) -> None:
+    """Wait; where somebody gives out turns, in his hands."""
     found = frame.get()
     turns = None if found is None else found.call.journal.lease.turns
-    if found is None or turns is None or until - time.time() < _SHORT_SECONDS:
-        await asyncio.sleep(max(0.0, until - time.time()))
+    if found is None or turns is None or seconds < _SHORT_SECONDS:
+        await asyncio.sleep(seconds)
         return
     with ours(found):
-        await turns.pause(until, what, around(found))
+        await turns.pause(time.time() + seconds, what, around(found))
 
 
 class Effect:

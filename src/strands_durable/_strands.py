@@ -7,7 +7,6 @@ Each has a contract test in tests/contract/test_strands_private.py that fails wh
 from __future__ import annotations
 
 import copy
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
@@ -382,11 +381,11 @@ class _Patience:
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
-        await self._pause(time.time() + seconds, "throttled")
+        await self._pause(seconds, "throttled")
 
 
 def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
-    """Have ``pause(until, what)`` wait where `ModelRetryStrategy` does."""
+    """Have ``pause(seconds, what)`` wait where `ModelRetryStrategy` does."""
     _retry.asyncio = _Patience(pause)  # type: ignore[assignment, attr-defined]
 
 

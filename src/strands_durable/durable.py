@@ -44,7 +44,7 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
 async def sleep(seconds: float) -> None:
     """Wait until ``seconds`` from the first time this was reached; after a crash only the rest is waited for."""
     deadline = _recorded("sleep", lambda: time.time() + seconds)
-    await pause(deadline, "sleep")
+    await pause(max(0.0, deadline - time.time()), "sleep")
 
 
 def now() -> datetime:
