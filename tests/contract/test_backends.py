@@ -82,15 +82,15 @@ def test_c09_a_sequential_executor_runs_tools_in_the_order_of_the_answer(stage: 
 
 
 def test_c27_a_tool_that_raises_and_calls_that_are_wrong_are_errors_that_the_model_sees(stage: Stage) -> None:
-    stage.same(loop.failing_tools)
+    assert stage.same(loop.failing_tools).steps
 
 
 def test_c27_images_and_documents_come_back_also_from_a_tool_that_failed(stage: Stage) -> None:
-    stage.same(loop.pictures)
+    assert stage.same(loop.pictures).steps
 
 
 def test_c32_a_prompt_may_have_images_and_documents(stage: Stage) -> None:
-    stage.same(loop.tools, [{"text": "Like this one"}, IMAGE, DOCUMENT])
+    assert stage.same(loop.tools, [{"text": "Like this one"}, IMAGE, DOCUMENT]).steps
 
 
 def test_c12_error_results_are_tried_again_as_the_policy_says(stage: Stage) -> None:
@@ -112,7 +112,7 @@ def test_c12_a_tool_that_takes_too_long_is_asked_about(stage: Stage) -> None:
 
 
 def test_c16_an_inline_tool_is_recorded_and_so_are_the_steps_inside_it(stage: Stage) -> None:
-    stage.same(loop.policies, script=[["errand", {"city": "Rome"}], ["-", {}]])
+    assert stage.same(loop.policies, script=[["errand", {"city": "Rome"}], ["-", {}]]).steps
 
 
 def test_c17_effects_in_tools_are_steps(stage: Stage) -> None:
@@ -151,7 +151,7 @@ def test_c15_a_result_that_cannot_be_stored_is_asked_about_and_not_made_again(st
 
 
 def test_c15_a_value_of_the_invocation_state_that_cannot_be_stored_is_left_out(stage: Stage) -> None:
-    stage.same(loop.clients)
+    assert stage.same(loop.clients).steps
 
 
 # Hooks
@@ -178,11 +178,11 @@ def test_c09_hooks_cancel_send_back_and_end_the_turn(stage: Stage) -> None:
 
 
 def test_c10_hooks_rewrite_messages_inputs_and_results_and_add_a_pass(stage: Stage) -> None:
-    stage.same(loop.rewriting)
+    assert stage.same(loop.rewriting).steps
 
 
 def test_c17_effects_in_hooks_are_done_once(stage: Stage) -> None:
-    stage.same(loop.effects_of_hooks)
+    assert stage.same(loop.effects_of_hooks).steps
 
 
 def test_c22_a_middleware_of_the_users_stands_around_a_tool(stage: Stage) -> None:
@@ -227,7 +227,7 @@ def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
 
 
 def test_c05_an_agent_that_has_talked_before_goes_on_from_there(stage: Stage) -> None:
-    stage.same(loop.talkative)
+    assert stage.same(loop.talkative).steps
 
 
 # What ends a call
@@ -246,7 +246,7 @@ def test_c30_limits_are_those_of_one_call(stage: Stage, limits: dict[str, int]) 
 
 
 def test_c30_a_call_in_segments_looks_like_one_call(stage: Stage) -> None:
-    stage.same(loop.turns, count=7, segment_turns=2)
+    assert stage.same(loop.turns, count=7, segment_turns=2).steps
 
 
 def test_c32_limits_of_a_graph_are_refused(stage: Stage) -> None:
@@ -259,16 +259,16 @@ def test_c32_limits_of_a_graph_are_refused(stage: Stage) -> None:
 
 @pytest.mark.parametrize("per_turn", [False, True])
 def test_c30_a_window_slides_as_it_does_without_us(stage: Stage, per_turn: bool) -> None:
-    stage.same(loop.windowed, per_turn=per_turn)
+    assert stage.same(loop.windowed, per_turn=per_turn).steps
 
 
 def test_c10_a_context_that_overflows_is_made_smaller(stage: Stage) -> None:
-    stage.same(loop.overflowing)
+    assert stage.same(loop.overflowing).steps
 
 
 @pytest.mark.parametrize("by", ["its own model", "another model", "an agent"])
 def test_c10_a_summary_is_made_once_whoever_makes_it(stage: Stage, by: str) -> None:
-    stage.same(loop.summarized, "Go far", by=by)
+    assert stage.same(loop.summarized, "Go far", by=by).steps
 
 
 def test_c10_an_auxiliary_call_of_a_hook_is_a_step(stage: Stage) -> None:
@@ -296,27 +296,29 @@ def test_c04_tools_ask_at_once_and_are_answered_together_or_one_by_one(stage: St
 
 
 def test_c04_hooks_ask_before_tools(stage: Stage) -> None:
-    stage.same(people.hooks_asking)
-    stage.same(people.hooks_asking, answers=lambda names: {name: "no" if "Rome" in name else "yes" for name in names})
+    assert stage.same(people.hooks_asking).steps
+    assert stage.same(
+        people.hooks_asking, answers=lambda names: {name: "no" if "Rome" in name else "yes" for name in names}
+    ).steps
 
 
 def test_c04_a_middleware_asks_around_a_tool(stage: Stage) -> None:
-    stage.same(people.middleware_asking, answers=saying("Oslo"))
+    assert stage.same(people.middleware_asking, answers=saying("Oslo")).steps
 
 
 # Nesting
 
 
 def test_c21_agents_behind_tools_are_steps_however_deep(stage: Stage) -> None:
-    stage.same(nesting.nested)
+    assert stage.same(nesting.nested).steps
 
 
 def test_c04_an_agent_behind_two_tools_asks_a_person(stage: Stage) -> None:
-    stage.same(nesting.nested, asks=True)
+    assert stage.same(nesting.nested, asks=True).steps
 
 
 def test_c21_agents_of_one_name_work_side_by_side(stage: Stage) -> None:
-    stage.same(nesting.side_by_side)
+    assert stage.same(nesting.side_by_side).steps
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -326,7 +328,7 @@ def test_c20_an_agent_that_a_tool_builds_is_part_of_its_step_or_durable(stage: S
 
 
 def test_c23_nodes_run_at_the_same_time_and_one_after_both(stage: Stage) -> None:
-    stage.same(nesting.diamond)
+    assert stage.same(nesting.diamond).steps
 
 
 def test_c14_tools_of_nodes_at_the_same_time_have_each_the_agent_of_its_node(stage: Stage) -> None:
@@ -335,24 +337,24 @@ def test_c14_tools_of_nodes_at_the_same_time_have_each_the_agent_of_its_node(sta
 
 
 def test_c23_edges_have_conditions_and_go_round(stage: Stage) -> None:
-    stage.same(nesting.deciding)
+    assert stage.same(nesting.deciding).steps
 
 
 def test_c23_nodes_ask_people(stage: Stage) -> None:
-    stage.same(nesting.graph_asking)
-    stage.same(nesting.graph_asking, answers=agreed_one_by_one, plain=False)
+    assert stage.same(nesting.graph_asking).steps
+    assert stage.same(nesting.graph_asking, answers=agreed_one_by_one, plain=False).steps
 
 
 def test_c23_a_swarm_hands_over_and_back(stage: Stage) -> None:
-    stage.same(nesting.swarm)
+    assert stage.same(nesting.swarm).steps
 
 
 def test_c23_an_agent_of_a_swarm_asks_a_person(stage: Stage) -> None:
-    stage.same(nesting.swarm_asking)
+    assert stage.same(nesting.swarm_asking).steps
 
 
 def test_c23_a_swarm_in_a_graph_in_a_graph_asks_a_person(stage: Stage) -> None:
-    stage.same(nesting.graph_in_graph)
+    assert stage.same(nesting.graph_in_graph).steps
 
 
 def test_c24_a_node_that_failed_is_tried_again_and_no_other(stage: Stage) -> None:
