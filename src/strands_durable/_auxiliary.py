@@ -100,8 +100,7 @@ async def _recorded(
         return
     standing = Frame(enclosing.call, "model", "model", "running", effect.key, lambda: (effect.attempt, False))
     events = []
-    with ours(enclosing):
-        await effect.take()
+    await effect.take()
     with effect.taken():
         try:
             async for event in within(standing, _iterated(live())):

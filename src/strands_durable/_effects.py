@@ -60,11 +60,11 @@ class Effect:
 
     async def take(self) -> None:
         """Wait until it may happen."""
-        await self._call.journal.take(self._turn)
+        await self._call.take(self._turn, starts=False)
 
     def taken(self) -> AbstractContextManager[None]:
         """Have it happen."""
-        return self._call.journal.taken(self._turn)
+        return self._call.taken(self._turn)
 
     @cached_property
     def _turn(self) -> Turn:

@@ -17,8 +17,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
-from ._turns import Turn, taken
-from .errors import DurableError, ExecutionCancelledError, ExecutionNotFoundError
+from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
 
@@ -41,21 +40,6 @@ class Journal(Shelf):
     def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[sqlite3.Connection]:
         """Open a transaction that fails if the lease is lost."""
         return self.store.transaction(label, self.lease, lasting=lasting)
-
-    async def take(self, turn: Turn) -> None:
-        """Wait until a step may run; if its turn does not come, it has not begun."""
-        if self.lease.turns is None:
-            return
-        try:
-            await self.lease.turns.wait(turn)
-        except DurableError:
-            with self.transaction("turn.withdraw") as connection:
-                self.withdraw(connection, turn.call_id, turn.key, turn.attempt)
-            raise
-
-    def taken(self, turn: Turn) -> AbstractContextManager[None]:
-        """Run a step whose turn it is."""
-        return taken(self.lease.turns, turn)
 
     # Calls
 

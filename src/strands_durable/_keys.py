@@ -14,6 +14,7 @@ from typing import Any
 from .errors import InvalidIdError
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}")
+_MODEL = re.compile(r"\d{6,}/model~\d+")
 
 
 def checked_id(execution_id: Any) -> str:
@@ -26,6 +27,11 @@ def checked_id(execution_id: Any) -> str:
 def model_key(ordinal: int, retry: int) -> str:
     """Name the model call number ``ordinal``; ``retry`` counts answers that a hook sent back."""
     return f"{ordinal:06d}/model~{retry}"
+
+
+def is_model_key(key: str) -> bool:
+    """Say whether a key names a model call of the loop."""
+    return _MODEL.fullmatch(key) is not None
 
 
 def tool_key(ordinal: int, index: int, tool_use_id: str, retry: int) -> str:

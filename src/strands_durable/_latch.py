@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ._context import Frame, around, frame
 from ._journal import Journal
 from ._keys import path
 from ._records import CallRecord, StepKind
 from ._strands import InterruptException
-from ._turns import Turn
-from .errors import ExecutionCancelledError
+from ._turns import Turn, taken
+from .errors import DurableError, ExecutionCancelledError
 
 
 class Abort(BaseException):
@@ -52,6 +52,27 @@ class Latch:
             title=title,
             around=around(inside or self.made_in),
         )
+
+    async def take(self, turn: Turn, *, starts: bool = True) -> None:
+        """Wait until a step may run. If it may not, it has not begun: its intent is taken back, or it would be in doubt.
+
+        Without ``starts`` it is a part of a step that runs, which goes on where nothing more starts.
+        """
+        turns = self.journal.lease.turns
+        with ours(self, starts=False):
+            try:
+                if starts:
+                    self.check()
+                if turns is not None:
+                    await turns.wait(turn)
+            except (Abort, DurableError, asyncio.CancelledError):
+                with self.journal.transaction("turn.withdraw") as connection:
+                    self.journal.withdraw(connection, turn.call_id, turn.key, turn.attempt)
+                raise
+
+    def taken(self, turn: Turn) -> AbstractContextManager[None]:
+        """Run a step whose turn it is."""
+        return taken(self.journal.lease.turns, turn)
 
     def latch(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""

@@ -65,9 +65,8 @@ async def _in_turn(call: OrchestratorCall, standing: Frame, executor: Any, event
             yield event
         return
     turn = call.turn(standing.key, standing.look()[0], "node", standing.name)
-    with ours(call):
-        await call.journal.take(turn)
-    with call.journal.taken(turn):
+    await call.take(turn)
+    with call.taken(turn):
         async for event in events:
             yield event
 

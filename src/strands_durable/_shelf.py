@@ -10,6 +10,7 @@ from typing import Any
 
 from . import _blobs
 from ._codec import decode, encode
+from ._keys import is_model_key
 from ._records import ExecutionStatus, Progress, answers_in
 from ._store import Store
 
@@ -37,7 +38,7 @@ class Shelf:
         gone = connection.execute(
             "DELETE FROM steps WHERE call = ? AND key = ? AND attempt = ? AND status = 'started'", step
         ).rowcount
-        if not gone:  # a model call of the loop has no row before it has an answer, its intent is in the head
+        if not gone and is_model_key(key):  # it has no row before it has an answer, its intent is in the head
             connection.execute(
                 "UPDATE heads SET data = json_set(data, '$.waits', json('true')) WHERE call = ? AND part = 'progress'"
                 " AND json_extract(data, '$.attempt') = ? AND json_extract(data, '$.resume') = 'model'",

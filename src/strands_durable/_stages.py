@@ -66,9 +66,8 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
     turn = call.turn(key, attempt, "model", "model")
-    with ours(call):
-        await call.journal.take(turn)
-    with call.journal.taken(turn):
+    await call.take(turn)
+    with call.taken(turn):
         standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
         line = call.journal.line(call.record.call_id, key, attempt, "model", "model")
         try:
@@ -204,9 +203,8 @@ class _ToolRun:
                 yield event
             return
         turn = call.turn(request.key, self._attempt, "tool", request.name, title_of(request.input))
-        with ours(call):
-            await call.journal.take(turn)
-        with call.journal.taken(turn):
+        await call.take(turn)
+        with call.taken(turn):
             async for event in self._run(context, next_fn):
                 yield event
 

@@ -28,8 +28,7 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         effect = Effect(found, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
-    with ours(found):
-        await effect.take()
+    await effect.take()
     with effect.taken():
         try:
             value = await _value(fn)

@@ -1,0 +1,132 @@
+"""C8: whoever gives out turns may want an execution back at any moment; no moment leaves a step in doubt.
+
+The engine here is the smallest one there can be on `Driver`: it keeps batches in a list, and lets every step run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+
+from strands_durable import _points, current_step, durable, durable_agent
+from strands_durable._carrier import Carrier
+from strands_durable._driver import Driver, Loop
+from strands_durable._lease import Released
+from strands_durable._records import ExecutionStatus
+from strands_durable._replica import Replica, Rows
+from strands_durable._requests import Requests
+from strands_durable.testing import ScriptedModel, call
+
+done: list[tuple[str, int]] = []
+"""What was really done, and in which attempt."""
+
+
+def tell(what: str) -> None:
+    step = current_step()
+    assert step is not None
+    done.append((what, step.attempt))
+
+
+class Billed(ScriptedModel):
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        tell(f"model {len(messages)}")
+        async for chunk in super().stream(messages, *args, **kwargs):
+            yield chunk
+
+
+@tool
+def book(city: str) -> str:
+    """Book a hotel, in a thread."""
+    tell(f"book {city}")
+    return f"booked {city}"
+
+
+@tool
+async def pay(amount: int) -> str:
+    """Pay in a recorded step."""
+    tell(f"pay {amount}")
+    return await durable.step("charge", lambda: tell(f"charge {amount}") or f"charged {amount}")
+
+
+@durable_agent
+def turner() -> Agent:
+    """Two tools at the same time, one of them with a step inside."""
+    script = [[call("book", city="Rome"), call("pay", amount=3)], call("book", city="Oslo"), "All is booked."]
+    return Agent(model=Billed(script), tools=[book, pay], callback_handler=None)
+
+
+class Engine:
+    """Keeps what it is told of one execution, and gives every step its turn."""
+
+    def __init__(self) -> None:
+        replica = Replica.new("new")
+        Requests(replica).put(turner.spec_with(), "Go", "run", None, None)
+        self._batches: list[Rows] = [replica.changes()]
+        self._loop = Loop()
+        self.points: list[str] = []
+
+    def close(self) -> None:
+        self._loop.stop()
+
+    def status(self) -> ExecutionStatus:
+        """Have a driver carry the execution as far as it goes."""
+        return self.drained_at(None)
+
+    def drained_at(self, point: str | None) -> ExecutionStatus:
+        """Have a driver carry the execution, and want it back when it reaches a point."""
+        replica, news, points = Replica("run"), threading.Event(), []
+        for rows in self._batches:
+            replica.apply(rows)
+        driver = Driver(replica, Carrier(1e9), alone=False, on_news=news.set)
+
+        def reached(name: str) -> None:
+            points.append(f"{name}@{sum(each.startswith(f'{name}@') for each in points) + 1}")
+            if points[-1] == point:
+                drain = threading.Thread(target=driver.halt, args=(Released(),), kwargs={"gently": True})
+                drain.start()  # it is always another thread that wants it back
+                drain.join()
+
+        before = _points.listen(reached)
+        try:
+            self._loop.run(driver)
+            while not (driver.is_over and driver.is_calm):
+                assert news.wait(30), f"nothing more happens; drained at {point}"
+                news.clear()
+                if driver.is_calm and driver.has_untold:
+                    batch = driver.batch()
+                    self._batches.append(batch.rows)
+                    for turn_id in batch.turns:
+                        driver.open(turn_id)
+        finally:
+            _points.listen(before)
+        self._batches.append(driver.batch().rows)
+        self.points = points
+        return driver.ended().status
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    done.clear()
+    found = Engine()
+    yield found
+    found.close()
+
+
+def test_c08_an_execution_that_is_wanted_back_at_any_moment_has_no_step_in_doubt(engine: Engine) -> None:
+    assert engine.status() is ExecutionStatus.COMPLETED
+    expected, points = sorted(done), engine.points
+    assert len(expected) == 7
+    assert len(points) > 30
+    for point in points:
+        done.clear()
+        other = Engine()
+        try:
+            first = other.drained_at(point)
+            assert first is ExecutionStatus.COMPLETED or other.status() is ExecutionStatus.COMPLETED
+        finally:
+            other.close()
+        assert sorted(done) == expected, f"drained at {point}"
