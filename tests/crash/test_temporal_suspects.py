@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -87,3 +88,20 @@ def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Sit
         assert str(site.result(handle)) in ("Done.\n", "Alive.\n")
     assert len(site.ledger(what="wait")) == 2, "once among others, once alone"
     assert [entry["attempt"] for entry in site.ledger(what="die_once", execution_id="bad-3")] == [1, 2]
+
+
+def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(site: Site) -> None:
+    handle = site.dispatch("run", {"tool": "wait", "path": "go"}, BOOK, "Done.", in_doubt="retry")
+    first = site.worker()
+    site.until_told(what="wait")
+    os.kill(first.pid, signal.SIGKILL)
+    second = site.worker(target=crew.serve_typed)
+    alone = site.until_told(2, what="wait")
+    assert alone["pid"] != second.pid
+    os.kill(second.pid, signal.SIGTERM)
+    site.touch("go")
+    second.join().checked()
+    third = site.worker()
+    assert str(site.result(handle)) == "Done.\n"
+    assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2]
+    assert [entry["pid"] for entry in site.ledger(what="book")] == [third.pid]

@@ -21,15 +21,25 @@ _AGAIN = timedelta(seconds=1)
 
 
 @asynccontextmanager
-async def calling_for(client: Client, task_queue: str, trials: Trials, drain_seconds: float) -> AsyncIterator[None]:
-    """Start the process once an execution waits on its task queue, and again whenever it has died."""
-    task = asyncio.ensure_future(_call_for(client, task_queue, trials))
+async def calling_for(
+    client: Client, task_queue: str, trials: Trials, drain_seconds: float, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Start the process once an execution waits on its task queue, and again whenever it has died; end it with ``stop``."""
+    calling = asyncio.ensure_future(_call_for(client, task_queue, trials))
+    stopping = asyncio.ensure_future(stop.wait())
+
+    async def end() -> None:
+        await asyncio.wait([stopping, calling], return_when=asyncio.FIRST_COMPLETED)
+        calling.cancel()
+        await asyncio.wait([calling])
+        await asyncio.to_thread(trials.end, drain_seconds)
+
+    ending = asyncio.ensure_future(end())  # both are drained at the same time: a container may not have twice as long
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
-        await asyncio.to_thread(trials.end, drain_seconds)
+        stopping.cancel()
+        await ending
 
 
 async def _call_for(client: Client, task_queue: str, trials: Trials) -> None:

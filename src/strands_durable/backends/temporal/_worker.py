@@ -80,7 +80,7 @@ async def work(
         workers.append(Worker(client, task_queue=suspects, max_concurrent_activities=1, **driving))
     async with AsyncExitStack() as beside:
         if trials is not None:
-            await beside.enter_async_context(calling_for(client, suspects, trials, drain_seconds))
+            await beside.enter_async_context(calling_for(client, suspects, trials, drain_seconds, stop))
         if is_trial:
             await beside.enter_async_context(leaving(activities.busy, stop))
         is_clean = await _run(workers, activities, drain_seconds, stop)
