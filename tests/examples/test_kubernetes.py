@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click import BadParameter
+from click import BadParameter, Context
 
 from strands_durable import DurableBackend
 from strands_durable._cli import main
@@ -100,6 +100,6 @@ def test_its_commands_are_commands_of_ours(container: Any, tmp_path: Any) -> Non
     for program, name, *arguments in (container["command"], container["readinessProbe"]["exec"]["command"]):
         assert program == "strands-durable"
         try:
-            main.commands[name].make_context(name, arguments)
+            main.commands[name].make_context(name, arguments, parent=Context(main, **main.context_settings))
         except BadParameter as error:
             raise AssertionError(f"{name} {arguments}: {error}") from error
