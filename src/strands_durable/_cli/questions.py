@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -29,8 +30,17 @@ def ask(questions: Iterable[OpenInterrupt]) -> dict[str, Any]:
         click.echo(f"\n{described(question)}", err=True)
         if question.name.startswith(QUESTION):
             click.echo(f"Answer {ANSWERS}.", err=True)
-        answers[question.id] = _value(click.prompt("Answer", prompt_suffix=": ", err=True))
+        answers[question.id] = _value(_typed())
     return answers
+
+
+def _typed() -> str:
+    """Wait for a line, or for Ctrl-C, whatever that means elsewhere."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return str(click.prompt("Answer", prompt_suffix=": ", err=True))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _value(text: str) -> Any:

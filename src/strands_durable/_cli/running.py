@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -149,15 +150,22 @@ def _awaited(work: Coroutine[Any, Any, Outcome], asking: Run) -> Outcome:
     """Run to the end, or until Ctrl-C; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
-    try:
-        return loop.run_until_complete(task)
-    except KeyboardInterrupt:
+
+    def stop() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next Ctrl-C is not for us to handle
         click.echo(f"\nStopped. It goes on with: {asking.again}", err=True)
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
+
+    # An exception out of nowhere could be lost where Python ignores one, or leave a lock that somebody waits for.
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else it is ignored, or somebody else's
+        signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stop))
+    try:
+        return loop.run_until_complete(task)
+    except asyncio.CancelledError:
         return INTERRUPTED, "", False
     finally:
+        signal.signal(signal.SIGINT, before)
         loop.close()
 
 
