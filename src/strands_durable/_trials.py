@@ -28,11 +28,12 @@ class Trials:
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = float("-inf")
+        self._is_over = False
 
     def begin(self) -> None:
         """Start the process, if it does not run; not more than once a second, as what it tries may kill it."""
         is_running = self._process is not None and self._process.poll() is None
-        if is_running or time.monotonic() - self._started_at < _RESTART_SECONDS:
+        if self._is_over or is_running or time.monotonic() - self._started_at < _RESTART_SECONDS:
             return
         if self._process is not None:
             logger.warning(
@@ -42,13 +43,30 @@ class Trials:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
         logger.info("pid=<%d> | trying alone what may have killed a worker", self._process.pid)
 
-    def end(self, seconds: float) -> None:
+    @asynccontextmanager
+    async def until(self, stop: asyncio.Event, seconds: float) -> AsyncIterator[None]:
+        """Have the process end with ``stop``, at the same time as our worker: a container may not have twice as long."""
+        stopping = asyncio.ensure_future(stop.wait())
+
+        async def end() -> None:
+            await asyncio.wait([stopping])
+            self._is_over = True
+            await asyncio.to_thread(self._end, seconds)
+
+        ending = asyncio.ensure_future(end())
+        try:
+            yield
+        finally:
+            stopping.cancel()
+            await ending
+
+    def _end(self, seconds: float) -> None:
         """Have the process stop in order."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
         try:
-            self._process.wait(seconds)
+            self._process.wait(seconds + _LINGER_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -139,10 +139,8 @@ class SqliteBackend(DurableBackend):
             return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
         trials = Trials(trial_command)
         worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
-        try:
+        async with trials.until(stop, drain_seconds):
             return await worker.run(stop, drain_seconds)
-        finally:
-            await asyncio.to_thread(trials.end, drain_seconds)
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""
