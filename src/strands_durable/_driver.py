@@ -120,6 +120,11 @@ class Driver:
         """Say why this process may not run the execution; None if it may."""
         return refusal(Queue(self._replica).only())
 
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the execution may have killed its last worker."""
+        return Queue(self._replica).only().is_suspected
+
     def open(self, turn_id: str) -> bool:
         """Let a step run; False if it is not known here, or has run."""
         with self._lock:

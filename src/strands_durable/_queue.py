@@ -161,6 +161,12 @@ class Queue:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
         return _waiting(self._store.read(_ANY)[0])
 
+    def pardon(self) -> None:
+        """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
+        with self._store.transaction("pardon") as connection:
+            connection.execute("UPDATE executions SET owner = NULL")
+            connection.execute("UPDATE dispatches SET is_alone = 0")
+
     def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from strands_durable import ExecutionHandle, errors
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import crew
-from tests.crash.temporal import PATIENCE_SECONDS, Site
+from tests.crash.temporal import HEARTBEAT_SECONDS, PATIENCE_SECONDS, Site
 from tests.processes import Child
 from tests.waiting import until
 
@@ -105,3 +106,24 @@ def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(s
     assert str(site.result(handle)) == "Done.\n"
     assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2]
     assert [entry["pid"] for entry in site.ledger(what="book")] == [third.pid]
+
+
+def test_c34_a_server_that_was_away_makes_nobody_a_suspect(tmp_path: Path) -> None:
+    with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as site:
+        handles = [site.dispatch(f"run-{number}", {"tool": "wait", "path": "go"}, "Done.") for number in range(4)]
+        worker = site.worker(target=crew.serve_typed)
+        site.until_told(4, what="wait")
+        server.kill()
+        time.sleep(3 * HEARTBEAT_SECONDS)  # there is no condition to wait for: nothing happens without a server
+        server.start()
+        site.until_told(5, what="wait")  # not all of them need have been given up
+
+        def is_taken_up(handle: ExecutionHandle) -> bool:
+            times = len(site.ledger(what="wait", execution_id=handle.execution_id))
+            return times == 2 or site.given_out(handle).count("run_agent") == 1
+
+        until(lambda: all(is_taken_up(handle) for handle in handles), PATIENCE_SECONDS)
+        assert {entry["pid"] for entry in site.ledger(what="wait")} == {worker.pid}, "it has survived all of them"
+        site.touch("go")
+        for handle in handles:
+            assert str(site.result(handle)) == "Done.\n"

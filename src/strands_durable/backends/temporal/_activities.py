@@ -14,19 +14,20 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
-from ..._journal import Journal
-from ..._lease import Released, look
+from ..._lease import Released
 from ..._outside import Outside
 from ..._points import reach
 from ..._pruning import prune
-from ..._replica import Replica, Rows
+from ..._queue import Queue
+from ..._replica import Rows
 from ..._turns import Turn
 from ...errors import PayloadTooLargeError
-from ._log import Log, read
-from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
+from ._log import read
+from ._wire import ALIVE, DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Live:
     is_lost: bool = False
     """Whether this process was frozen for so long that somebody else may have taken it over by now."""
     is_leaving: bool = False
+    has_vouched: bool = False
 
     @property
     def is_reporting(self) -> bool:
@@ -99,7 +101,7 @@ class Activities:
         return len(self._live)
 
     def waiting(self) -> int:
-        """Return how many executions here do nothing but wait for others."""
+        """Return how many executions here do nothing but wait for others: they take no seat, or both would wait."""
         return sum(live.driver.is_waiting for live in list(self._live.values()))  # asked for by threads of Temporal
 
     def steps(self) -> list[Any]:
@@ -135,7 +137,10 @@ class Activities:
         replica = await asyncio.to_thread(log.replica, given["base"])
         if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
-        _withdraw(replica, log)
+        log.withdraw(replica)
+        is_pardoned = log.survivor == given["base"][0]
+        if is_pardoned:
+            Queue(replica).pardon()
         news, loop = asyncio.Event(), asyncio.get_running_loop()
         driver = Driver(
             replica,
@@ -143,6 +148,8 @@ class Activities:
             alone=given["alone"],
             on_news=partial(_set, loop, news),
         )
+        if given["alone"] and is_pardoned and not driver.is_suspected:
+            return _handed_on(given["epoch"], driver)
         await self._refuse(driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
@@ -195,14 +202,7 @@ class Activities:
             driver.halt(Released())
             raise
         told = await self._told(live)
-        end = driver.ended()
-        told["end"] = {
-            "status": end.status.value,
-            "result": end.result,
-            "error": end.error,
-            "steps": end.steps,
-            "not_before": end.not_before,
-        }
+        told["end"] = _ended(driver)
         if live.is_leaving:
             prune(live.replica)
             told["whole"] = await asyncio.to_thread(_carried, self._outside, live.replica.export(), info.workflow_id)
@@ -211,10 +211,31 @@ class Activities:
     async def _cancelled(self, live: Live) -> None:
         """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
         is_asked = _is_asked()
+        if not is_asked:
+            await self._vouch(live)
         live.driver.halt(None if is_asked else Released())
         until = time.monotonic() + (_STOP_SECONDS if is_asked else _BEAT_SECONDS)
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
             await _soon(live.news)
+
+    async def _vouch(self, live: Live) -> None:
+        """Say that this process lives, if Temporal did not hear of it in time: the execution has killed nobody.
+
+        Whoever was away himself says nothing: what keeps a process from showing signs of life is to be found out as well.
+        """
+        details = activity.cancellation_details()
+        is_given_up = details is not None and (details.not_found or details.timed_out)
+        if not is_given_up or live.is_lost or live.has_vouched:
+            return
+        live.has_vouched = True
+        info = activity.info()
+        handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        try:
+            await handle.signal(ALIVE, {"epoch": live.epoch})
+        except RPCError as error:
+            logger.debug(
+                "execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", info.workflow_id, error
+            )
 
     # Steps
 
@@ -237,6 +258,7 @@ class Activities:
                 driver.halt()
                 raise
             driver.halt(Released())
+            await self._vouch(live)
             raise _gone(turn_id) from None
         finally:
             live.steps.discard(turn_id)
@@ -270,6 +292,22 @@ class Activities:
         }
 
 
+def _handed_on(epoch: int, driver: Driver) -> Told:
+    """Return what leaves an execution to any worker: it need not be tried alone."""
+    return {"epoch": epoch, "number": 1, "rows": driver.batch().rows, "turns": [], "end": _ended(driver)}
+
+
+def _ended(driver: Driver) -> dict[str, Any]:
+    end = driver.ended()
+    return {
+        "status": end.status.value,
+        "result": end.result,
+        "error": end.error,
+        "steps": end.steps,
+        "not_before": end.not_before,
+    }
+
+
 def _sent(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
     """Return a batch in a form that Temporal takes."""
     names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
@@ -288,14 +326,6 @@ def _taken(outside: Outside, rows: Rows, what: str, *, plainly: bool) -> Rows:
         return outside.sent(rows, what, plainly=plainly)
     except PayloadTooLargeError as error:
         raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
-
-
-def _withdraw(replica: Replica, log: Log) -> None:
-    """Take back the intents of steps that the last worker did not live to begin: they are not in doubt."""
-    journal = Journal(look(replica, log.start["execution_id"]))
-    with replica.transaction("turn.withdraw") as connection:
-        for call_id, key, attempt in log.untouched:
-            journal.withdraw(connection, call_id, key, attempt)
 
 
 def _asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class Story:
             with self.replica.transaction("call.cancelled") as connection:
                 self.journal().cancel(connection)
         if presence.is_left:
+            self._logs[-1].withdraw(self.replica)
             with self.replica.transaction("lease.left") as connection:
                 connection.execute("UPDATE executions SET owner = NULL, lease_until = 0")
         detail = self.replica.detail()

@@ -13,9 +13,11 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
+from ..._journal import Journal
+from ..._lease import look
 from ..._outside import Outside
 from ..._replica import Replica, Rows
-from ._wire import COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
+from ._wire import ALIVE, COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
 
 _TELLING = {DRIVE, WAKE, *STEPS.values()}
 
@@ -28,6 +30,8 @@ class Log:
         self.failure = ""
         """What the workflow failed with, if it did."""
         self.start: Start = {}
+        self.survivor = 0
+        """The last epoch whose worker was given up, and lives."""
         self.continued_from = ""
         self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
@@ -53,6 +57,8 @@ class Log:
             return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
+            if signal.signal_name == ALIVE:
+                self.survivor = (await self._decoded(signal.input))["epoch"]
             return signal.signal_name == PROGRESS and self._told(await self._decoded(signal.input))
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             accepted = event.workflow_execution_update_accepted_event_attributes
@@ -103,10 +109,12 @@ class Log:
         self._waiting.update((turn["id"], (told["epoch"], turn["step"])) for turn in told["turns"])
         return True
 
-    @property
-    def untouched(self) -> list[list[Any]]:
-        """Call, key and attempt of the steps that the last worker was to begin, and has not."""
-        return [step for _, step in (*self._untouched, *self._waiting.values())]
+    def withdraw(self, replica: Replica) -> None:
+        """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
+        journal = Journal(look(replica, self.start["execution_id"]))
+        with replica.transaction("turn.withdraw") as connection:
+            for _, (call_id, key, attempt) in (*self._untouched, *self._waiting.values()):
+                journal.withdraw(connection, call_id, key, attempt)
 
     async def _decoded(self, payloads: Payloads) -> Any:
         found = await self._converter.decode(payloads.payloads)

@@ -1,4 +1,4 @@
-"""How many executions a worker takes at a time: one that waits for another execution takes no seat, or both would wait."""
+"""How many executions a worker takes at a time. Where there is no seat it does not even ask for one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ class Seats(CustomSlotSupplier):
     """Gives out seats.
 
     Args:
-        count: How many there are.
-        waiting: Says how many of those who sit wait for another execution.
+        count: Says how many there are at the moment.
     """
 
-    def __init__(self, count: int, waiting: Callable[[], int]) -> None:
-        self._count, self._waiting = count, waiting
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
         self._taken = 0
         self._freed = asyncio.Event()
 
@@ -37,7 +36,7 @@ class Seats(CustomSlotSupplier):
         while not self._has_room():
             self._freed.clear()
             try:
-                await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)  # nobody tells when somebody begins to wait
+                await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)  # nobody tells when there are more
             except asyncio.TimeoutError:
                 continue
         self._taken += 1
@@ -59,7 +58,7 @@ class Seats(CustomSlotSupplier):
         self._freed.set()
 
     def _has_room(self) -> bool:
-        return self._taken - self._waiting() < self._count
+        return self._taken < self._count()
 
 
 def tuner(seats: Seats) -> WorkerTuner:

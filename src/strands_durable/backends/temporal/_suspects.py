@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
 from ..._trials import Trials
+from ._seats import Seats, tuner
 from ._wire import DRIVE, NOT_HERE
 
 _LOOK_SECONDS = 0.5
@@ -25,37 +26,21 @@ async def calling_for(
     client: Client, task_queue: str, trials: Trials, drain_seconds: float, stop: asyncio.Event
 ) -> AsyncIterator[None]:
     """Start the process once an execution waits on its task queue, and again whenever it has died; end it with ``stop``."""
-    calling = asyncio.ensure_future(_call_for(client, task_queue, trials))
-    stopping = asyncio.ensure_future(stop.wait())
-
-    async def end() -> None:
-        await asyncio.wait([stopping, calling], return_when=asyncio.FIRST_COMPLETED)
-        calling.cancel()
-        await asyncio.wait([calling])
-        await asyncio.to_thread(trials.end, drain_seconds)
-
-    ending = asyncio.ensure_future(end())  # both are drained at the same time: a container may not have twice as long
+    task = asyncio.ensure_future(_call_for(client, task_queue, trials))
     try:
-        yield
+        async with trials.until(stop, drain_seconds):
+            yield
     finally:
-        stopping.cancel()
-        await ending
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def _call_for(client: Client, task_queue: str, trials: Trials) -> None:
-    await _first(client, task_queue)
-    while True:
-        trials.begin()
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
-async def _first(client: Client, task_queue: str) -> None:
-    """Return when an execution waits there; it is offered again a moment later."""
     found = asyncio.Event()
 
     @activity.defn(name=DRIVE)
     async def hand_on(given: dict) -> Any:  # type: ignore[type-arg]
-        found.set()
+        found.set()  # an execution waits there; it is offered again a moment later
         raise ApplicationError(
             "it is to be tried in a process of its own",
             type=NOT_HERE,
@@ -63,6 +48,13 @@ async def _first(client: Client, task_queue: str) -> None:
             next_retry_delay=_AGAIN,
         )
 
+    # From then on it does not ask again, and is not stopped: a worker that stops may lose what it asked for last.
+    seats = Seats(lambda: 0 if found.is_set() else 1)
     poll = PollerBehaviorSimpleMaximum(1)
-    async with Worker(client, task_queue=task_queue, activities=[hand_on], activity_task_poller_behavior=poll):
+    async with Worker(
+        client, task_queue=task_queue, activities=[hand_on], activity_task_poller_behavior=poll, tuner=tuner(seats)
+    ):
         await found.wait()
+        while True:
+            trials.begin()
+            await asyncio.sleep(_LOOK_SECONDS)

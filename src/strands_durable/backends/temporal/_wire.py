@@ -12,6 +12,7 @@ RELEASE = "leave_agent"
 WAKE = "wake_agent"
 STEPS = {"model": "model_call", "tool": "tool_call", "effect": "durable_step", "node": "node_call"}
 PROGRESS = "progress"
+ALIVE = "alive"
 COMMIT = "commit"
 STALE = "Stale"
 NOT_HERE = "NotHere"
@@ -54,6 +55,12 @@ class Driving(TypedDict):
     epoch: int
     base: Position
     alone: bool
+
+
+class Alive(TypedDict):
+    """What a worker says that was given up, and lives."""
+
+    epoch: int
 
 
 class Told(TypedDict, total=False):

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_STEPS = 1000
 _THROTTLE_SECONDS = 2.0
+_GRACE = timedelta(seconds=2)
+"""For a step that comes when nothing is at work any more, to be told so."""
 _STICKY = timedelta(seconds=1)
 """How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
 _ONE_POLL = PollerBehaviorSimpleMaximum(1)
@@ -62,7 +64,14 @@ async def work(
         "activity_task_poller_behavior": _ONE_POLL,
     }
     workers = [
-        Worker(client, task_queue=own, activities=activities.steps(), max_concurrent_activities=_MAX_STEPS, **common)
+        Worker(
+            client,
+            task_queue=own,
+            activities=activities.steps(),
+            max_concurrent_activities=_MAX_STEPS,
+            graceful_shutdown_timeout=_GRACE,
+            **common,
+        )
     ]
     if not is_trial:
         workers.append(
@@ -71,7 +80,7 @@ async def work(
                 task_queue=task_queue,
                 workflows=[ExecutionWorkflow],
                 workflow_runner=sandbox(),
-                tuner=tuner(Seats(concurrency, activities.waiting)),
+                tuner=tuner(Seats(lambda: concurrency + activities.waiting())),
                 sticky_queue_schedule_to_start_timeout=_STICKY,
                 **driving,
             )

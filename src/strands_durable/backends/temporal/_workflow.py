@@ -17,6 +17,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
 from ._wire import (
+    ALIVE,
     COMMIT,
     DRIVE,
     GONE,
@@ -27,6 +28,7 @@ from ._wire import (
     TOO_LARGE,
     WAKE,
     WORKFLOW,
+    Alive,
     Commit,
     Driving,
     Position,
@@ -58,6 +60,9 @@ class ExecutionWorkflow:
         self._status, self._steps = "PENDING", 0
         self._is_driven = False
         self._is_suspected = False
+        self._is_alone = False
+        self._survivor = 0
+        """The last epoch whose worker was given up, and lives."""
         self._is_woken = False
         self._queue = ""
         self._late: dict[int, Told] = {}
@@ -66,6 +71,8 @@ class ExecutionWorkflow:
         self._lost: str | None = None
         self._broken: ApplicationError | None = None
         self._is_leaving = False
+        self._has_begun = False
+        """Whether a step was let run since this run of the workflow began."""
         self._fruitless = 0
         """Workers in a row that took it over and got nowhere."""
 
@@ -121,6 +128,11 @@ class ExecutionWorkflow:
         """Take a batch that no step has brought."""
         self._take(told)
 
+    @workflow.signal(name=ALIVE)
+    def alive(self, given: Alive) -> None:
+        """Hear of a worker that it lives: if it was given up, the execution has not killed it."""
+        self._survivor = given["epoch"]
+
     @workflow.update(name=COMMIT)
     async def commit(self, given: Commit) -> Position:
         """Take what a client adds; refuse it if the client did not see all there is."""
@@ -143,6 +155,9 @@ class ExecutionWorkflow:
 
     async def _drive(self) -> Told | None:
         """Have a worker take the execution over; return its last batch, or None if it was lost."""
+        if self._survivor == self._epoch and not self._is_alone:
+            self._is_suspected = False
+        self._is_alone = self._is_suspected
         given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
         self._epoch, self._number = self._epoch + 1, 0
         self._queue, self._lost, self._is_leaving = "", None, False
@@ -185,6 +200,7 @@ class ExecutionWorkflow:
                 self._running[RELEASE] = asyncio.create_task(self._leave())
             for turn in self._startable():
                 self._waiting.remove(turn)
+                self._has_begun = True
                 self._running[turn["id"]] = asyncio.create_task(self._step(turn))
             if self._broken is not None:
                 raise self._broken
@@ -204,11 +220,13 @@ class ExecutionWorkflow:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
-            self._is_suspected = isinstance(error.cause, TimeoutError)
+            is_timeout = isinstance(error.cause, TimeoutError)
             if _is_too_large(error):
                 raise _too_large(error) from None
-            if not self._is_suspected and not _is_gone(error):
+            if not is_timeout and not _is_gone(error):
                 raise
+            # A worker that is stopped may lose what it asked for last: once, that nobody began with it is no suspicion.
+            self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
             for task in self._running.values():
                 task.cancel()
             return None
@@ -230,7 +248,7 @@ class ExecutionWorkflow:
 
     def _wants_new_run(self) -> bool:
         info = workflow.info()
-        limit = self._start.get("max_events", 0)
+        limit = self._start.get("max_events", 0) if self._has_begun else 0  # or a low one would start over for ever
         return info.is_continue_as_new_suggested() or bool(limit and info.get_current_history_length() > limit)
 
     async def _leave(self) -> None:
