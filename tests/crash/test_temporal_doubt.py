@@ -14,7 +14,7 @@ import pytest
 from strands_durable import ExecutionHandle, errors
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import crew
-from tests.crash.temporal import HEARTBEAT_SECONDS, Site
+from tests.crash.temporal import HEARTBEAT_SECONDS, PATIENCE_SECONDS, Site
 from tests.waiting import until
 
 WAIT = {"tool": "wait", "path": "go"}
@@ -134,6 +134,10 @@ def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_
         second = site.worker(target=crew.serve_deaf)
         until(lambda: site.given_out(handle).count("tool_call") == 2)
         os.kill(second.pid, signal.SIGKILL)
+        site.worker(target=crew.serve_books)
+        until(lambda: site.given_out(handle).count("run_agent") == 3, PATIENCE_SECONDS)
+        shown = [(step.attempt, step.state) for step in site.run(handle.detail()).calls[0].steps if step.name == "wait"]
+        assert shown == [(1, "in doubt")], "the second attempt has not begun"
         third = site.worker()
         site.until_told(2, what="wait")
         os.kill(third.pid, signal.SIGKILL)

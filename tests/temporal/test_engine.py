@@ -51,7 +51,7 @@ def test_every_step_is_an_activity_and_history_holds_each_result_once(temporal: 
 
 
 def test_a_long_run_goes_on_in_new_runs_and_nobody_can_tell(temporal: TemporalServer) -> None:
-    cycles, url = 40, url_of(temporal, max_events=100)
+    cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
         backend = TemporalBackend(url)
@@ -75,8 +75,20 @@ def test_a_long_run_goes_on_in_new_runs_and_nobody_can_tell(temporal: TemporalSe
         run(main())
 
 
+def test_a_new_run_for_every_step_is_slow_but_comes_to_an_end(temporal: TemporalServer) -> None:
+    url = url_of(temporal, max_events=1)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        result = await done(backend, agents.cycler.spec_with(cycles=2))
+        assert result.state["seen"] == [0, 1]
+
+    with working(url):
+        run(main())
+
+
 def test_what_an_agent_has_forgotten_is_not_carried_along(temporal: TemporalServer) -> None:
-    cycles, url = 40, url_of(temporal, max_events=100)
+    cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
         backend = TemporalBackend(url)
@@ -88,7 +100,7 @@ def test_what_an_agent_has_forgotten_is_not_carried_along(temporal: TemporalServ
             if event.event_id == 1
         ]
         assert len(started) > 4
-        assert max(started) < 20_000, "the whole conversation has 80 KB"
+        assert max(started) < 20_000, "the whole conversation has 32 KB"
 
     with working(url):
         run(main())
