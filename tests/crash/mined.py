@@ -16,18 +16,17 @@ from typing import Any
 from temporalio import activity
 
 from strands_durable import _points, connect
+from strands_durable._trials import Trials
 from strands_durable.backends.temporal import TemporalBackend
 from tests.crash import crew
 
 _counts: Counter[tuple[str, str]] = Counter()
 
 
-class Nobody:
+class Nobody(Trials):
     """Tries nothing alone: that is left to other workers."""
 
     def begin(self) -> None: ...
-
-    def end(self, seconds: float) -> None: ...
 
 
 def lay(folder: Path, execution_id: str, point: str) -> None:
@@ -75,6 +74,6 @@ def serve(url: str, folder: str, concurrency: int = 10, is_heir: bool = True) ->
     def listener(name: str) -> None:
         _listen(Path(folder), backend.place.prefix, name)
 
-    more: dict[str, Any] = {} if is_heir else {"trials": Nobody()}
+    more: dict[str, Any] = {} if is_heir else {"trials": Nobody([])}
     _points.listen(listener)
     asyncio.run(backend._work(concurrency, 25, asyncio.Event(), **more))
