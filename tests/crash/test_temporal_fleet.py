@@ -138,6 +138,7 @@ def test_workers_are_killed_at_random_and_all_executions_end(
     random.seed(os.environ.get("STRANDS_DURABLE_SEED"))
     with Site(temporal, tmp_path, max_events=40) as site:  # so that they go on in new runs of their workflows, too
         recoveries = rampage(site, 6, 16, Fleet.kill_one)
+    assert recoveries, "something was left by those who were killed"
     record_property("kills", 6)
     print(f"\n6 workers killed, {told(recoveries)}")
 
@@ -149,3 +150,4 @@ def test_the_server_is_killed_under_tools_and_all_executions_end(tmp_path: Path)
         for seconds in (0, 2 * HEARTBEAT_SECONDS):
             outage(site, server, seconds)
         workers.audit()
+        assert workers.finished() == 8

@@ -14,12 +14,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from strands_durable import ExecutionHandle, errors
 from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.backends.temporal._wire import ALIVE
 from strands_durable.testing import agents as contract
 from strands_durable.testing.contract._bench import BOOK, WAIT
 from strands_durable.testing.temporal import TemporalServer
@@ -54,7 +56,7 @@ async def _record(server: TemporalServer, path: Path, record: Callable[[Any], Aw
     with tempfile.TemporaryDirectory() as folder:
         url = url_of(server, heartbeat_seconds=2, max_events=60 if path.name == file_of("goes on in new runs") else 0)
         backend = TemporalBackend(url)
-        if path.name == file_of("loses its worker"):
+        if path.name in (file_of("loses its worker"), file_of("loses sight of its worker")):
             await record((backend, url, folder))
         else:
             with working(url):
@@ -124,7 +126,7 @@ async def _is_throttled(given: Any) -> None:
     await (await backend.dispatch(agents.throttled.spec_with(folder=folder), "Go", execution_id="run")).result(PATIENCE)
 
 
-async def _loses_its_worker(given: Any) -> None:
+async def _loses_its_worker(given: Any, *, lives: bool = False) -> None:
     backend, url, folder = given
     handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
     command = [sys.executable, "-c", _WORKER, "worker", "strands_durable.testing.agents", "--backend", url]
@@ -134,6 +136,8 @@ async def _loses_its_worker(given: Any) -> None:
         if expected == 1:
             os.kill(worker.pid, signal.SIGKILL)
             worker.wait()
+            if lives:
+                await (await backend.workflow("run")).signal(ALIVE, {"epoch": 1})
     Path(folder, "go").touch()
     await handle.result(PATIENCE)
     worker.terminate()
@@ -153,6 +157,7 @@ RECORDS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "goes on in new runs": _goes_on_in_new_runs,
     "is throttled": _is_throttled,
     "loses its worker": _loses_its_worker,
+    "loses sight of its worker": partial(_loses_its_worker, lives=True),
 }
 
 if __name__ == "__main__":
