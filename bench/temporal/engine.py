@@ -101,7 +101,14 @@ class Server:
 
     def stored_bytes(self) -> int:
         """Return the size of its file, WAL included."""
-        return sum(file.stat().st_size for file in self.folder.glob("server.db*"))
+        return sum(_size(file) for file in self.folder.glob("server.db*"))
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # a journal, which comes and goes
+        return 0
 
 
 def binary() -> str:

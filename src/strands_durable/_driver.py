@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,7 +254,7 @@ class Driver:
     async def _carried(self) -> None:
         queue = Queue(self._replica)
         waiting = queue.only()
-        claim = queue.claim(waiting, _LONG_SECONDS, alone=self._alone and waiting.is_suspected, max_deaths=MAX_DEATHS)
+        claim = queue.claim(waiting, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
         if claim is None:
             return
         lease = claim.lease
@@ -265,9 +267,17 @@ class Driver:
                 self.halt(Released(), gently=True)  # it is cleared: it need not be apart from others any more
 
         try:
-            await self._carrier.carry(claim, seen)
+            if lease.is_alone:
+                await self._told_of()
+            if not isinstance(lease.halt, Released):
+                await self._carrier.carry(claim, seen)
         finally:
             give_back(lease)
+
+    async def _told_of(self) -> None:
+        """Have it told that the execution was claimed before any of its code runs: what kills us here is to be counted."""
+        with suppress(DurableError):
+            await self.pause(time.time(), "claimed", ())
 
     def _news(self) -> None:
         """Something has happened; it is told once nothing more does."""

@@ -65,7 +65,9 @@ class Latch:
                     self.check()
                 if turns is not None:
                     await turns.wait(turn)
-            except (Abort, DurableError, asyncio.CancelledError):
+            except (Abort, DurableError, asyncio.CancelledError) as why:
+                if turn.kind == "node" and isinstance(why, asyncio.CancelledError):
+                    raise  # its orchestrator has given it up: it has failed
                 with self.journal.transaction("turn.withdraw") as connection:
                     self.journal.withdraw(connection, turn.call_id, turn.key, turn.attempt)
                 raise

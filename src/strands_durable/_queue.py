@@ -172,7 +172,7 @@ class Queue:
 
         A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
         """
-        me, now = Owner.me().recorded(), time.time()
+        me, now, is_suspected = Owner.me().recorded(), time.time(), alone or waiting.is_suspected
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
         with self._store.transaction("claim", lasting=False) as connection:
             taken = connection.execute(
@@ -184,7 +184,7 @@ class Queue:
                 return None
             connection.execute(
                 "UPDATE dispatches SET is_suspected = ?, is_alone = ?, deaths = ?, note = NULL WHERE execution = ?",
-                (waiting.is_suspected, alone, deaths, waiting.row_id),
+                (is_suspected, alone, deaths, waiting.row_id),
             )
             lease = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, waiting.fence + 1, seconds)
             lease.is_alone = alone
@@ -196,7 +196,7 @@ class Queue:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
                 self._fail(connection, journal, WorkerLostError(waiting.execution_id, deaths, owner))
                 return None
-        if waiting.is_suspected:
+        if is_suspected:
             lease.on_progress = _Acquittal(lease)
         record = journal.call_at(0)
         assert record is not None

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -51,7 +52,8 @@ class Trials:
         async def end() -> None:
             await asyncio.wait([stopping])
             self._is_over = True
-            await asyncio.to_thread(self._end, seconds)
+            with ThreadPoolExecutor(1) as own:  # a worker takes what runs in the threads of its loop for tools
+                await asyncio.get_running_loop().run_in_executor(own, self._end, seconds)
 
         ending = asyncio.ensure_future(end())
         try:

@@ -18,6 +18,7 @@ from strands_durable import ExecutionHandle, ExecutionResult, connect
 from strands_durable import _messages as messages
 from strands_durable._journal import Journal
 from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.backends.temporal._wire import ALIVE
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import crew
 from tests.crash.scenarios import Ledger
@@ -106,6 +107,27 @@ class Site:
         """Return the names of the activities of an execution that have told what came out."""
         names, ended = self._activities(handle)
         return [names[event_id] for event_id in ended]
+
+    def pardon(self, handle: ExecutionHandle, epoch: int) -> None:
+        """Say that a worker that is lost lives."""
+
+        async def say() -> None:
+            await (await self.backend.workflow(handle.execution_id)).signal(ALIVE, {"epoch": epoch})
+
+        self.run(say())
+
+    def signals(self, handle: ExecutionHandle) -> list[str]:
+        """Return the names of the signals that the workflow of an execution has had so far."""
+
+        async def read() -> list[str]:
+            found = await self.backend.workflow(handle.execution_id)
+            return [
+                event.workflow_execution_signaled_event_attributes.signal_name
+                async for event in found.fetch_history_events()
+                if event.HasField("workflow_execution_signaled_event_attributes")
+            ]
+
+        return self.run(read())
 
     def _activities(self, handle: ExecutionHandle) -> tuple[dict[int, str], list[int]]:
         async def read() -> tuple[dict[int, str], list[int]]:

@@ -108,6 +108,14 @@ def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(s
     assert [entry["pid"] for entry in site.ledger(what="book")] == [third.pid]
 
 
+def test_c34_a_run_that_kills_its_worker_before_its_first_step_fails_too(site: Site) -> None:
+    handle = site.dispatch("bad", agent=crew.deadly)
+    workers = Supervisor(partial(site.worker, target=crew.serve_typed))
+    workers.until(lambda: site.status(handle) == "FAILED")
+    assert failure(site, handle).deaths == 3
+    assert workers.deaths <= 2, "what is tried alone kills nobody else"
+
+
 def test_c34_a_server_that_was_away_makes_nobody_a_suspect(tmp_path: Path) -> None:
     with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as site:
         handles = [site.dispatch(f"run-{number}", {"tool": "wait", "path": "go"}, "Done.") for number in range(4)]

@@ -9,7 +9,7 @@ import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -117,6 +117,8 @@ def run(detach: bool, **given: Any) -> None:
     if given["prompt"] is None and given["execution_id"] is None:
         raise click.UsageError("A new execution needs a PROMPT; one that is there, its --id.")
     asking = Run(**{**given, "execution_id": given["execution_id"] or uuid.uuid4().hex})
+    if asking.prompt == "-":
+        asking = replace(asking, prompt=sys.stdin.read())
     with contextlib.redirect_stdout(sys.stderr), silence():  # stdout is for the result alone, whatever tools print
         agent = agent_of(asking.target)
         backend = connect(asking.place.url) if asking.place.is_said else agent.backend
@@ -152,29 +154,37 @@ def _awaited(work: Coroutine[Any, Any, Outcome], asking: Run) -> Outcome:
     task = loop.create_task(work)
 
     def stop() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next Ctrl-C is not for us to handle
         click.echo(f"\nStopped. It goes on with: {asking.again}", err=True)
         task.cancel()
 
     # An exception out of nowhere could be lost where Python ignores one, or leave a lock that somebody waits for.
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else it is ignored, or somebody else's
-        signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stop))
+    def interrupted(*_: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next Ctrl-C is not for us to handle
+        loop.call_soon_threadsafe(stop)
+
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, or somebody else's
+    if is_ours:
+        signal.signal(signal.SIGINT, interrupted)
     try:
         return loop.run_until_complete(task)
     except asyncio.CancelledError:
         return INTERRUPTED, "", False
+    except KeyboardInterrupt:
+        stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        return INTERRUPTED, "", False
     finally:
-        signal.signal(signal.SIGINT, before)
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         loop.close()
 
 
 async def _dispatched(asking: Run, agent: DurableAgent, backend: DurableBackend) -> ExecutionHandle:
     if asking.prompt is None:
         return await backend.get(asking.execution_id)
-    prompt = sys.stdin.read() if asking.prompt == "-" else asking.prompt
     return await agent.on(backend).dispatch_async(
-        prompt, execution_id=asking.execution_id, invocation_state=asking.state, **asking.arguments
+        asking.prompt, execution_id=asking.execution_id, invocation_state=asking.state, **asking.arguments
     )
 
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
@@ -36,6 +36,7 @@ _HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
 _SUMMARY_LENGTH = 100
+_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Live:
     replica: Any
     news: asyncio.Event
     heartbeat_seconds: float
+    is_alone: bool
     steps: set[str] = field(default_factory=set)
     """The turns whose activities have not told yet what came out."""
     beat: float = field(default_factory=lambda: _uptime())
@@ -138,7 +140,7 @@ class Activities:
         if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
         log.withdraw(replica)
-        is_pardoned = log.survivor == given["base"][0]
+        is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else its owner is an earlier one
         if is_pardoned:
             Queue(replica).pardon()
         news, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -149,11 +151,11 @@ class Activities:
             on_news=partial(_set, loop, news),
         )
         if given["alone"] and is_pardoned and not driver.is_suspected:
-            return _handed_on(given["epoch"], driver)
+            return {**await self._told(given["epoch"], driver), "end": _ended(driver)}  # for any worker
         await self._refuse(driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
-        live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds())
+        live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds(), given["alone"])
         key = (workflow_id, run_id)
         self._live[key] = live
         if self._is_stopping:
@@ -187,13 +189,12 @@ class Activities:
         try:
             while not (driver.is_over and driver.is_calm and not live.steps):
                 if driver.is_calm and driver.has_untold and not live.is_reporting:
-                    told = await self._told(live)
+                    told = await self._told(live.epoch, driver)
                     if is_first:
                         told["queue"] = self._queue
                     is_first = False
-                    handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
                     reach("told:before")
-                    await handle.signal(PROGRESS, told)
+                    await self._signal(info, told)
                     reach("told:after")
                 await _soon(live.news)
         except asyncio.CancelledError:
@@ -201,19 +202,30 @@ class Activities:
         except BaseException:
             driver.halt(Released())
             raise
-        told = await self._told(live)
+        told = await self._told(live.epoch, driver)
         told["end"] = _ended(driver)
         if live.is_leaving:
             prune(live.replica)
             told["whole"] = await asyncio.to_thread(_carried, self._outside, live.replica.export(), info.workflow_id)
         return told
 
+    async def _signal(self, info: activity.Info, told: Told) -> None:
+        """Tell a batch; while the server is away, again and again: what it has twice it takes once."""
+        handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        while True:
+            try:
+                return await handle.signal(PROGRESS, told)
+            except RPCError as error:
+                if error.status not in _AWAY:
+                    raise
+                logger.debug("execution_id=<%s>, error=<%s> | not told yet", info.workflow_id, error)
+                await asyncio.sleep(_BEAT_SECONDS)
+
     async def _cancelled(self, live: Live) -> None:
         """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
-        is_asked = _is_asked()
-        if not is_asked:
-            await self._vouch(live)
+        is_asked = _is_asked() and not await self._is_taken_back(live)
         live.driver.halt(None if is_asked else Released())
+        await self._vouch(live)
         until = time.monotonic() + (_STOP_SECONDS if is_asked else _BEAT_SECONDS)
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
             await _soon(live.news)
@@ -227,15 +239,29 @@ class Activities:
         is_given_up = details is not None and (details.not_found or details.timed_out)
         if not is_given_up or live.is_lost or live.has_vouched:
             return
-        live.has_vouched = True
         info = activity.info()
         handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         try:
             await handle.signal(ALIVE, {"epoch": live.epoch})
-        except RPCError as error:
+            live.has_vouched = True
+        except Exception as error:  # it has ended, or is not to be reached: then it is tried alone
             logger.debug(
                 "execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", info.workflow_id, error
             )
+
+    async def _is_taken_back(self, live: Live) -> bool:
+        """Say whether an execution that is tried alone is to be for everybody again, and not cancelled."""
+        if not live.is_alone:
+            return False
+        info = activity.info()
+        handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        try:
+            found = await handle.describe()
+        except Exception as error:  # to leave it is right in either case
+            logger.debug("execution_id=<%s>, error=<%s> | left", info.workflow_id, error)
+            return True
+        is_running = found.status is WorkflowExecutionStatus.RUNNING
+        return is_running and not found.raw_description.workflow_extended_info.cancel_requested
 
     # Steps
 
@@ -252,7 +278,7 @@ class Activities:
                 while not driver.has_ended(turn_id):
                     await _soon(live.news)
                 await _settled(live)
-                return await self._told(live)
+                return await self._told(live.epoch, driver)
         except asyncio.CancelledError:
             if _is_asked():
                 driver.halt()
@@ -277,24 +303,19 @@ class Activities:
             raise _gone(f"epoch {epoch}")
         return live
 
-    async def _told(self, live: Live) -> Told:
-        batch: Batch = live.driver.batch()
+    async def _told(self, epoch: int, driver: Driver) -> Told:
+        batch: Batch = driver.batch()
         workflow_id = activity.info().workflow_id
         if self._outside.is_far:
             rows = await asyncio.to_thread(_sent, self._outside, batch.rows, workflow_id)
         else:
             rows = _sent(self._outside, batch.rows, workflow_id)
         return {
-            "epoch": live.epoch,
+            "epoch": epoch,
             "number": batch.number,
             "rows": rows,
             "turns": [_asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()],
         }
-
-
-def _handed_on(epoch: int, driver: Driver) -> Told:
-    """Return what leaves an execution to any worker: it need not be tried alone."""
-    return {"epoch": epoch, "number": 1, "rows": driver.batch().rows, "turns": [], "end": _ended(driver)}
 
 
 def _ended(driver: Driver) -> dict[str, Any]:

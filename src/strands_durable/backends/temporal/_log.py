@@ -39,8 +39,8 @@ class Log:
         self._updates: dict[str, Any] = {}
         self._steps: dict[int, tuple[int, list[Any]]] = {}
         self._untouched: list[tuple[int, list[Any]]] = []
-        self._waiting: dict[str, tuple[int, list[Any]]] = {}
-        """The steps that wait for their turn."""
+        self._waiting: dict[tuple[int, str], list[Any]] = {}
+        """The steps that wait for their turn, by epoch and turn."""
 
     async def add(self, event: HistoryEvent) -> bool:
         """Take an event; return True if it tells something new."""
@@ -87,7 +87,7 @@ class Log:
         elif name in _TELLING and name != WAKE:
             given = await self._decoded(scheduled.input)
             self._steps[event.event_id] = given["epoch"], given["step"]
-            self._waiting.pop(given["turn"], None)
+            self._waiting.pop((given["epoch"], given["turn"]), None)
         return False
 
     async def _committing(self, event: HistoryEvent) -> bool:
@@ -102,18 +102,23 @@ class Log:
     def _told(self, told: Any) -> bool:
         if not isinstance(told, dict) or "number" not in told:
             return False
-        self._epochs[told["epoch"]][told["number"]] = told["rows"]
+        epoch, number = told["epoch"], told["number"]
+        if number in self._epochs[epoch]:
+            return False
+        self._epochs[epoch][number] = told["rows"]
+        if epoch < max(self._bases, default=0):  # of one that was given up: what waits under him is no part of it
+            return True
         # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
-        self._untouched = [found for found in self._untouched if found[0] >= told["epoch"]]
-        self._waiting = {turn: found for turn, found in self._waiting.items() if found[0] >= told["epoch"]}
-        self._waiting.update((turn["id"], (told["epoch"], turn["step"])) for turn in told["turns"])
+        self._untouched = [found for found in self._untouched if found[0] >= epoch]
+        self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
+        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in told["turns"])
         return True
 
     def withdraw(self, replica: Replica) -> None:
         """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
         journal = Journal(look(replica, self.start["execution_id"]))
         with replica.transaction("turn.withdraw") as connection:
-            for _, (call_id, key, attempt) in (*self._untouched, *self._waiting.values()):
+            for call_id, key, attempt in (*(step for _, step in self._untouched), *self._waiting.values()):
                 journal.withdraw(connection, call_id, key, attempt)
 
     async def _decoded(self, payloads: Payloads) -> Any:

@@ -21,6 +21,7 @@ from ._wire import (
     COMMIT,
     DRIVE,
     GONE,
+    NOT_HERE,
     PROGRESS,
     RELEASE,
     STALE,
@@ -39,6 +40,8 @@ from ._wire import (
 
 _FOR_EVER = timedelta(days=3650)
 _CANCEL_SECONDS = 15.0
+_SURVIVOR_SECONDS = 3.0
+"""How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
@@ -61,6 +64,8 @@ class ExecutionWorkflow:
         self._is_driven = False
         self._is_suspected = False
         self._is_alone = False
+        self._is_pardonable = False
+        self._is_taken_back = False
         self._survivor = 0
         """The last epoch whose worker was given up, and lives."""
         self._is_woken = False
@@ -155,9 +160,12 @@ class ExecutionWorkflow:
 
     async def _drive(self) -> Told | None:
         """Have a worker take the execution over; return its last batch, or None if it was lost."""
-        if self._survivor == self._epoch and not self._is_alone:
+        if self._is_suspected and self._is_alone:
+            await self._hear_of_survivor()
+        elif self._survivor == self._epoch:
             self._is_suspected = False
-        self._is_alone = self._is_suspected
+        self._is_pardonable = self._is_suspected and not self._is_alone
+        self._is_alone, self._is_taken_back = self._is_suspected, False
         given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
         self._epoch, self._number = self._epoch + 1, 0
         self._queue, self._lost, self._is_leaving = "", None, False
@@ -186,6 +194,14 @@ class ExecutionWorkflow:
         finally:
             self._is_driven = False
 
+    async def _hear_of_survivor(self) -> None:
+        """Give a process that tried the execution alone time to say that it lives: its death would be counted."""
+        lost, seconds = self._epoch, min(_SURVIVOR_SECONDS, self._start["heartbeat_seconds"] / 2)
+        try:
+            await workflow.wait_condition(lambda: self._survivor == lost, timeout=seconds)
+        except asyncio.TimeoutError:
+            return
+
     @property
     def _heartbeat(self) -> timedelta:
         return timedelta(seconds=self._start["heartbeat_seconds"])
@@ -193,8 +209,17 @@ class ExecutionWorkflow:
     async def _until_left(self, drive: asyncio.Task[Told]) -> Told | None:
         while True:
             await workflow.wait_condition(
-                lambda: drive.done() or self._lost is not None or bool(self._startable()) or self._may_leave()
+                lambda: (
+                    drive.done()
+                    or self._lost is not None
+                    or bool(self._startable())
+                    or self._may_leave()
+                    or self._is_pardoned()
+                )
             )
+            if self._is_pardoned():
+                self._is_taken_back = True
+                drive.cancel()
             if self._may_leave():
                 self._is_leaving = True
                 self._running[RELEASE] = asyncio.create_task(self._leave())
@@ -218,6 +243,9 @@ class ExecutionWorkflow:
         try:
             told = drive.result()
         except ActivityError as error:
+            if self._is_taken_back and (is_cancelled_exception(error) or _is_of(error, NOT_HERE)):
+                self._is_suspected = False
+                return None
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             is_timeout = isinstance(error.cause, TimeoutError)
@@ -234,6 +262,11 @@ class ExecutionWorkflow:
         await workflow.wait_condition(lambda: self._number >= told["number"] or not self._running or bool(self._lost))
         self._is_suspected = False
         return told if self._number >= told["number"] else None
+
+    def _is_pardoned(self) -> bool:
+        """Say whether a worker lives that the execution seemed to have killed, and nobody has begun to try it alone."""
+        has_survived = self._is_pardonable and self._survivor == self._epoch - 1
+        return has_survived and not self._queue and not self._is_taken_back
 
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may begin: before a new run none but those for which another one waits."""
@@ -310,14 +343,18 @@ def _hear(drive: asyncio.Task[Told]) -> None:
         drive.exception()
 
 
+def _is_of(error: ActivityError, kind: str) -> bool:
+    return isinstance(error.cause, ApplicationError) and error.cause.type == kind
+
+
 def _is_gone(error: ActivityError) -> bool:
     """Say whether a worker has given an execution up: another one goes on."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == GONE
+    return _is_of(error, GONE)
 
 
 def _is_too_large(error: ActivityError) -> bool:
     """Say whether a worker has more to tell than Temporal takes: no other worker could."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == TOO_LARGE
+    return _is_of(error, TOO_LARGE)
 
 
 def _too_large(error: ActivityError) -> ApplicationError:
