@@ -270,7 +270,7 @@ class ExecutionWorkflow:
 
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may begin: before a new run none but those for which another one waits."""
-        if not self._waiting or not self._queue:
+        if not self._waiting or not self._queue or self._is_taken_back:
             return []
         return [turn for turn in self._waiting if turn.get("is_inner") or not self._wants_new_run()]
 
