@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,8 @@ class Terminal:
     def __init__(self, *args: str) -> None:
         self.pid, self._file = pty.fork()
         if self.pid == 0:
+            for each in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(each, signal.SIG_DFL)  # who tests in the background may ignore them, a terminal does not
             os.execv(COMMAND[0], [*COMMAND, *args])
         self.seen = ""
 
