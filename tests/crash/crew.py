@@ -17,7 +17,7 @@ from strands import Agent, ModelRetryStrategy, ToolContext, tool
 from strands.hooks import AfterToolCallEvent, BeforeInvocationEvent
 from temporalio.worker import Worker
 
-from strands_durable import DoubtfulStep, Durability, ToolPolicy, _points, connect, current_step, durable, durable_agent
+from strands_durable import DoubtfulStep, Durability, ToolPolicy, connect, current_step, durable, durable_agent
 from strands_durable.backends.temporal import TemporalBackend, _worker
 from strands_durable.testing import CrashPoints, ScriptedModel, call, reach
 from tests.crash.scenarios import Ledger
@@ -224,20 +224,6 @@ def serve_until(url: str, folder: str, point: str) -> None:
     """Be a worker that dies at a point."""
     with CrashPoints().crashing(point):
         serve(url, folder)
-
-
-def serve_frozen(url: str, folder: str, point: str) -> None:
-    """Be a worker that is frozen when it reaches a point for the first time."""
-    reached: list[str] = []
-
-    def listener(name: str) -> None:
-        reached.append(name)
-        if name == point and reached.count(name) == 1:
-            sign("frozen").touch()
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    _points.listen(listener)
-    serve(url, folder)
 
 
 def serve_books(url: str, folder: str) -> None:

@@ -18,7 +18,7 @@ from strands_durable import ExecutionHandle, ExecutionResult, connect
 from strands_durable import _messages as messages
 from strands_durable._journal import Journal
 from strands_durable.backends.temporal import TemporalBackend
-from strands_durable.backends.temporal._wire import ALIVE
+from strands_durable.backends.temporal._wire import ALIVE, PROGRESS
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import crew
 from tests.crash.scenarios import Ledger
@@ -116,18 +116,19 @@ class Site:
 
         self.run(say())
 
-    def signals(self, handle: ExecutionHandle) -> list[str]:
-        """Return the names of the signals that the workflow of an execution has had so far."""
+    def tell_late(self, handle: ExecutionHandle, epoch: int) -> None:
+        """Tell the first batch of a later worker once more, as an earlier one would that was given up before it had told it."""
 
-        async def read() -> list[str]:
-            found = await self.backend.workflow(handle.execution_id)
-            return [
-                event.workflow_execution_signaled_event_attributes.signal_name
-                async for event in found.fetch_history_events()
-                if event.HasField("workflow_execution_signaled_event_attributes")
-            ]
+        async def tell() -> None:
+            workflow = await self.backend.workflow(handle.execution_id)
+            async for event in workflow.fetch_history_events():
+                signaled = event.workflow_execution_signaled_event_attributes
+                if signaled.signal_name == PROGRESS:
+                    converter = (await self.backend.client()).data_converter
+                    (told,) = await converter.decode(signaled.input.payloads)
+                    await workflow.signal(PROGRESS, {**told, "epoch": epoch})
 
-        return self.run(read())
+        self.run(tell())
 
     def _activities(self, handle: ExecutionHandle) -> tuple[dict[int, str], list[int]]:
         async def read() -> tuple[dict[int, str], list[int]]:

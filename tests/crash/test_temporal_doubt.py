@@ -148,6 +148,23 @@ def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_
         assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2, 3]
 
 
+def test_c12_what_a_lost_worker_says_too_late_undoes_no_step_of_the_next_one(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", "Done.", waits_for="said")
+        first = site.worker("told:before@1", target=crew.serve_until)
+        assert first.join().exitcode == -signal.SIGKILL
+        second = site.worker()
+        site.until_told(what="model")
+        site.tell_late(handle, epoch=1)
+        os.kill(second.pid, signal.SIGKILL)
+        site.touch("said")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["attempt"] for entry in site.ledger(what="model")] == [1, 2], "the first one was in doubt"
+
+
 def test_c11_a_model_call_in_doubt_is_made_again(lost: Lost) -> None:
     assert lost.ends("model-retry") == "Done.\n"
     assert [entry["attempt"] for entry in lost.told("model-retry", "model")] == [1, 2]

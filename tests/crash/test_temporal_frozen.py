@@ -11,10 +11,8 @@ import pytest
 
 from strands_durable import ExecutionHandle
 from strands_durable.testing.temporal import TemporalServer
-from tests.crash import crew
-from tests.crash.temporal import PATIENCE_SECONDS, Site
+from tests.crash.temporal import Site
 from tests.processes import Child
-from tests.waiting import until
 
 WAIT, BOOK = {"tool": "wait", "path": "go"}, {"tool": "book", "city": "Rome"}
 
@@ -85,17 +83,3 @@ def test_c08_a_worker_frozen_before_it_heard_that_a_tool_may_start_does_not_star
     site.until_told(what="thawed")
     here = {entry["path"] for entry in site.ledger(what="wait", pid=frozen.pid)}
     assert not here & elsewhere
-
-
-def test_c12_what_a_frozen_worker_says_late_undoes_no_step_of_the_next_one(site: Site) -> None:
-    handle = site.dispatch("run", "Done.", waits_for="said")
-    frozen = site.worker("told:before", target=crew.serve_frozen)
-    until((site.folder / "frozen").exists, PATIENCE_SECONDS)
-    other = site.worker()
-    site.until_told(what="model")
-    os.kill(frozen.pid, signal.SIGCONT)
-    until(lambda: site.signals(handle).count("progress") == 2, PATIENCE_SECONDS)
-    os.kill(other.pid, signal.SIGKILL)
-    site.touch("said")
-    assert str(site.result(handle)) == "Done.\n"
-    assert [entry["attempt"] for entry in site.ledger(what="model")] == [1, 2], "the first one was in doubt"
