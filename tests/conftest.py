@@ -37,6 +37,12 @@ def temporal() -> Iterator[TemporalServer]:
 
     with TemporalServer(options=[word for setting in _QUICK for word in ("--dynamic-config-value", setting)]) as server:
         yield server
+        server.kill()  # nobody needs what it would put in order
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that at the end nobody waits for a test that has just begun."""
+    items.sort(key=lambda item: "crash" not in item.path.parts)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -53,7 +53,7 @@ def test_c08_a_container_that_is_killed_before_it_is_drained_leaves_its_tools_in
 def test_c08_a_container_that_is_drained_hands_over_at_once_and_repeats_nothing(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path, heartbeat_seconds=300) as site:
+    with Site(temporal, tmp_path, heartbeat_seconds=20) as site:
         handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt="ask")
         old = container(site, tmp_path / "old")
         site.until_told(what="wait")
@@ -85,7 +85,9 @@ def test_c08_a_container_whose_tool_outlasts_the_drain_leaves_it_in_doubt_at_onc
 
 def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: TemporalServer, tmp_path: Path) -> None:
     script = [{"tool": "book", "city": f"c{number}"} for number in range(8)]
-    with Site(temporal, tmp_path, heartbeat_seconds=300) as site:
+    with Site(
+        temporal, tmp_path, heartbeat_seconds=20
+    ) as site:  # what a worker was offered when it stopped waits so long
         handles = [site.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
         old = [site.worker(2) for _ in range(2)]
         site.until_told(6, what="book")
