@@ -85,9 +85,8 @@ def test_c08_a_container_whose_tool_outlasts_the_drain_leaves_it_in_doubt_at_onc
 
 def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: TemporalServer, tmp_path: Path) -> None:
     script = [{"tool": "book", "city": f"c{number}"} for number in range(8)]
-    with Site(
-        temporal, tmp_path, heartbeat_seconds=20
-    ) as site:  # what a worker was offered when it stopped waits so long
+    # What a worker was offered in the moment in which it stopped waits for as long as a heartbeat.
+    with Site(temporal, tmp_path, heartbeat_seconds=20) as site:
         handles = [site.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
         old = [site.worker(2) for _ in range(2)]
         site.until_told(6, what="book")
