@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Container
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Container
 from functools import partial
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -26,51 +24,17 @@ from ..._queue import Queue
 from ..._replica import Rows
 from ..._turns import Turn
 from ...errors import PayloadTooLargeError
+from ._life import BEAT_SECONDS, Live, beating, is_asked, is_taken_back, vouch, workflow_of
 from ._log import read
-from ._wire import ALIVE, DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
+from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
 
 logger = logging.getLogger(__name__)
 
-_BEAT_SECONDS = 1.0
 _HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
 _SUMMARY_LENGTH = 100
 _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
-
-
-@dataclass
-class Live:
-    """An execution that this worker has taken over."""
-
-    epoch: int
-    driver: Driver
-    replica: Any
-    news: asyncio.Event
-    heartbeat_seconds: float
-    is_alone: bool
-    steps: set[str] = field(default_factory=set)
-    """The turns whose activities have not told yet what came out."""
-    beat: float = field(default_factory=lambda: _uptime())
-    is_lost: bool = False
-    """Whether this process was frozen for so long that somebody else may have taken it over by now."""
-    is_leaving: bool = False
-    has_vouched: bool = False
-
-    @property
-    def is_reporting(self) -> bool:
-        """Whether a step has ended and is about to tell so, and what waits since then."""
-        return any(self.driver.has_ended(turn_id) for turn_id in self.steps)
-
-    def look(self) -> None:
-        """Take note that this process is there; let nothing more start if it was not."""
-        gone, self.beat = _uptime() - self.beat, _uptime()
-        if (
-            gone > self.heartbeat_seconds / 2 and not self.is_lost
-        ):  # what Temporal heard last may be older than our beat
-            self.is_lost = True
-            logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", gone)
-            self.driver.halt(Released())
 
 
 class Activities:
@@ -120,11 +84,11 @@ class Activities:
 
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
-        async with _beating():
+        async with beating():
             try:
                 return await self._taken_over(given, activity.info())
             except asyncio.CancelledError:
-                if _is_asked():
+                if is_asked():
                     raise
                 raise _gone(f"epoch {given['epoch']}") from None
 
@@ -161,7 +125,7 @@ class Activities:
         if self._is_stopping:
             driver.halt(Released())
         try:
-            async with _beating(live):
+            async with beating(live):
                 return await self._driven(live, info)
         except ApplicationError:
             raise
@@ -196,7 +160,7 @@ class Activities:
                     reach("told:before")
                     await self._signal(info, told)
                     reach("told:after")
-                await _soon(live.news)
+                await live.change()
         except asyncio.CancelledError:
             await self._cancelled(live)
         except BaseException:
@@ -211,7 +175,7 @@ class Activities:
 
     async def _signal(self, info: activity.Info, told: Told) -> None:
         """Tell a batch; while the server is away, again and again: what it has twice it takes once."""
-        handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        handle = workflow_of(self._client)
         while True:
             try:
                 return await handle.signal(PROGRESS, told)
@@ -219,49 +183,16 @@ class Activities:
                 if error.status not in _AWAY:
                     raise
                 logger.debug("execution_id=<%s>, error=<%s> | not told yet", info.workflow_id, error)
-                await asyncio.sleep(_BEAT_SECONDS)
+                await asyncio.sleep(BEAT_SECONDS)
 
     async def _cancelled(self, live: Live) -> None:
         """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
-        is_asked = _is_asked() and not await self._is_taken_back(live)
-        live.driver.halt(None if is_asked else Released())
-        await self._vouch(live)
-        until = time.monotonic() + (_STOP_SECONDS if is_asked else _BEAT_SECONDS)
+        is_cancelled = is_asked() and not await is_taken_back(self._client, live)
+        live.driver.halt(None if is_cancelled else Released())
+        await vouch(self._client, live)
+        until = time.monotonic() + (_STOP_SECONDS if is_cancelled else BEAT_SECONDS)
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
-            await _soon(live.news)
-
-    async def _vouch(self, live: Live) -> None:
-        """Say that this process lives, if Temporal did not hear of it in time: the execution has killed nobody.
-
-        Whoever was away himself says nothing: what keeps a process from showing signs of life is to be found out as well.
-        """
-        details = activity.cancellation_details()
-        is_given_up = details is not None and (details.not_found or details.timed_out)
-        if not is_given_up or live.is_lost or live.has_vouched:
-            return
-        info = activity.info()
-        handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-        try:
-            await handle.signal(ALIVE, {"epoch": live.epoch})
-            live.has_vouched = True
-        except Exception as error:  # it has ended, or is not to be reached: then it is tried alone
-            logger.debug(
-                "execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", info.workflow_id, error
-            )
-
-    async def _is_taken_back(self, live: Live) -> bool:
-        """Say whether an execution that is tried alone is to be for everybody again, and not cancelled."""
-        if not live.is_alone:
-            return False
-        info = activity.info()
-        handle = self._client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-        try:
-            found = await handle.describe()
-        except Exception as error:  # to leave it is right in either case
-            logger.debug("execution_id=<%s>, error=<%s> | left", info.workflow_id, error)
-            return True
-        is_running = found.status is WorkflowExecutionStatus.RUNNING
-        return is_running and not found.raw_description.workflow_extended_info.cancel_requested
+            await live.change()
 
     # Steps
 
@@ -274,17 +205,17 @@ class Activities:
             raise _gone(turn_id)
         live.steps.add(turn_id)
         try:
-            async with _beating(live):
+            async with beating(live):
                 while not driver.has_ended(turn_id):
-                    await _soon(live.news)
+                    await live.change()
                 await _settled(live)
                 return await self._told(live.epoch, driver)
         except asyncio.CancelledError:
-            if _is_asked():
+            if is_asked():
                 driver.halt()
                 raise
             driver.halt(Released())
-            await self._vouch(live)
+            await vouch(self._client, live)
             raise _gone(turn_id) from None
         finally:
             live.steps.discard(turn_id)
@@ -368,47 +299,7 @@ async def _settled(live: Live) -> None:
     """Return when it is known what comes next; but what has ended must not wait for a hook that takes its time."""
     until = time.monotonic() + _HOOK_SECONDS
     while not live.driver.is_settled and time.monotonic() < until:
-        await _soon(live.news, _HOOK_SECONDS)
-
-
-async def _soon(news: asyncio.Event, seconds: float = _BEAT_SECONDS) -> None:
-    """Wait for news, or for a moment."""
-    try:
-        await asyncio.wait_for(news.wait(), seconds)
-    except asyncio.TimeoutError:
-        return
-    news.clear()
-
-
-@asynccontextmanager
-async def _beating(live: Live | None = None) -> AsyncIterator[None]:
-    """Show signs of life, whatever this activity does."""
-    timeout = activity.info().heartbeat_timeout
-    seconds = _BEAT_SECONDS if timeout is None else min(_BEAT_SECONDS, timeout.total_seconds() / 4)
-
-    async def beat() -> None:
-        while True:
-            activity.heartbeat()
-            if live is not None:
-                live.look()
-            await asyncio.sleep(seconds)
-
-    beating = asyncio.ensure_future(beat())
-    try:
-        yield
-    finally:
-        beating.cancel()
-
-
-def _uptime() -> float:
-    """Return seconds that go on also while this process, or the machine, is stopped."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _is_asked() -> bool:
-    """Say whether the workflow wants an activity to stop; else it is over for other reasons, the end of the worker for one."""
-    details = activity.cancellation_details()
-    return details is None or details.cancel_requested
+        await live.change(_HOOK_SECONDS)
 
 
 def _not_here(why: str) -> ApplicationError:

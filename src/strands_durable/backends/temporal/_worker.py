@@ -57,34 +57,11 @@ async def work(
     activities = Activities(client, own, loop, outside, only)
     throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
-    driving: dict[str, Any] = {
-        **common,
-        "activities": activities.drives(),
-        "graceful_shutdown_timeout": timedelta(seconds=drain_seconds),
-        "activity_task_poller_behavior": _ONE_POLL,
-    }
-    workers = [
-        Worker(
-            client,
-            task_queue=own,
-            activities=activities.steps(),
-            max_concurrent_activities=_MAX_STEPS,
-            graceful_shutdown_timeout=_GRACE,
-            **common,
-        )
-    ]
+    driving = {**common, **_driving(activities, drain_seconds)}
+    workers = [_steps_worker(client, own, activities, common)]
     if not is_trial:
-        workers.append(
-            Worker(
-                client,
-                task_queue=task_queue,
-                workflows=[ExecutionWorkflow],
-                workflow_runner=sandbox(),
-                tuner=tuner(Seats(lambda: concurrency + activities.waiting())),
-                sticky_queue_schedule_to_start_timeout=_STICKY,
-                **driving,
-            )
-        )
+        seats = Seats(lambda: concurrency + activities.waiting())
+        workers.append(_executions_worker(client, task_queue, seats, driving))
     if trials is None:
         workers.append(Worker(client, task_queue=suspects, max_concurrent_activities=1, **driving))
     async with AsyncExitStack() as beside:
@@ -96,6 +73,38 @@ async def work(
     is_busy = loop.threads.is_busy
     loop.stop()
     return is_clean and not is_busy
+
+
+def _driving(activities: Activities, drain_seconds: float) -> dict[str, Any]:
+    """Return what every worker is given that takes executions over."""
+    return {
+        "activities": activities.drives(),
+        "graceful_shutdown_timeout": timedelta(seconds=drain_seconds),
+        "activity_task_poller_behavior": _ONE_POLL,
+    }
+
+
+def _steps_worker(client: Client, own: str, activities: Activities, common: dict[str, Any]) -> Worker:
+    return Worker(
+        client,
+        task_queue=own,
+        activities=activities.steps(),
+        max_concurrent_activities=_MAX_STEPS,
+        graceful_shutdown_timeout=_GRACE,
+        **common,
+    )
+
+
+def _executions_worker(client: Client, task_queue: str, seats: Seats, driving: dict[str, Any]) -> Worker:
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=[ExecutionWorkflow],
+        workflow_runner=sandbox(),
+        tuner=tuner(seats),
+        sticky_queue_schedule_to_start_timeout=_STICKY,
+        **driving,
+    )
 
 
 async def _run(workers: list[Worker], activities: Activities, drain_seconds: float, stop: asyncio.Event) -> bool:
