@@ -22,8 +22,8 @@ demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes
 demo-temporal: $(READY)  ## The same on a Temporal server of its own
 	$(BIN)/strands-durable demo --backend temporal
 
-test: $(READY)  ## All tests, under ten minutes on two cores: three at a time, as many of them wait
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+test: $(READY)  ## All tests, under ten minutes on two cores: four at a time, as many of them wait
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 check: $(READY)  ## What CI runs besides the tests: format, lint, types
 	$(BIN)/ruff format --check .

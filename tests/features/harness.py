@@ -74,9 +74,9 @@ class Feature:
 
 
 features: dict[str, Feature] = {}
-_DULL = re.compile(r"lease:|.*:before@|model .*:end@|model .*:chunk (?!2@)")
-"""Points at which the world and the file are as they were at the point before, so that a kill there shows nothing new. One
-chunk in the middle of a stream stands for all of them; `tests/crash` dies at each."""
+_DULL = re.compile(r"lease:|.*:before@|model .*:(chunk .*|end)@|tool .*:start@")
+"""Points at which the world and the file are as they were at the point before, so that a kill there shows nothing new: a model
+call is on the bill when it starts, and a tool has changed nothing before its effect. `tests/crash` dies at each of them."""
 EVERY_POINT = "EVERY_POINT" in os.environ
 """Set it to die at the dull points, too."""
 
