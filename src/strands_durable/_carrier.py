@@ -99,7 +99,7 @@ class Carrier:
 
 def cancel(lease: Lease) -> None:
     """Tell a run that somebody has cancelled it: nothing more starts, and what runs sees its cancel signal."""
-    if lease.halt is None:
+    if lease.halt is None or isinstance(lease.halt, Released):
         lease.halt = ExecutionCancelledError(lease.execution_id)
         for agent, call in _calls():
             if call.journal.lease is lease:

@@ -172,7 +172,8 @@ class Driver:
         told with what came out of it.
         """
         with self._lock:
-            if self._halt is not None:
+            is_left = isinstance(self._halt, Released)
+            if self._halt is not None and not (is_left and why is None):  # what is left can still be cancelled
                 self._is_gentle = self._is_gentle and gently
                 return
             lease = self._lease

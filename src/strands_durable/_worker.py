@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Literal
@@ -110,7 +111,10 @@ class Worker:
         if not tasks:
             return True
         logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
-        _, late = await asyncio.wait(tasks, timeout=seconds)
+        late, until = set(tasks), time.monotonic() + seconds
+        while late and time.monotonic() < until:
+            _, late = await asyncio.wait(late, timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic())))
+            self._cancel_late()
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -197,6 +201,13 @@ class Worker:
         """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
         for row_id in queue.cancelled(self._running) if self._running else ():
             cancel(self._running[row_id][0].lease)
+
+    def _cancel_late(self) -> None:
+        """Tell also runs that are being left: a step that still runs need not end."""
+        try:
+            self._cancel(Queue(stores.open(self._path)[0]))
+        except BackendUnavailableError as error:
+            logger.debug("store=<%s>, error=<%s> | store not usable", self._path, error)
 
     # Running
 

@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 
 from strands_durable import errors
-from tests.dispatched import OFF, backend, dispatch, failing, kill, pair, result, slow_to_build, status, stop, worker
+from tests.dispatched import (
+    OFF,
+    ask_to_stop,
+    backend,
+    dispatch,
+    failing,
+    kill,
+    pair,
+    result,
+    slow_to_build,
+    status,
+    stop,
+    worker,
+)
 from tests.processes import Child
 from tests.script import ledger
 from tests.waiting import until
@@ -47,6 +60,18 @@ def test_c03_a_tool_in_a_worker_sees_a_cancel_from_another_process() -> None:
     assert effects("book") == 0
     assert str(result(dispatch(["Hi."], "other"))) == "Hi.\n"
     stop(current)
+
+
+def test_c03_a_tool_in_a_worker_that_is_being_stopped_sees_it() -> None:
+    handle = dispatch([{"tool": "obey"}, {"tool": "book", "city": "Rome"}, "Done."], "run")
+    current = worker()
+    until(lambda: effects("obey"))
+    ask_to_stop(current)
+    cancel()
+    current.join().checked()
+    assert Path("obeyed").exists()
+    assert is_cancelled(handle)
+    assert effects("book") == 0
 
 
 def test_c03_a_tool_behind_an_agent_behind_a_tool_sees_it() -> None:

@@ -76,8 +76,8 @@ class Engine:
         """Have a driver carry the execution as far as it goes."""
         return self.drained_at(None)
 
-    def drained_at(self, point: str | None) -> ExecutionStatus:
-        """Have a driver carry the execution, and want it back when it reaches a point."""
+    def drained_at(self, point: str | None, *, cancelled: bool = False) -> ExecutionStatus:
+        """Have a driver carry the execution, and want it back when it reaches a point; or have it cancelled, then."""
         replica, news, points = Replica("run"), threading.Event(), []
         for rows in self._batches:
             replica.apply(rows)
@@ -89,6 +89,8 @@ class Engine:
                 drain = threading.Thread(target=driver.halt, args=(Released(),), kwargs={"gently": True})
                 drain.start()  # it is always another thread that wants it back
                 drain.join()
+                if cancelled:
+                    driver.halt()
 
         before = _points.listen(reached)
         try:
@@ -130,3 +132,7 @@ def test_c08_an_execution_that_is_wanted_back_at_any_moment_has_no_step_in_doubt
         finally:
             other.close()
         assert sorted(done) == expected, f"drained at {point}"
+
+
+def test_c03_what_is_wanted_back_can_still_be_cancelled(engine: Engine) -> None:
+    assert engine.drained_at("tool.start:after@1", cancelled=True) is ExecutionStatus.CANCELLED
