@@ -98,10 +98,17 @@ class Outside:
         try:
             data: bytes = files.cat_file(f"{root}/{digest}")
         except FileNotFoundError as error:
-            raise BackendUnavailableError(str(self._url), f"payload {digest} is not there") from error
+            raise BackendUnavailableError(self._place, f"payload {digest} is not there") from error
         if hashlib.sha256(data).hexdigest() != digest:
-            raise BackendUnavailableError(str(self._url), f"payload {digest} is not what was put there")
+            raise BackendUnavailableError(self._place, f"payload {digest} is not what was put there")
         return data
+
+    @property
+    def _place(self) -> str:
+        """Its URL without the password that may be in it."""
+        scheme, found, rest = str(self._url).rpartition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{found}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
     def _files(self) -> tuple[Any, str]:
         if self._url is None:

@@ -144,7 +144,13 @@ async def freeze() -> str:
     return "thawed"
 
 
-TOOLS = [book, pay, wait, rest, die, die_once, freeze]
+@tool
+def delegate(url: str, script: list[Any]) -> str:
+    """Have another execution do it, and wait for that."""
+    return str(scripted.on(connect(url))("Go", script=script))
+
+
+TOOLS = [book, pay, wait, rest, die, die_once, freeze, delegate]
 
 
 def _agent(script: list[Any], *, waits_for: str = "", tools: list[Any] = TOOLS, **options: Any) -> Agent:

@@ -108,6 +108,18 @@ def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(s
     assert [entry["pid"] for entry in site.ledger(what="book")] == [third.pid]
 
 
+def test_c20_what_is_tried_alone_may_wait_for_another_that_is(site: Site) -> None:
+    inner = [{"tool": "wait", "path": "go"}, "Waited."]
+    outer = site.dispatch("outer", {"tool": "delegate", "url": site.url, "script": inner}, "Done.")
+    first = site.worker()
+    site.until_told(what="wait")
+    os.kill(first.pid, signal.SIGKILL)
+    site.worker()
+    site.until_told(2, what="wait")
+    site.touch("go")
+    assert str(site.result(outer)) == "Done.\n"
+
+
 def test_c34_a_run_that_kills_its_worker_before_its_first_step_fails_too(site: Site) -> None:
     handle = site.dispatch("bad", agent=crew.deadly)
     workers = Supervisor(partial(site.worker, target=crew.serve_typed))

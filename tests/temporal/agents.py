@@ -67,6 +67,24 @@ def large(size: int) -> str:
 
 
 @durable_agent
+def talkative(size: int) -> Agent:
+    """Say much."""
+    return Agent(model=ScriptedModel(["x" * size]), callback_handler=None)
+
+
+@tool
+async def note(name: str) -> str:
+    """Do something in a step with a name."""
+    return await durable.step(name, lambda: "noted")
+
+
+@durable_agent
+def wordy(length: int) -> Agent:
+    """Name a step at length."""
+    return Agent(model=ScriptedModel([call("note", name="é" * length), "Done."]), tools=[note], callback_handler=None)
+
+
+@durable_agent
 def greedy(sizes: list[int]) -> Agent:
     """Call for much, one after the other."""
     turns = [call("large", size=size) for size in sizes]

@@ -37,7 +37,7 @@ class Travel:
 
 @workflow.defn
 class Careful:
-    """Goes on when its agent has failed."""
+    """Goes on when its agent has failed, or was cancelled."""
 
     @workflow.run
     async def run(self, queue: str, execution_id: str, arguments: dict[str, Any]) -> list[Any]:
@@ -45,7 +45,7 @@ class Careful:
             await TemporalDurability("contract_agent", task_queue=queue).invoke_async(
                 "Go", execution_id=execution_id, **arguments
             )
-        except errors.ExecutionFailedError as error:
+        except (errors.ExecutionFailedError, errors.ExecutionCancelledError) as error:
             return [error.execution_id, str(error)]
         return []
 
@@ -120,6 +120,61 @@ def test_c31_a_failed_agent_fails_the_workflow_with_an_error_of_ours(
             found = await client.execute_workflow(Careful.run, args=given, id=f"{queue}-2", task_queue=f"{queue}-mine")
             assert found[0] == f"{queue}-other"
             assert "the model is out of order" in found[1]
+
+    asyncio.run(main())
+
+
+def test_c01_an_id_that_was_used_is_not_begun_again_by_another_workflow(
+    temporal: TemporalServer, queue: str, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with working(temporal, queue) as (client, _):
+            given = [queue, f"{queue}-trip", script(tmp_path, BOOK, "Booked.")]
+            await client.execute_workflow(Travel.run, args=given, id=f"{queue}-own", task_queue=f"{queue}-mine")
+            with pytest.raises(WorkflowFailureError) as caught:
+                await client.execute_workflow(Travel.run, args=given, id=f"{queue}-own", task_queue=f"{queue}-mine")
+            cause = caught.value.cause
+            assert isinstance(cause, ApplicationError)
+            assert cause.type == "ExecutionBusyError"
+            assert "give no execution_id" in cause.message
+            assert [mark["kind"] for mark in agents.marks(tmp_path)].count("book") == 1
+
+    asyncio.run(main())
+
+
+def test_c31_what_cannot_be_begun_fails_the_workflow_and_not_its_task_for_ever(
+    temporal: TemporalServer, queue: str, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with working(temporal, queue) as (client, _):
+            given = [queue, "no id", script(tmp_path, "Hi.")]
+            with pytest.raises(WorkflowFailureError) as caught:
+                await client.execute_workflow(Travel.run, args=given, id=f"{queue}-own", task_queue=f"{queue}-mine")
+            cause = caught.value.cause
+            assert isinstance(cause, ApplicationError)
+            assert (cause.type, "'no id'" in cause.message) == ("InvalidIdError", True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turn", [WAIT, {"tool": "approve", "what": "trip"}], ids=["running", "waiting"])
+def test_c03_an_agent_that_somebody_cancels_is_an_error_of_ours_to_the_workflow(
+    temporal: TemporalServer, queue: str, tmp_path: Path, turn: Any
+) -> None:
+    async def main() -> None:
+        async with working(temporal, queue) as (client, backend):
+            given = [queue, f"{queue}-trip", script(tmp_path, turn, "Done.")]
+            own = await client.start_workflow(Careful.run, args=given, id=f"{queue}-own", task_queue=f"{queue}-mine")
+            await until_async(lambda: _exists(backend, f"{queue}-trip"))
+            handle = await backend.get(f"{queue}-trip")
+            if turn is WAIT:
+                await until_async(lambda: _waits(tmp_path))
+            else:
+                await handle.result(20)
+            await handle.cancel()
+            found = await own.result()
+            assert found[0] == f"{queue}-trip"
+            assert "was cancelled" in found[1]
 
     asyncio.run(main())
 

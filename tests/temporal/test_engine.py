@@ -15,7 +15,10 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
 from strands_durable import ExecutionResult, ExecutionStatus, errors
+from strands_durable._outside import Outside
+from strands_durable._requests import Requests
 from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.testing.agents import contract_agent
 from strands_durable.testing.temporal import TemporalServer
 from tests.temporal import agents
 from tests.temporal.running import activities, history, kinds, url_of, working
@@ -119,6 +122,60 @@ def test_c15_a_result_too_large_for_temporal_names_its_tool_and_is_asked_about(t
         assert result.status is ExecutionStatus.SUSPENDED, "it has run, and is not run again without a word"
         await handle.respond({result.interrupts[0].id: {"result": "much"}})
         assert str(await handle.result(PATIENCE)) == "Done.\n"
+
+    with working(url):
+        run(main())
+
+
+def test_a_result_too_large_for_temporal_is_left_to_what_is_recorded(temporal: TemporalServer, tmp_path: Path) -> None:
+    url = url_of(temporal, payloads=quote(tmp_path.as_uri(), safe=""))
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        assert len(str(await done(backend, agents.talkative.spec_with(size=2_500_000)))) == 2_500_001
+        told = await (await backend.workflow("run")).result()
+        assert list(told) == ["omitted"]
+
+    with working(url):
+        run(main())
+
+
+def test_a_step_with_a_long_name_runs_on_every_server(temporal: TemporalServer) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        assert str(await done(backend, agents.wordy.spec_with(length=2000))) == "Done.\n"
+        ids = [
+            event.activity_task_scheduled_event_attributes.activity_id
+            for event in await history(backend, "run")
+            if event.HasField("activity_task_scheduled_event_attributes")
+        ]
+        assert max(len(each.encode()) for each in ids) <= 200
+
+    with working(url):
+        run(main())
+
+
+def test_c33_who_resumes_too_late_does_not_undo_the_run_in_between(temporal: TemporalServer, tmp_path: Path) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        script = [{"fails_until": "never"}]
+        spec = contract_agent.spec_with(folder=str(tmp_path), script=script)
+        handle = await backend.dispatch(spec, "Go", execution_id="run")
+        for _ in range(2):
+            with pytest.raises(errors.ExecutionFailedError):
+                await handle.result(PATIENCE)
+            late = await backend.story("run")
+            Requests(late.replica).resume("run")
+            await handle.resume()
+        with pytest.raises(errors.ExecutionFailedError):
+            await handle.result(PATIENCE)
+        last = (await backend.describe("run")).run_id
+        await backend.go_on(late)
+        assert (await backend.describe("run")).run_id == last
 
     with working(url):
         run(main())
@@ -275,3 +332,11 @@ def test_a_conversation_too_large_for_a_new_run_is_named_and_goes_on_with_a_plac
         run(main())
     with working(f"{url}&payloads={place}"):
         run(resumed())
+
+
+def test_a_place_for_payloads_keeps_its_password_to_itself() -> None:
+    place = Outside("memory://me:secret@shelf/runs")
+    with pytest.raises(errors.BackendUnavailableError, match="memory://shelf/runs") as caught:
+        place.received({"o": "0" * 64})
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(TemporalBackend("temporal://host:7233?payloads=memory://me:secret@shelf"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Container
@@ -17,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._lease import Released
-from ..._outside import Outside
+from ..._outside import MAX_BYTES, Outside
 from ..._points import reach
 from ..._pruning import prune
 from ..._queue import Queue
@@ -26,7 +27,7 @@ from ..._turns import Turn
 from ...errors import PayloadTooLargeError
 from ._life import BEAT_SECONDS, Live, beating, is_asked, is_taken_back, vouch, workflow_of
 from ._log import read
-from ._wire import DRIVE, GONE, NOT_HERE, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
+from ._wire import DRIVE, GONE, NOT_HERE, OMITTED, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ _HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
 _SUMMARY_LENGTH = 100
+_TEXT_LENGTH = 10_000
 _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
@@ -66,9 +68,13 @@ class Activities:
         """Return how many executions are here."""
         return len(self._live)
 
-    def waiting(self) -> int:
-        """Return how many executions here do nothing but wait for others: they take no seat, or both would wait."""
-        return sum(live.driver.is_waiting for live in list(self._live.values()))  # asked for by threads of Temporal
+    def waiting(self, *, alone: bool = False) -> int:
+        """Return how many executions here do nothing but wait for others: they take no seat, or both would wait.
+
+        ``alone``: of those that are tried alone, or else of all the others.
+        """
+        lives = list(self._live.values())  # asked for by threads of Temporal
+        return sum(live.driver.is_waiting for live in lives if live.is_alone == alone)
 
     def steps(self) -> list[Any]:
         """Return what is to be registered where steps are sent."""
@@ -103,6 +109,8 @@ class Activities:
         replica = await asyncio.to_thread(log.replica, given["base"])
         if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
+        if log.has_told(given["epoch"]):  # somebody tries once more what has begun: whoever goes on is the next one
+            raise _gone(f"epoch {given['epoch']}")
         log.withdraw(replica)
         is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else its owner is an earlier one
         if is_pardoned:
@@ -115,7 +123,7 @@ class Activities:
             on_news=partial(_set, loop, news),
         )
         if given["alone"] and is_pardoned and not driver.is_suspected:
-            return {**await self._told(given["epoch"], driver), "end": _ended(driver)}  # for any worker
+            return {**await self._told(given["epoch"], driver), "end": _ended(driver, 0)}  # for any worker
         await self._refuse(driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
@@ -167,7 +175,7 @@ class Activities:
             driver.halt(Released())
             raise
         told = await self._told(live.epoch, driver)
-        told["end"] = _ended(driver)
+        told["end"] = _ended(driver, len(json.dumps(told["rows"])))
         if live.is_leaving:
             prune(live.replica)
             told["whole"] = await asyncio.to_thread(_carried, self._outside, live.replica.export(), info.workflow_id)
@@ -249,12 +257,18 @@ class Activities:
         }
 
 
-def _ended(driver: Driver) -> dict[str, Any]:
+def _ended(driver: Driver, beside: int) -> dict[str, Any]:
+    """Return how far an execution has come, in a form that Temporal takes with so many bytes beside it."""
     end = driver.ended()
+    result, error = end.result, end.error
+    if len(json.dumps(result)) + beside > MAX_BYTES:
+        result = {OMITTED: "its result is too large for Temporal, with what was recorded last"}
+    if error is not None:
+        error = {**error, "text": error["text"][:_TEXT_LENGTH]}
     return {
         "status": end.status.value,
-        "result": end.result,
-        "error": end.error,
+        "result": result,
+        "error": error,
         "steps": end.steps,
         "not_before": end.not_before,
     }

@@ -74,7 +74,7 @@ class TemporalBackend(DurableBackend):
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"TemporalBackend({self.url!r})"
+        return f"TemporalBackend({str(self.place)!r})"  # in the whole URL there may be a password
 
     async def client(self) -> Client:
         """Return a connected client."""
@@ -201,6 +201,8 @@ class TemporalBackend(DurableBackend):
         given["epoch"] = known.position[0]
         known_as = known.replica.detail().execution
         memo = {"steps": known_as.steps, "created_at": known_as.created_at}
+        if (await self.describe(given["execution_id"])).run_id != known.run_id:
+            return  # somebody else has resumed it, and it may have failed again: what he has done must not be done twice
         try:
             await self._start(given, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, **memo)
         except WorkflowAlreadyStartedError:

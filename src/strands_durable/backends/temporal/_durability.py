@@ -8,7 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cancelled_exception
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    TerminatedError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
 from temporalio.worker import Plugin, Replayer, ReplayerConfig, Worker, WorkerConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -18,8 +25,15 @@ from ..._replica import Replica
 from ..._requests import Requests
 from ..._result import ExecutionResult
 from ..._spec import AgentSpec
-from ...errors import ExecutionFailedError, InvalidIdError, UnsupportedFeatureError
-from ._wire import DEFAULT_QUEUE, WORKFLOW, Start, task_timeout
+from ...errors import (
+    DurableError,
+    ExecutionBusyError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    InvalidIdError,
+    UnsupportedFeatureError,
+)
+from ._wire import DEFAULT_QUEUE, OMITTED, WORKFLOW, Start, task_timeout
 
 if TYPE_CHECKING:
     from ..._registry import DurableAgent
@@ -35,6 +49,33 @@ class WorkflowAgentFailedError(ExecutionFailedError, ApplicationError):
         text = ExecutionFailedError.__str__(self)
         ApplicationError.__init__(self, text, type="ExecutionFailedError", non_retryable=True)
         self.execution_id = execution_id
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class WorkflowAgentCancelledError(ExecutionCancelledError, ApplicationError):
+    """Somebody cancelled a durable agent inside a workflow, and not the workflow itself."""
+
+    cause: Any = None
+
+    def __init__(self, execution_id: str) -> None:
+        ExecutionCancelledError.__init__(self, execution_id)
+        text = ExecutionCancelledError.__str__(self)
+        ApplicationError.__init__(self, text, type="ExecutionCancelledError", non_retryable=True)
+        self.execution_id = execution_id
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class WorkflowAgentRefusedError(DurableError, ApplicationError):
+    """A durable agent inside a workflow was not begun; ``__cause__`` says why in its own class."""
+
+    cause: Any = None
+
+    def __init__(self, why: DurableError) -> None:
+        ApplicationError.__init__(self, str(why), type=type(why).__name__, non_retryable=True)
 
     def __str__(self) -> str:
         return self.message
@@ -86,21 +127,27 @@ class TemporalDurability:
 
         Args:
             prompt: As for a Strands agent.
-            execution_id: The id of the execution, and of its workflow; made of this workflow's if None.
+            execution_id: The id of the execution, and of its workflow, for one call; made of this workflow's if None.
             invocation_state: JSON-safe, for its tools and hooks.
             limits: As for a Strands agent.
             arguments: For the agent's factory.
 
         Raises:
             ExecutionFailedError: It failed.
+            ExecutionCancelledError: Somebody cancelled it.
+            DurableError: It was not begun: there is an execution of this id, or something given has no recorded form.
         """
-        found = checked_id(execution_id) if execution_id is not None else self._made_up()
-        given = self._start(found, prompt, invocation_state, limits, arguments)
+        try:
+            found = checked_id(execution_id) if execution_id is not None else self._made_up()
+            given = self._start(found, prompt, invocation_state, limits, arguments)
+        except DurableError as error:  # what is no failure of Temporal's would have the workflow's task tried for ever
+            raise WorkflowAgentRefusedError(error) from error
         try:
             told: dict[str, Any] = await workflow.execute_child_workflow(
                 WORKFLOW,
                 given,
                 id=found,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 task_queue=self._task_queue,
                 memo={"status": "PENDING", "agent": self._name, "steps": 0, "execution_id": found},
                 static_summary=self._name,
@@ -108,10 +155,18 @@ class TemporalDurability:
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 result_type=dict,
             )
+        except WorkflowAlreadyStartedError as error:
+            hint = "A workflow cannot go on with it: read it with its handle, or give no execution_id."
+            busy = ExecutionBusyError(found, "an earlier call, which has begun it and perhaps ended it", hint)
+            raise WorkflowAgentRefusedError(busy) from error
         except ChildWorkflowError as error:
-            if is_cancelled_exception(error):
+            if _is_cancelled() and is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
+            if is_cancelled_exception(error) or isinstance(error.cause, TerminatedError):
+                raise WorkflowAgentCancelledError(found) from error
             raise WorkflowAgentFailedError(found, str(error.cause), "Its handle's resume() tries it again.") from error
+        if OMITTED in told:
+            raise WorkflowAgentFailedError(found, told[OMITTED], "It has completed: read it with its handle.")
         return ExecutionResult.from_json(told)
 
     def _made_up(self) -> str:
@@ -141,6 +196,13 @@ class TemporalDurability:
             "heartbeat_seconds": self._heartbeat_seconds,
             "max_events": 0,
         }
+
+
+def _is_cancelled() -> bool:
+    """Say whether it is the code around this that was cancelled; Python 3.10 does not know, and then it is taken for that."""
+    task = asyncio.current_task()
+    count = getattr(task, "cancelling", None)
+    return count is None or count() > 0
 
 
 class StrandsDurablePlugin(Plugin):

@@ -105,7 +105,7 @@ class TemporalHandle(ExecutionHandle):
             sent = self._backend.outside.sent(rows, "The answers")
             if not rows or await self._committed({"base": story.position, "rows": sent}):
                 return
-        raise BackendUnavailableError(self._backend.url, "the execution changes faster than it can be answered")
+        raise BackendUnavailableError(str(self._backend.place), "the execution changes faster than it can be answered")
 
     async def _committed(self, given: Commit) -> bool:
         """Add something to the execution; False if it is no longer as it was when it was read."""

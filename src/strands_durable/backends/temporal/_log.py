@@ -127,6 +127,10 @@ class Log:
 
     # What it comes to
 
+    def has_told(self, epoch: int) -> bool:
+        """Say whether a worker of this epoch has told anything."""
+        return bool(self._epochs.get(epoch))
+
     def batches(self, upto: Position | None = None) -> list[tuple[int, int]]:
         """Return epoch and number of each batch that counts, in order."""
         found: list[tuple[int, int]] = []

@@ -18,6 +18,8 @@ STALE = "Stale"
 NOT_HERE = "NotHere"
 GONE = "Gone"
 TOO_LARGE = "PayloadTooLarge"
+OMITTED = "omitted"
+"""In the place of a result that is too large for Temporal; what is recorded has it whole."""
 
 Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""

@@ -63,7 +63,8 @@ async def work(
         seats = Seats(lambda: concurrency + activities.waiting())
         workers.append(_executions_worker(client, task_queue, seats, driving))
     if trials is None:
-        workers.append(Worker(client, task_queue=suspects, max_concurrent_activities=1, **driving))
+        alone = Seats(lambda: 1 + activities.waiting(alone=True))
+        workers.append(Worker(client, task_queue=suspects, tuner=tuner(alone), **driving))
     async with AsyncExitStack() as beside:
         if trials is not None:
             await beside.enter_async_context(calling_for(client, suspects, trials, drain_seconds, stop))

@@ -42,6 +42,7 @@ _FOR_EVER = timedelta(days=3650)
 _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
 """How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
+_ID_BYTES = 200
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
@@ -302,7 +303,7 @@ class ExecutionWorkflow:
             told: Told = await workflow.execute_activity(
                 what,
                 given,
-                activity_id=f"{epoch}-{key}",
+                activity_id=_activity_id(epoch, key),
                 task_queue=self._queue,
                 start_to_close_timeout=_FOR_EVER,
                 heartbeat_timeout=self._heartbeat,
@@ -335,6 +336,11 @@ class ExecutionWorkflow:
                 self._queue = found["queue"]
                 self._show("RUNNING")
             self._waiting += found["turns"]
+
+
+def _activity_id(epoch: int, key: str) -> str:
+    """Return an id that every server takes; the first word of a turn's is its number."""
+    return f"{epoch}-{key}".encode()[:_ID_BYTES].decode(errors="ignore")
 
 
 def _hear(drive: asyncio.Task[Told]) -> None:
