@@ -66,10 +66,17 @@ def large(size: int) -> str:
     return "".join(chance.choices(string.ascii_letters + string.digits, k=size))
 
 
+@tool(context=True)
+def keep(size: int, tool_context: ToolContext) -> str:
+    """Keep much in the state."""
+    tool_context.agent.state.set("kept", "x" * size)
+    return "kept"
+
+
 @durable_agent
-def talkative(size: int) -> Agent:
-    """Say much."""
-    return Agent(model=ScriptedModel(["x" * size]), callback_handler=None)
+def hoarder(size: int) -> Agent:
+    """Have a large state in the end."""
+    return Agent(model=ScriptedModel([call("keep", size=size), "Done."]), tools=[keep], callback_handler=None)
 
 
 @tool
