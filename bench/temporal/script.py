@@ -68,8 +68,8 @@ def begin(kind: str, number: int) -> None:
 
 def steps_in(log: Path) -> list[Step]:
     """Return the steps that have begun so far."""
-    lines = log.read_text().splitlines() if log.exists() else []
-    fields = [line.split() for line in lines]
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    fields = [line.split() for line in lines if line.endswith("\n")]  # the last one may be half written
     return [Step(kind, int(number), float(at)) for kind, number, at in fields]
 
 

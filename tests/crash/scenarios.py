@@ -30,7 +30,8 @@ class Ledger:
         os.close(file)
 
     def read(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        lines = self.path.read_text().splitlines(keepends=True) if self.path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
 
 
 ledger = Ledger(Path("ledger.jsonl"))

@@ -39,7 +39,8 @@ class Trip(BaseModel):
 def marks(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return what the tools and models of a run left in its folder, in order."""
     path = Path(folder) / "marks.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
 
 
 def _mark(folder: str, kind: str, **facts: Any) -> None:
