@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from strands.multiagent import GraphBuilder
 from strands.multiagent.graph import Graph
 from strands.tools.mcp import MCPClient
 
-from strands_durable import Durability, ToolPolicy, connect, durable_agent
+from strands_durable import Durability, ToolPolicy, connect, durable, durable_agent, errors
 from strands_durable.backends.sqlite import SqliteBackend
 from strands_durable.testing import Answer, ScriptedModel, call
 from tests import script as scripts
@@ -86,6 +87,18 @@ def delegate_and_wait(script: list[Any]) -> str:
 
 
 @tool(context=True)
+async def commit_and_obey(tool_context: ToolContext) -> str:
+    """Be cancelled, commit something before anybody has looked for that, and wait for the signal."""
+    await (await backend().get("run")).cancel()
+    with suppress(errors.DurableError):
+        await durable.step("late", lambda: "late")
+    while not tool_context.cancel_signal.is_set():
+        await asyncio.sleep(0.01)
+    Path("obeyed").touch()
+    return "cancelled"
+
+
+@tool(context=True)
 def obey(tool_context: ToolContext) -> str:
     """Wait until somebody cancels."""
     note("obey")
@@ -112,6 +125,7 @@ TOOLS = [
     delegate_and_die,
     delegate_and_wait,
     obey,
+    commit_and_obey,
     linger,
 ]
 _backends: dict[str, SqliteBackend] = {}

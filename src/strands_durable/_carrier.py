@@ -101,6 +101,7 @@ def cancel(lease: Lease) -> None:
     """Tell a run that somebody has cancelled it: nothing more starts, and what runs sees its cancel signal."""
     if lease.halt is None or isinstance(lease.halt, Released):
         lease.halt = ExecutionCancelledError(lease.execution_id)
+    if isinstance(lease.halt, ExecutionCancelledError):  # a commit may have met the cancel before whoever looks for it
         for agent, call in _calls():
             if call.journal.lease is lease:
                 agent.cancel()

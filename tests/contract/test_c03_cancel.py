@@ -62,6 +62,14 @@ def test_c03_a_tool_in_a_worker_sees_a_cancel_from_another_process() -> None:
     stop(current)
 
 
+def test_c03_a_tool_sees_a_cancel_that_a_commit_has_met_before_its_worker() -> None:
+    handle = dispatch([{"tool": "commit_and_obey"}, "Done."], "run")
+    current = worker()
+    until(Path("obeyed").exists)
+    assert is_cancelled(handle)
+    stop(current)
+
+
 def test_c03_a_tool_in_a_worker_that_is_being_stopped_sees_it() -> None:
     handle = dispatch([{"tool": "obey"}, {"tool": "book", "city": "Rome"}, "Done."], "run")
     current = worker()
