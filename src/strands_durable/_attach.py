@@ -43,6 +43,7 @@ from ._opaque import Opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
 from ._orchestrators import Contact, contact_of
+from ._records import CallKind
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import (
@@ -124,6 +125,7 @@ class _AgentSubject:
 
     def __init__(self, agent: Agent, original: Any) -> None:
         self.me, self.name, self._original = agent, agent.agent_id, original
+        self.kind: CallKind = "agent"
 
     def is_interrupted(self) -> bool:
         return is_interrupted(self.me)
@@ -134,11 +136,12 @@ class _AgentSubject:
     def knows_interrupt(self, interrupt_id: str) -> bool:
         return knows_interrupt(self.me, interrupt_id)
 
-    def is_busy(self) -> bool:
-        return self.me in active
+    def busy_in(self) -> str | None:
+        running = active.get(self.me)
+        return None if running is None else running.execution_id
 
     def enter(self, session: Session) -> None:
-        session.root(self.me)
+        session.writes(self.me)
         _sessions.hand_over(self.me)
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
@@ -221,7 +224,7 @@ class _OrchestratorSubject:
     """An orchestrator, as far as calls of it are concerned."""
 
     def __init__(self, contact: Contact, original: Any) -> None:
-        self.me, self.name = contact.me, contact.name
+        self.me, self.name, self.kind = contact.me, contact.name, contact.kind
         self._contact, self._original = contact, original
 
     def is_interrupted(self) -> bool:
@@ -233,8 +236,9 @@ class _OrchestratorSubject:
     def knows_interrupt(self, interrupt_id: str) -> bool:
         return self._contact.knows_interrupt(interrupt_id)
 
-    def is_busy(self) -> bool:
-        return self.me in conducted
+    def busy_in(self) -> str | None:
+        running = conducted.get(self.me)
+        return None if running is None else running.execution_id
 
     def enter(self, session: Session) -> None:
         """An orchestrator takes part as it is: its calls hold all there is of it."""

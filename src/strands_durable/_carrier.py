@@ -63,14 +63,13 @@ class Carrier:
         except (Exception, SystemExit) as error:
             _not_built(queue, claim, error)
             return
-        session = process.claim(path, claim.lease)
         try:
-            await self._call(claim, subject, seen)
+            with process.claimed(path, claim.lease):
+                await self._call(claim, subject, seen)
         except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
             _fail(queue, claim, error)
             raise
         finally:
-            process.end_session(path, session)
             await asyncio.to_thread(_clean_up, subject)
 
     def _build(self, waiting: Waiting) -> Any:

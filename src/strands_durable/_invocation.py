@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import weakref
 from collections.abc import AsyncGenerator
@@ -34,7 +35,7 @@ from ._strands import (
     passes_on_interrupts,
     wait_for_answers,
 )
-from ._usage import Past
+from ._usage import Metrics, Past
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
 _SUSPENDED = "_strands_durable_suspended"
+LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""What a call raises whose caller has left it."""
 
 
 class Invocation:
@@ -70,7 +73,7 @@ class Invocation:
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.restored(admission.record)
-            self._desk.ended(admission.record)
+            self._desk.raised(admission.record, ran_here=False)
             raise admission.error
         call, prompt = self._opened(admission, prompt)
         return self._run(call, prompt, given)
@@ -79,15 +82,16 @@ class Invocation:
 
     def _opened(self, admission: Any, prompt: Any) -> tuple[Call, Any]:
         """Return the call to run, and what Strands is to be given as its prompt."""
-        agent, journal, session = self._agent, self._journal, self._site.session
+        agent, journal = self._agent, self._journal
         if isinstance(admission, _admission.Start):
             return Call.begin(self._site, self._desk.seat(), prompt), prompt
         record = admission.record
         answers = admission.answers if isinstance(admission, _admission.Answer) else None
-        call = self._suspended(record) or self._resumed(record, answers_in(prompt) is not None)
+        suspended = self._suspended(record)
+        call = suspended or self._resumed(record, answers_in(prompt) is not None)
         call.take_up(answers)
-        if record.call_id not in session.counted:  # else this process has counted it already
-            call.past = Past(journal, record.call_id, call.progress)
+        if suspended is None:
+            self._count_anew(call)
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, phase=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.scope, record.position, call.progress.resume, call.record.attempt,
@@ -115,7 +119,7 @@ class Invocation:
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
         """Put a recorded call's head in place, if the agent began with the same messages."""
-        is_first = record.lineage == record.call_id and self._site.member.lineage is None
+        is_first = record.lineage == record.call_id and self._site.member.lineage is None and self._desk.compares_base
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
             base = _messages.read(self._journal, record.lineage, record.base)
@@ -127,6 +131,15 @@ class Invocation:
         _sessions.follow(self._agent)
         self._restore_helpers(record)
         return call
+
+    def _count_anew(self, call: Call) -> None:
+        """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
+        member, call_id = self._site.member, call.record.call_id
+        if member.before is not None and member.before[0] == call_id:
+            member.before[1].put_back(self._agent.event_loop_metrics)
+            member.counted.discard(call_id)
+        if call_id not in member.counted:
+            call.past = Past(self._journal, call_id, call.progress)
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
@@ -150,13 +163,14 @@ class Invocation:
         return conduct(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
 
     def _start(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
-        agent, session = self._agent, self._site.session
+        agent, member = self._agent, self._site.member
         active[agent] = call
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
-        session.counted.add(call.record.call_id)
-        if call.record.parent == 0:
-            session.call_id = call.record.call_id
+        if call.record.call_id not in member.counted:
+            member.before = (call.record.call_id, Metrics(agent.event_loop_metrics))
+        member.counted.add(call.record.call_id)
+        self._desk.began(call.record)
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
         return events
 
@@ -188,15 +202,17 @@ class Invocation:
         if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
             member.forget()
             return
-        self._desk.ended(call.record)
-        if not isinstance(error, Exception):
-            member.forget()
-            return
+        self._desk.raised(call.record)
         try:
-            call.end_failed(error)
+            if isinstance(error, Exception):
+                call.end_failed(error)
+            elif isinstance(error, LEFT):
+                call.leave()
         except DurableError as unrecorded:
             member.forget()
             logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
+        if not isinstance(error, Exception):
+            member.forget()
 
     # Returning what is recorded
 
@@ -224,8 +240,6 @@ class Invocation:
         """Put the agent where a recorded call left it, and count what the call cost."""
         self.put_back(record)
         self.counted(record)
-        if record.parent == 0:
-            self._site.session.call_id = record.call_id
 
     def recall(self, member: str) -> None:
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
@@ -247,8 +261,8 @@ class Invocation:
         self._restore_helpers(record)
 
     def counted(self, record: CallRecord) -> None:
-        """Add what a recorded call cost to the agent's metrics, once in a process."""
-        counted = self._site.session.counted
+        """Add what a recorded call cost to the agent's metrics, once."""
+        counted = self._site.member.counted
         if record.call_id not in counted:
             counted.add(record.call_id)
             is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing

@@ -52,6 +52,26 @@ class Journal(Shelf):
         rows = self.store.read(f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position)
         return call_of(rows[0]) if rows else None
 
+    def call_after(self, scope: str, position: int) -> CallRecord | None:
+        """Return the first root call of ``scope`` that was recorded after ``position``."""
+        rows = self.store.read(
+            f"{_CALLS_OF} AND place = '' AND position > ? AND scope = ? ORDER BY position LIMIT 1",
+            *self._of(0), position, scope,
+        )  # fmt: skip
+        return call_of(rows[0]) if rows else None
+
+    def last_position(self) -> int:
+        """Return the position of the last root call of the current run; -1 before the first."""
+        found = self.store.read(
+            "SELECT max(position) FROM calls WHERE execution = ? AND run = ? AND parent = ? AND place = ''",
+            *self._of(0),
+        )[0][0]
+        return -1 if found is None else int(found)
+
+    def is_dispatched(self) -> bool:
+        """Say whether the execution was dispatched, and is for workers."""
+        return bool(self.store.read("SELECT 1 FROM dispatches WHERE execution = ?", self.lease.row_id))
+
     def calls(self) -> list[CallRecord]:
         """Return all root calls of the current run."""
         return [call_of(row) for row in self.store.read(f"{_CALLS_OF} ORDER BY position", *self._of(0))]
@@ -169,6 +189,11 @@ class Journal(Shelf):
             status = ExecutionStatus.PENDING
         self.set_status(connection, status)
         self.lease.drop(connection)
+
+    def end_left(self, connection: sqlite3.Connection, call: CallRecord, error: dict[str, Any]) -> None:
+        """Record that a root call which its caller had left has failed; the lease is kept for the call that follows."""
+        self.insert_failure(connection, call.call_id, call.attempt, error)
+        connection.execute("UPDATE calls SET status = 'FAILED', ended_at = ? WHERE id = ?", (time.time(), call.call_id))
 
     def _is_answered(self, connection: sqlite3.Connection, call_id: int, result: Any) -> bool:
         """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""

@@ -21,7 +21,7 @@ from ._lease import Released
 from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
-from ._records import CallRecord, ExecutionStatus, StepRecord
+from ._records import CallRecord, ExecutionStatus, StepRecord, answers_in
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
@@ -47,19 +47,28 @@ class Orchestration:
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
         admission = self._desk.decide(prompt)
-        if admission is None:
+        is_new = isinstance(admission, _admission.Start)
+        is_unanswered = is_new and self._contact.is_interrupted() and answers_in(prompt) is None
+        if admission is None or is_unanswered:  # nobody asked, or it waits for the answers of another execution
             events: Events = self._original(prompt, **given)
             return events
         if isinstance(admission, _admission.Return):
-            self._desk.ended(admission.record)
+            self._returned(admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
             return only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.returned(admission.record)
-            self._desk.ended(admission.record)
+            self._desk.raised(admission.record, ran_here=False)
             raise admission.error
         call, task = self._opened(admission, prompt, given)
         return self._run(call, task, given)
+
+    def _returned(self, record: CallRecord) -> None:
+        """Take note that a recorded call was returned; one that failed may be asked for again."""
+        if record.status is ExecutionStatus.FAILED:
+            self._desk.raised(record, ran_here=False)
+        else:
+            self._desk.ended(record)
 
     # Opening
 
@@ -120,8 +129,7 @@ class Orchestration:
 
     def _start(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
         conducted[self._contact.me] = call
-        if call.record.parent == 0:
-            self._session.call_id = call.record.call_id
+        self._desk.began(call.record)
         events: Events = self._original(task, **given)
         return events
 
@@ -139,9 +147,10 @@ class Orchestration:
         recorded = {"status": result.status.value, "interrupts": interrupts, "usage": usage}
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._contact, result), recorded)
+            self._desk.raised(call.record)
         else:
             call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
-        self._desk.ended(call.record)
+            self._desk.ended(call.record)
 
     def _failed(self, call: OrchestratorCall, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
@@ -149,7 +158,7 @@ class Orchestration:
             return
         if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
             return
-        self._desk.ended(call.record)
+        self._desk.raised(call.record)
         if not isinstance(error, Exception):
             return
         try:
@@ -170,8 +179,6 @@ class Orchestration:
         if "carried" in parts:
             visits = self._visits(rows, is_over=True, tries_again=False)
             self._contact.restore(record.input, visits, parts["carried"], None, recorded["status"])
-        if record.parent == 0:
-            self._session.call_id = record.call_id
         return self._contact.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
 
     def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
@@ -239,7 +246,7 @@ class Orchestration:
 class _Nowhere:
     """The desk of a call that is only looked at."""
 
-    outer = None
+    outer, compares_base = None, False
 
     def seat(self) -> Any:
         """Nothing begins here."""
@@ -249,7 +256,13 @@ class _Nowhere:
         """Nothing is decided here."""
         raise AssertionError
 
+    def began(self, record: CallRecord) -> None:
+        """Nothing comes after it."""
+
     def ended(self, record: CallRecord) -> None:
+        """Nothing comes after it."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
         """Nothing comes after it."""
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 import uuid
 import weakref
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from strands.types.exceptions import ConcurrencyException
+
 from . import _admission
+from ._admission import Caller
 from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, acquire, look
+from ._lease import Lease, Owner, acquire, look
 from ._options import Options
-from ._records import answers_in
-from ._seat import Desk, DispatchedDesk, RootDesk, nested_desk
-from ._session import Session, process
+from ._records import CallKind, answers_in
+from ._seat import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
+from ._session import Cursor, Session, process
 from ._store import Store
 from ._stores import stores
 from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
@@ -25,6 +31,10 @@ from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
 logger = logging.getLogger(__name__)
 
 Events = AsyncGenerator[Any, None]
+
+_POLL_SECONDS = 0.005
+_CLOSING_SECONDS = 1.0
+"""How long a call waits for one before it that was broken off: its stream ends a moment after it was dropped."""
 
 _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """The execution with a made-up id in which an agent or orchestrator waits for answers."""
@@ -35,6 +45,7 @@ class Subject(Protocol):
 
     me: Any
     name: str
+    kind: CallKind
 
     def is_interrupted(self) -> bool:
         """Say whether it waits for answers; it then takes nothing else."""
@@ -45,11 +56,11 @@ class Subject(Protocol):
     def knows_interrupt(self, interrupt_id: str) -> bool:
         """Say whether it has raised this interrupt."""
 
-    def is_busy(self) -> bool:
-        """Say whether it is in a durable call."""
+    def busy_in(self) -> str | None:
+        """Return the id of the execution that it makes a durable call in, if it does."""
 
     def enter(self, session: Session) -> None:
-        """Take part in an execution with root calls, if that is possible."""
+        """Take part in an execution with root calls."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Call it as if we were not there."""
@@ -60,24 +71,62 @@ class Subject(Protocol):
         """Make a durable call."""
 
 
+class AgentBusyError(ExecutionBusyError, ConcurrencyException):
+    """The very object that is called is in a call of this execution: what Strands raises for it, and what we do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The execution that a root call belongs to."""
+
+    execution_id: str
+    is_single: bool = False
+    """Whether the id was given with the call: it then names this one call."""
+    is_made_up: bool = False
+
+
 def call(options: Options | None, subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
     """Return the stream of one call, made durable. Without options of its own it is so only inside an execution."""
-    outer = enclosing.get()
-    if subject.is_busy():  # a second call of a busy agent is for Strands to refuse or to join
-        return subject.original(prompt, given)
-    if outer is not None and outer.is_open:
+    outer, busy_in = enclosing.get(), subject.busy_in()
+    is_inside = outer is not None and outer.is_open
+    if busy_in is not None and (is_inside or not _names(options, given, busy_in)):
+        return subject.original(prompt, given)  # a second call of a busy agent is for Strands to refuse or to join
+    if is_inside:
         return _nested(subject, prompt, given)
-    if options is None or _is_for_strands(subject, prompt):
+    if options is None:
         return subject.original(prompt, given)
-    return _owned(options, subject, prompt, given)
+    target = _target(options, subject, prompt, given.get("invocation_state"))
+    if busy_in is None and _is_for_strands(options, subject, target, prompt):
+        return subject.original(prompt, given)
+    if target.is_made_up:
+        logger.info("execution_id=<%s> | new execution", target.execution_id)
+    return _owned(options, subject, target, prompt, given)
 
 
-def _is_for_strands(subject: Subject, prompt: Any) -> bool:
+def _names(options: Options | None, given: dict[str, Any], execution_id: str) -> bool:
+    """Say whether a call names this execution, so that it is for us to refuse it or to wait for the end of the other."""
+    if (
+        options is None or given.get("idempotency_token") is not None
+    ):  # with one, Strands lets it share the other's result
+        return False
+    return (_named(given.get("invocation_state")) or options.execution_id) == execution_id
+
+
+def _is_for_strands(options: Options, subject: Subject, target: Target, prompt: Any) -> bool:
     """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
-    if not subject.is_interrupted() or subject.may_know_better():
+    if not subject.is_interrupted() or subject.may_know_better() or _has_record(options, subject, target):
         return not isinstance(prompt, (str, list, type(None)))
     answers = answers_in(prompt)
     return answers is None or not all(subject.knows_interrupt(interrupt_id) for interrupt_id in answers)
+
+
+def _has_record(options: Options, subject: Subject, target: Target) -> bool:
+    """Say whether what is recorded decides, although the object waits for answers: they may have been given already."""
+    if target.is_single:
+        return True
+    session = process.known(options.path, target.execution_id)
+    cursor = None if session is None else session.cursors.get(subject.me)
+    return cursor is not None and cursor.unended is not None
 
 
 async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
@@ -99,22 +148,18 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         await events.aclose()
 
 
-async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
-    execution_id, is_made_up = _execution_id(options, subject, prompt, given.get("invocation_state"))
-    session = process.session(options.path, execution_id)
-    session.enter(subject.me)
+async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
+    session = process.session(options.path, target.execution_id)
+    await _enter(options, subject, session, target, prompt)
     try:
         store, heart = stores.open(options.path, options.busy_seconds)
         claimed, session.claim = session.claim, None
-        lease = claimed or await _acquired(options, session, store, prompt)
-        heart.keep(lease)
+        lease = claimed or await _acquired(options, subject, session, store, target, prompt)
+        session.hold(heart, lease)
         try:
             subject.enter(session)
             journal = Journal(lease)
-            answers = answers_in(prompt) or {}
-            waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
-            make_desk = RootDesk if claimed is None else DispatchedDesk
-            desk = make_desk(options, journal, session, subject.name, waits=waits)
+            desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
             events = subject.open(options, journal, session, desk, prompt, given)
             try:
                 async for event in events:
@@ -122,25 +167,79 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
             finally:
                 await events.aclose()
         finally:
-            heart.let_go(lease)
+            session.let_go()
             _release(lease)
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
     finally:
         session.leave()
-        if is_made_up:
-            _tell(given.get("invocation_state"), execution_id)
+        (session.waiting.add if subject.is_interrupted() else session.waiting.discard)(subject.me)
+        if target.is_made_up:
+            _tell(given.get("invocation_state"), target.execution_id)
             _end_made_up(options, subject, session)
 
 
-async def _acquired(options: Options, session: Session, store: Store, prompt: Any) -> Lease:
+async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+    """Begin a root call; there is one at a time. One that was just broken off needs a moment to end."""
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while not session.enter():
+        if time.monotonic() > deadline:
+            _refuse_other_input(options, subject, session, target, prompt)
+            is_same = subject.busy_in() == session.execution_id
+            raise (AgentBusyError if is_same else ExecutionBusyError)(
+                session.execution_id,
+                str(Owner.me()),
+                "Another call in this process has not ended yet. A stream that is read no further has to be closed: aclose().",
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+    """Say first that the input is another one, if it is: to try again later would be of no use."""
+    store, _ = stores.open(options.path, options.busy_seconds)
+    if not store.read("SELECT 1 FROM executions WHERE execution_id = ?", session.execution_id):
+        return
+    journal = Journal(look(store, session.execution_id))
+    caller, cursor = _caller(subject, journal, session, target, prompt)
+    _admission.refuse_other_input(journal, recorded_at(journal, caller, cursor), prompt, caller)
+
+
+def _caller(
+    subject: Subject, journal: Journal, session: Session, target: Target, prompt: Any
+) -> tuple[Caller, Cursor | None]:
+    """Return what calls, and how far it has come in the list of its calls, if the id names such a list."""
+    answers = answers_in(prompt) or {}
+    waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
+    is_single = target.is_single or journal.is_dispatched()
+    caller = Caller(name=subject.name, kind=subject.kind, waits=waits, is_single=is_single)
+    return caller, None if is_single else session.cursor(subject.me)
+
+
+def _desk(
+    options: Options,
+    subject: Subject,
+    journal: Journal,
+    session: Session,
+    target: Target,
+    prompt: Any,
+    *,
+    is_claimed: bool,
+) -> Desk:
+    caller, cursor = _caller(subject, journal, session, target, prompt)
+    if is_claimed:
+        return DispatchedDesk(options, journal, caller)
+    return SingleDesk(options, journal, caller) if cursor is None else ListDesk(options, journal, caller, cursor)
+
+
+async def _acquired(
+    options: Options, subject: Subject, session: Session, store: Store, target: Target, prompt: Any
+) -> Lease:
     """Become the owner; a cancel that nobody has seen to yet is seen to first."""
     try:
         lease = await acquire(store, session.execution_id, options.lease_seconds)
     except ExecutionBusyError:
-        journal = Journal(look(store, session.execution_id))
-        _admission.refuse_other_input(journal, journal.call_at(session.position), prompt)
+        _refuse_other_input(options, subject, session, target, prompt)
         raise
     journal = Journal(lease)
     if journal.is_cancel_due():
@@ -169,18 +268,22 @@ def _release(lease: Lease) -> None:
         logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
 
 
-def _execution_id(options: Options, subject: Subject, prompt: Any, invocation_state: Any) -> tuple[str, bool]:
-    """Return the id of the execution that a call belongs to, and whether it was made up."""
-    named = invocation_state.get("execution_id") if isinstance(invocation_state, dict) else None
-    if named is not None and named != invocation_state.get(MADE_UP):
-        return checked_id(named), False
+def _target(options: Options, subject: Subject, prompt: Any, invocation_state: Any) -> Target:
+    """Return the execution that a call belongs to."""
+    named = _named(invocation_state)
+    if named is not None:
+        return Target(execution_id=checked_id(named), is_single=True)
     if options.execution_id is not None:
-        return options.execution_id, False
+        return Target(execution_id=options.execution_id)
     if subject.me in _waiting and subject.is_interrupted() and answers_in(prompt) is not None:
-        return _waiting[subject.me], True
-    execution_id = uuid.uuid4().hex
-    logger.info("execution_id=<%s> | new execution", execution_id)
-    return execution_id, True
+        return Target(execution_id=_waiting[subject.me], is_single=True, is_made_up=True)
+    return Target(execution_id=uuid.uuid4().hex, is_single=True, is_made_up=True)
+
+
+def _named(invocation_state: Any) -> str | None:
+    """Return the id that was given with a call; not one that was made up for an earlier call with the same state."""
+    named = invocation_state.get("execution_id") if isinstance(invocation_state, dict) else None
+    return None if named is None or named == invocation_state.get(MADE_UP) else named
 
 
 def _tell(invocation_state: Any, execution_id: str) -> None:

@@ -5,6 +5,7 @@ Traces and spans tell of this process alone and are not given back.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from strands import Agent
@@ -26,6 +27,26 @@ def tool_runs(agent: Agent, name: str) -> tuple[int, int]:
     """Return how often a tool has run, and with success, as Strands counts it."""
     found = agent.event_loop_metrics.tool_metrics.get(name)
     return (0, 0) if found is None else (found.call_count, found.success_count)
+
+
+class Metrics:
+    """An agent's metrics as they were before a call, so that a call that failed or was left can be counted anew."""
+
+    def __init__(self, metrics: EventLoopMetrics) -> None:
+        self._usage, self._metrics = dict(metrics.accumulated_usage), dict(metrics.accumulated_metrics)
+        self._tools = {name: copy.copy(found) for name, found in metrics.tool_metrics.items()}
+        self._cycles, self._durations = metrics.cycle_count, list(metrics.cycle_durations)
+        self._invocations = list(metrics.agent_invocations)
+
+    def put_back(self, metrics: EventLoopMetrics) -> None:
+        """Take back what was counted since."""
+        metrics.accumulated_usage.clear()  # type: ignore[attr-defined]
+        metrics.accumulated_usage.update(self._usage)  # type: ignore[typeddict-item]
+        metrics.accumulated_metrics.clear()  # type: ignore[attr-defined]
+        metrics.accumulated_metrics.update(self._metrics)  # type: ignore[typeddict-item]
+        metrics.tool_metrics = {name: copy.copy(found) for name, found in self._tools.items()}
+        metrics.cycle_count, metrics.cycle_durations = self._cycles, list(self._durations)
+        metrics.agent_invocations[:] = self._invocations
 
 
 class Past:

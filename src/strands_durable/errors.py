@@ -2,6 +2,7 @@
 
     DurableError
     ├── InputMismatchError        the recorded call had another input
+    ├── CallCancelledError        its caller cancelled the recorded call (also a TimeoutError)
     ├── DriftError                the agent is not the one that was recorded
     ├── ExecutionBusyError        another owner is working on it
     ├── ExecutionFailedError      the recorded call failed
@@ -33,16 +34,36 @@ class DurableError(Exception):
 class InputMismatchError(DurableError):
     """The call at this position was recorded with another input, so going on would mix two conversations."""
 
-    def __init__(self, execution_id: str, position: int, status: str, recorded: str, given: str) -> None:
-        super().__init__(execution_id, position, status, recorded, given)
+    def __init__(
+        self, execution_id: str, position: int, status: str, recorded: str, given: str, hint: str = ""
+    ) -> None:
+        super().__init__(execution_id, position, status, recorded, given, hint)
         self.execution_id, self.position, self.status = execution_id, position, status
-        self.recorded, self.given = recorded, given
+        self.recorded, self.given, self.hint = recorded, given, hint
 
     def __str__(self) -> str:
         return (
             f"Execution {self.execution_id!r}: call {self.position} is {self.status} and was recorded with "
-            f"{self.recorded}, but now got {self.given}. Pass the recorded input (or none) to go on with it, "
-            f"or use another execution_id to start anew."
+            f"{self.recorded}, but now got {self.given}. Pass the recorded input (or none) to resume it, "
+            f"or use another execution_id to start a new run. {self.hint}"
+        ).rstrip()
+
+
+class CallCancelledError(DurableError, TimeoutError):
+    """The caller of a recorded call cancelled it before it ended, and called the agent with something else.
+
+    A timeout around a call is the most frequent reason. It is a `TimeoutError` too, so that a script which handles that takes
+    the same way when it is run again.
+    """
+
+    def __init__(self, execution_id: str, position: int) -> None:
+        super().__init__(execution_id, position)
+        self.execution_id, self.position = execution_id, position
+
+    def __str__(self) -> str:
+        return (
+            f"Call {self.position} of execution {self.execution_id!r} was cancelled by its caller before it ended: a timeout, "
+            f"a cancelled task or a stream that was closed. A later call is recorded, so it is not resumed any more."
         )
 
 
