@@ -281,16 +281,6 @@ def test_c01_restart_under_the_id_of_a_call_is_a_new_run_each_time() -> None:
     assert query("SELECT run, status FROM calls") == [(0, "COMPLETED"), (1, "COMPLETED")]
 
 
-def test_c01_a_service_does_not_remember_the_ids_that_it_has_served() -> None:
-    from strands_durable._session import _REMEMBERED_SESSIONS, process
-
-    agent = agent_of(lambda turn, messages: "Hi.", None)
-    for number in range(_REMEMBERED_SESSIONS + 20):
-        agent.messages.clear()
-        agent("Hello", invocation_state=named(f"run-{number}"))
-    assert len(process._sessions) == _REMEMBERED_SESSIONS
-
-
 # A notebook
 
 
