@@ -162,9 +162,13 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
             desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
             events = subject.open(options, journal, session, desk, prompt, given)
             try:
+                session.is_at_work = True
                 async for event in events:
+                    session.is_at_work = False
                     yield event
+                    session.is_at_work = True
             finally:
+                session.is_at_work = False
                 await events.aclose()
         finally:
             session.let_go()
@@ -184,15 +188,20 @@ async def _enter(options: Options, subject: Subject, session: Session, target: T
     """Begin a root call; there is one at a time. One that was just broken off needs a moment to end."""
     deadline = time.monotonic() + _CLOSING_SECONDS
     while not session.enter():
-        if time.monotonic() > deadline:
-            _refuse_other_input(options, subject, session, target, prompt)
-            is_same = subject.busy_in() == session.execution_id
-            raise (AgentBusyError if is_same else ExecutionBusyError)(
-                session.execution_id,
-                str(Owner.me()),
-                "Another call in this process has not ended yet. A stream that is read no further has to be closed: aclose().",
-            )
+        if session.is_at_work or time.monotonic() > deadline:
+            raise _busy(options, subject, session, target, prompt)
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def _busy(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> ExecutionBusyError:
+    """Return the error for a call of an execution that another call of this process is in."""
+    is_same = subject.busy_in() == session.execution_id
+    if not is_same or target.is_single:  # else it would be the next call of the object
+        _refuse_other_input(options, subject, session, target, prompt)
+    why = "Another call in this process has not ended yet."
+    if not session.is_at_work:
+        why += " A stream that is read no further has to be closed: await stream.aclose()."
+    return (AgentBusyError if is_same else ExecutionBusyError)(session.execution_id, str(Owner.me()), why)
 
 
 def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:

@@ -110,6 +110,8 @@ class Session:
     """How far each object has come that makes root calls under an id of its plugin."""
     waiting: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     """The objects that wait for answers here."""
+    is_at_work: bool = False
+    """True while the call under way runs; not while its stream waits to be read on or is being closed."""
     _writers: dict[str, object] = field(default_factory=dict)
     """By agent_id, who wrote last to the log that all objects of that agent_id share."""
     _loop: asyncio.AbstractEventLoop | None = None
