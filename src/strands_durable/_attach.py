@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ from ._context import enclosing
 from ._effects import pause
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
+from ._known_tools import refuse_unknown
 from ._lease import Owner
 from ._opaque import Opaque
 from ._options import Options
@@ -116,6 +118,15 @@ def attach_parts(subject: Any) -> None:
             part.stream_async = Opaque(part, part.stream_async)
 
 
+def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
+    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
+    own = options if desk.outer is None else _attached.get(subject)
+    if own is None or not own.tool_policies:
+        return options
+    refuse_unknown(subject, own.tool_policies)
+    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
+
+
 # Agents
 
 
@@ -148,6 +159,7 @@ class _AgentSubject:
         self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
     ) -> Events:
         attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
         site = Site(self.me, journal, session, options, desk.outer)
         invocation = Invocation(site, desk, self._original)
         if desk.outer is not None and self.me in _lasting:
@@ -250,6 +262,7 @@ class _OrchestratorSubject:
         self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
     ) -> Events:
         attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
         return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
 
 

@@ -20,6 +20,7 @@ from ._journal import Journal
 from ._lease import Released
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._segment import Segments
 from ._session import Site
@@ -66,6 +67,7 @@ class Invocation:
         if not isinstance(admission, _admission.Start):
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, partial(_drift.config_of, self._agent))
             result = self.returned(admission.record, given)
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):

@@ -22,6 +22,7 @@ from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
 from ._records import CallRecord, ExecutionStatus, StepRecord
+from ._returns import say_returned
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
@@ -51,6 +52,7 @@ class Orchestration:
             events: Events = self._original(prompt, **given)
             return events
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, self._contact.topology)
             self._desk.ended(admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
             return only({"result": result, "recorded": True})
