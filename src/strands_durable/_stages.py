@@ -27,6 +27,7 @@ from ._keys import path
 from ._latch import ours
 from ._policy import ToolPolicy, policy_of
 from ._records import StepRecord
+from ._retries import is_tried_again, wait_for_retry
 from ._strands import (
     Interrupt,
     InterruptException,
@@ -111,6 +112,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     if recorded is not None and recorded.status == "done":
         yield _recorded_event(call, recorded)
     errors = 0 if recorded is None else call.tools.errors(request)
+    if recorded is not None and recorded.status == "failed":
+        outcome = await wait_for_retry(call, policy, request, recorded, errors)
     while outcome is None:
         run = _ToolRun(call, policy, request, attempt, errors, own)
         async for event in run.events(context, next_fn):
@@ -120,6 +123,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
         if outcome is None:
             await _let_go()
+            last = call.tools.recorded(request)
+            outcome = None if last is None else await wait_for_retry(call, policy, request, last, errors)
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
@@ -258,7 +263,9 @@ class _ToolRun:
             invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != cancelled_before else None,
         )
-        again = self._errors < self._policy.retries and outcome["result"].get("status") == "error"
+        again = is_tried_again(
+            self._policy, self._request, self._attempt, self._errors, outcome["result"], self._result.exception
+        )
         recorded = self._call.tools.finish(
             self._request,
             self._step,

@@ -60,7 +60,7 @@ def crash_at(point: str, agent: Any, prompt: str = "Go") -> None:
 
 def test_c12_a_policy_for_an_unknown_tool_is_refused_before_anything_runs() -> None:
     agent = agent_of({"payy": ASK})
-    with pytest.raises(errors.UnknownToolError, match="'payy'.*did you mean 'pay'") as found:
+    with pytest.raises(errors.UnknownToolError, match=r"'payy'.*did you mean 'pay'") as found:
         agent("Go")
     assert "look" in str(found.value)
     assert (paid, agent.model.calls) == ([], 0)
@@ -117,7 +117,7 @@ def graph_of(policies: Any) -> Any:
 
 
 def test_c12_the_tools_of_all_nodes_together_are_what_a_graph_knows() -> None:
-    with pytest.raises(errors.UnknownToolError, match="'payy'.*did you mean 'pay'"):
+    with pytest.raises(errors.UnknownToolError, match=r"'payy'.*did you mean 'pay'"):
         graph_of({"payy": ASK, "look": ASK})("Go")
     with pytest.raises(errors.UnknownToolError, match="'two'"):
         graph_of({"two": ASK})("Go")
@@ -177,8 +177,14 @@ def test_c12_an_option_of_a_dispatched_agent_that_does_not_exist_is_refused_wher
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"retries": "3"}, {"retries": True}, {"retries": 1.5}, {"timeout": "5"}, {"inline": "yes"}]
-    + [{"in_doubt": "verify", "verify": "look_up"}],
+    [
+        {"retries": "3"},
+        {"retries": True},
+        {"retries": 1.5},
+        {"timeout": "5"},
+        {"inline": "yes"},
+        {"in_doubt": "verify", "verify": "look_up"},
+    ],
 )
 def test_c12_a_field_of_a_wrong_type_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match=next(reversed(wrong))):
