@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def attempts() -> list[tuple[int, str]]:
 
 def waits() -> list[float]:
     times = rows("SELECT started_at, ended_at FROM steps WHERE kind = 'tool' ORDER BY attempt")
-    return [after[0] - before[1] for before, after in zip(times, times[1:], strict=False)]
+    return [after[0] - before[1] for before, after in pairwise(times)]
 
 
 def test_c12_the_wait_between_retries_grows_up_to_its_limit() -> None:
