@@ -101,6 +101,17 @@ def options_of(subject: Any) -> Options | None:
     return _attached.get(subject)
 
 
+def lasting_agents() -> list[Agent]:
+    """Return the agents that were there before any call."""
+    return list(_lasting)
+
+
+def lasting_agent(agent_id: str) -> Agent | None:
+    """Return the agent that was there before any call and has this id; None if there is none, or if they are several."""
+    found = [agent for agent in _lasting if agent.agent_id == agent_id]
+    return found[0] if len(found) == 1 else None
+
+
 def attach_parts(subject: Any) -> None:
     """Stand around what is new of the parts of an agent or orchestrator."""
     contact = contact_of(subject)

@@ -131,11 +131,13 @@ def unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any
     return {"status": "error", "content": [{"text": text}]}
 
 
-def outcome_of(
-    result: Any, *, exception: Exception | None = None, state: Any = None, invocation: Any = None, cancel: Any = None
-) -> dict[str, Any]:
-    """Return the recorded form of a tool's outcome; what did not happen is not stored."""
-    outcome = {"result": result, "state": state, "invocation": invocation, "cancel": cancel}
+def outcome_of(result: Any, *, exception: Exception | None = None, **more: Any) -> dict[str, Any]:
+    """Return the recorded form of a tool's outcome; what did not happen is not stored.
+
+    Besides the result there may be ``state``, ``invocation`` and ``cancel``: what the tool did to the agent; ``tools``: the
+    schemas of those it loaded; ``rerun``: what is needed to make the call again in another process.
+    """
+    outcome = {"result": result, **more}
     if exception is not None:
         outcome["exception"] = describe(exception)
     return {name: value for name, value in outcome.items() if value or name == "result"}

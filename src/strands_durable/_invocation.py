@@ -12,7 +12,7 @@ from typing import Any
 from strands import Agent
 from strands.agent import AgentResult
 
-from . import _admission, _drift, _messages, _sessions
+from . import _admission, _drift, _messages, _reruns, _sessions
 from ._call import Call
 from ._codec import decode, encodable
 from ._conduct import conduct, only
@@ -135,7 +135,8 @@ class Invocation:
         if call.is_unchecked:
             call.is_unchecked = False
             last = self._journal.last_config(call.record)
-            changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
+            expected = None if last is None else _drift.with_loaded(last[1], call.tools.loaded())
+            changes = [] if expected is None else _drift.changes(expected, _drift.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
                 if self._site.options.on_drift == "rerun" and call.is_taken_up:  # an answer that was asked about stays
@@ -160,7 +161,7 @@ class Invocation:
         if call.record.parent == 0:
             session.call_id = call.record.call_id
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
-        return events
+        return _reruns.first(events, agent, call, given.get("invocation_state"))
 
     def _close(self) -> None:
         active.pop(self._agent, None)

@@ -14,7 +14,7 @@ from typing import Any
 from strands import Agent
 
 from ._orchestrators import contact_of
-from ._policy import ToolPolicy
+from ._policy import ToolPolicy, policy_of
 from ._public_tools import adds_tools
 from ._strands import agent_behind, agents_beside, is_agent, providers_of
 from .errors import UnknownToolError
@@ -52,7 +52,7 @@ class _Names:
         tools = {**registry.registry, **registry.dynamic_tools}
         self.known |= set(tools)
         self.may_grow |= bool(providers_of(agent)) or bool(agent.load_tools_from_directory)
-        self.may_grow |= any(adds_tools(tool) for tool in tools.values())
+        self.may_grow |= any(adds_tools(tool) or _is_rerun(policy_of(tool, name, {})) for name, tool in tools.items())
         for part in (*map(agent_behind, tools.values()), *agents_beside(agent)):
             if part is not None:
                 self.collect(part)
@@ -65,11 +65,16 @@ def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy], *, more_to_com
     """
     if not policies:
         return
-    names = _Names(may_grow=more_to_come or any(found.on_resume not in (None, "reuse") for found in policies.values()))
+    names = _Names(may_grow=more_to_come or any(map(_is_rerun, policies.values())))
     names.collect(subject)
     for name in policies:
         if name not in names.known:
             _refuse(subject, name, sorted(names.known), names.may_grow)
+
+
+def _is_rerun(policy: ToolPolicy) -> bool:
+    """Say whether a tool has effects on its process, which may well be other tools."""
+    return policy.on_resume not in (None, "reuse")
 
 
 def _refuse(subject: Any, name: str, known: list[str], may_grow: bool) -> None:

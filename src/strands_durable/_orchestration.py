@@ -11,7 +11,7 @@ from typing import Any
 from strands import Agent
 from strands.multiagent.base import MultiAgentResult, NodeResult, Status
 
-from . import _admission, _drift
+from . import _admission, _drift, _reruns
 from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
@@ -125,7 +125,7 @@ class Orchestration:
         if call.record.parent == 0:
             self._session.call_id = call.record.call_id
         events: Events = self._original(task, **given)
-        return events
+        return _reruns.first(events, self._contact.me, call, given.get("invocation_state"))
 
     def _close(self) -> None:
         conducted.pop(self._contact.me, None)
