@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ._context import CurrentStep, current_step
     from ._durability import Durability
     from ._handle import DurableBackend, ExecutionHandle, StreamEvent
-    from ._policy import DoubtfulStep, ToolPolicy, policy
+    from ._policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records import ExecutionRecord, ExecutionStatus
     from ._registry import DurableAgent, durable_agent
     from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
@@ -28,6 +28,7 @@ __all__ = [
     "ExecutionRecord",
     "ExecutionResult",
     "ExecutionStatus",
+    "FailedAttempt",
     "NodeOutcome",
     "OpenInterrupt",
     "StreamEvent",
@@ -53,6 +54,7 @@ _HOMES = {
     "ExecutionRecord": "._records",
     "ExecutionResult": "._result",
     "ExecutionStatus": "._records",
+    "FailedAttempt": "._policy",
     "NodeOutcome": "._result",
     "OpenInterrupt": "._result",
     "StreamEvent": "._handle",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ from ._context import enclosing
 from ._effects import pause
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
+from ._known_tools import refuse_unknown
 from ._lease import Owner
 from ._opaque import Opaque
 from ._options import Options
@@ -100,6 +102,17 @@ def options_of(subject: Any) -> Options | None:
     return _attached.get(subject)
 
 
+def lasting_agents() -> list[Agent]:
+    """Return the agents that were there before any call."""
+    return list(_lasting)
+
+
+def lasting_agent(agent_id: str) -> Agent | None:
+    """Return the agent that was there before any call and has this id; None if there is none, or if they are several."""
+    found = [agent for agent in _lasting if agent.agent_id == agent_id]
+    return found[0] if len(found) == 1 else None
+
+
 def attach_parts(subject: Any) -> None:
     """Stand around what is new of the parts of an agent or orchestrator."""
     contact = contact_of(subject)
@@ -115,6 +128,15 @@ def attach_parts(subject: Any) -> None:
         elif contact is not None and part not in _attached and hasattr(part, "stream_async"):
             _attached[part] = None
             part.stream_async = Opaque(part, part.stream_async)
+
+
+def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
+    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
+    own = options if desk.outer is None else _attached.get(subject)
+    if own is None or not own.tool_policies:
+        return options
+    refuse_unknown(subject, own.tool_policies)
+    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
 
 
 # Agents
@@ -151,6 +173,7 @@ class _AgentSubject:
         self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
     ) -> Events:
         attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
         site = Site(self.me, journal, session, options, desk.outer)
         invocation = Invocation(site, desk, self._original)
         if desk.outer is not None and self.me in _lasting:
@@ -254,6 +277,7 @@ class _OrchestratorSubject:
         self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
     ) -> Events:
         attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
         return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import uuid
 from typing import Any
 
@@ -19,6 +20,8 @@ from ._strands import Interrupt, InterruptException, answer_to
 from ._tool_steps import ToolRequest
 from .errors import InDoubtError
 
+logger = logging.getLogger(__name__)
+
 
 async def judge_tool(
     call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
@@ -34,14 +37,27 @@ async def judge_tool(
     else:
         verdict = policy.in_doubt
     if verdict == "retry":
+        run_again("tool", _view(call, request, recorded), recorded.attempt + 1)
         return None
     given = verdict["result"] if isinstance(verdict, dict) else unknown(request)
     outcome = outcome_of(tool_result(request, given))
     return call.tools.finish(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
 
 
+def run_again(kind: str, view: CurrentStep, attempt: int) -> None:
+    """Say that a step which may have happened is run again: if it has, it now happens twice, unless its key prevents it."""
+    logger.warning(
+        "execution_id=<%s>, %s=<%s>, step=<%s>, attempt=<%d>, idempotency_key=<%s> | %s in doubt is run again",
+        view.execution_id, kind, view.name, view.key, attempt, view.idempotency_key, kind,
+    )  # fmt: skip
+
+
+def _view(call: Call, request: ToolRequest, recorded: StepRecord) -> CurrentStep:
+    return Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+
+
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
-    view = Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+    view = _view(call, request, recorded)
     return await verified(policy, view, recorded, tool_use_id=request.tool_use_id, given=request.input)
 
 
@@ -115,11 +131,13 @@ def unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any
     return {"status": "error", "content": [{"text": text}]}
 
 
-def outcome_of(
-    result: Any, *, exception: Exception | None = None, state: Any = None, invocation: Any = None, cancel: Any = None
-) -> dict[str, Any]:
-    """Return the recorded form of a tool's outcome; what did not happen is not stored."""
-    outcome = {"result": result, "state": state, "invocation": invocation, "cancel": cancel}
+def outcome_of(result: Any, *, exception: Exception | None = None, **more: Any) -> dict[str, Any]:
+    """Return the recorded form of a tool's outcome; what did not happen is not stored.
+
+    Besides the result there may be ``state``, ``invocation`` and ``cancel``: what the tool did to the agent; ``tools``: the
+    schemas of those it loaded; ``rerun``: what is needed to make the call again in another process.
+    """
+    outcome = {"result": result, **more}
     if exception is not None:
         outcome["exception"] = describe(exception)
     return {name: value for name, value in outcome.items() if value or name == "result"}

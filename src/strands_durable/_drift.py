@@ -20,15 +20,37 @@ Config = dict[str, Any]
 
 def config_of(agent: Agent) -> Config:
     """Return what ``agent`` is made of."""
-    registry = agent.tool_registry
-    tools = {**registry.registry, **registry.dynamic_tools}  # structured output comes and goes with each pass
+    tools = tools_of(agent)
     specs = {
         spec["name"]: {"description": _plain(spec["description"]), "inputSchema": _plain(spec["inputSchema"])}
-        for spec in registry.get_all_tool_specs()
+        for spec in agent.tool_registry.get_all_tool_specs()
         if not stays_in_loop(tools.get(spec["name"]))
     }
     blocks = agent.system_prompt_content
     return {"model": model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
+
+
+def tools_of(agent: Agent) -> dict[str, Any]:
+    """Return the tools that an agent has at this moment; structured output comes and goes with each pass."""
+    return {**agent.tool_registry.registry, **agent.tool_registry.dynamic_tools}
+
+
+def loaded_since(agent: Agent, before: dict[str, Any]) -> Config:
+    """Return the schemas of the tools that an agent has got since it had those in ``before``; None for those that are gone."""
+    now = tools_of(agent)
+    changed = [name for name in {**before, **now} if before.get(name) is not now.get(name)]
+    if not changed:
+        return {}
+    specs = config_of(agent)["tools"]
+    return {name: specs.get(name) for name in changed if not stays_in_loop(now.get(name, before.get(name)))}
+
+
+def with_loaded(config: Config, loaded: list[Config]) -> Config:
+    """Return what an agent was made of after tools had loaded others, or taken some away."""
+    tools = dict(config["tools"])
+    for changes in loaded:
+        tools.update(changes)
+    return {**config, "tools": {name: spec for name, spec in tools.items() if spec is not None}}
 
 
 def fingerprint(config: Config) -> str:

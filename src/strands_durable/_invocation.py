@@ -13,7 +13,7 @@ from typing import Any
 from strands import Agent
 from strands.agent import AgentResult
 
-from . import _admission, _drift, _messages, _sessions
+from . import _admission, _drift, _messages, _reruns, _sessions
 from ._call import Call
 from ._codec import decode, encodable
 from ._conduct import conduct, only
@@ -21,6 +21,7 @@ from ._journal import Journal
 from ._lease import Released
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._segment import Segments
 from ._session import Site
@@ -69,6 +70,7 @@ class Invocation:
         if not isinstance(admission, _admission.Start):
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, partial(_drift.config_of, self._agent))
             result = self.returned(admission.record, given)
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
@@ -146,7 +148,8 @@ class Invocation:
         if call.is_unchecked:
             call.is_unchecked = False
             last = self._journal.last_config(call.record)
-            changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
+            expected = None if last is None else _drift.with_loaded(last[1], call.tools.loaded())
+            changes = [] if expected is None else _drift.changes(expected, _drift.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
                 if self._site.options.on_drift == "rerun" and call.is_taken_up:  # an answer that was asked about stays
@@ -172,7 +175,7 @@ class Invocation:
         member.counted.add(call.record.call_id)
         self._desk.began(call.record)
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
-        return events
+        return _reruns.first(events, agent, call, given.get("invocation_state"))
 
     def _close(self) -> None:
         active.pop(self._agent, None)

@@ -11,7 +11,7 @@ from typing import Any
 from strands import Agent
 from strands.multiagent.base import MultiAgentResult, NodeResult, Status
 
-from . import _admission, _drift
+from . import _admission, _drift, _reruns
 from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
@@ -22,6 +22,7 @@ from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
 from ._records import CallRecord, ExecutionStatus, StepRecord, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
@@ -53,6 +54,7 @@ class Orchestration:
             events: Events = self._original(prompt, **given)
             return events
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, self._contact.topology)
             self._returned(admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
             return only({"result": result, "recorded": True})
@@ -131,7 +133,7 @@ class Orchestration:
         conducted[self._contact.me] = call
         self._desk.began(call.record)
         events: Events = self._original(task, **given)
-        return events
+        return _reruns.first(events, self._contact.me, call, given.get("invocation_state"))
 
     def _close(self) -> None:
         conducted.pop(self._contact.me, None)

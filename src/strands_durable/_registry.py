@@ -15,8 +15,8 @@ from ._codec import digest, encode
 from ._context import current_step, frame
 from ._handle import DurableBackend, ExecutionHandle
 from ._keys import checked_id
-from ._options import OnDrift, Options
-from ._policy import ModelInDoubt, ToolPolicy
+from ._options import OnDrift, Options, check
+from ._policy import ModelInDoubt, ToolPolicy, checked_policies
 from ._records import answers_in
 from ._result import ExecutionResult
 from ._spec import AgentSpec
@@ -44,6 +44,11 @@ class Policies:
     on_drift: OnDrift | None = None
     model_in_doubt: ModelInDoubt | None = None
     tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked_policies(self.tool_policies)
+        check("on_drift", self.on_drift or "raise", "raise", "warn", "rerun")
+        check("model_in_doubt", self.model_in_doubt or "retry", "retry", "ask", "fail")
 
     def over(self, options: Options) -> Options:
         """Return ``options`` with what is said here in place of what they say."""
@@ -73,7 +78,9 @@ class DurableAgent:
         policies: Policies | None = None,
     ) -> None:
         self.name = checked_id(name or factory.__name__)
-        self.policies = policies or Policies()
+        self.policies = Policies() if policies is None else policies
+        if not isinstance(self.policies, Policies):
+            raise TypeError(f"policies={policies!r}: give @durable_agent(tool_policies=...) a dict of ToolPolicy")
         self._factory = factory
         self._parameters = _parameters(self.name, factory)
         self._backend = durable_backend
@@ -106,12 +113,15 @@ class DurableAgent:
         key = encode(arguments, f"An argument of agent {self.name!r}")
         if key not in self._specs:
             from ._describe import describe
+            from ._known_tools import refuse_unknown
             from ._servers import without_servers
 
             with without_servers() as left_out:
                 subject = self.build(arguments)
             self.shared = left_out
-            self._on_drift = self.options(subject, Path()).on_drift
+            options = self.options(subject, Path())
+            self._on_drift = options.on_drift
+            refuse_unknown(subject, options.tool_policies, more_to_come=bool(left_out))
             while len(self._specs) >= _KEPT_SPECS:
                 del self._specs[next(iter(self._specs))]
             self._specs[key] = describe(self.name, subject, arguments)
@@ -268,7 +278,7 @@ def durable_agent(
         model_in_doubt: What to do with a model call that was under way in a crash.
         tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
     """
-    policies = Policies(on_drift=on_drift, model_in_doubt=model_in_doubt, tool_policies=dict(tool_policies or {}))
+    policies = Policies(on_drift=on_drift, model_in_doubt=model_in_doubt, tool_policies=checked_policies(tool_policies))
     if factory is not None:
         return DurableAgent(factory, name, durable_backend, policies)
     return lambda found: DurableAgent(found, name, durable_backend, policies)

@@ -21,12 +21,15 @@ from ._call import Call
 from ._changes import difference
 from ._context import Frame, within
 from ._doubt import judge_model, judge_tool, outcome_of, tool_result, unknown
+from ._drift import loaded_since, tools_of
 from ._events import RecordedEvent
 from ._failure import revive
 from ._keys import path
 from ._latch import ours
 from ._policy import ToolPolicy, policy_of
 from ._records import StepRecord
+from ._reruns import note_rerun
+from ._retries import is_tried_again, wait_for_retry
 from ._strands import (
     Interrupt,
     InterruptException,
@@ -111,6 +114,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     if recorded is not None and recorded.status == "done":
         yield _recorded_event(call, recorded)
     errors = 0 if recorded is None else call.tools.errors(request)
+    if recorded is not None and recorded.status == "failed":
+        outcome = await wait_for_retry(call, policy, request, recorded, errors)
     while outcome is None:
         run = _ToolRun(call, policy, request, attempt, errors, own)
         async for event in run.events(context, next_fn):
@@ -120,6 +125,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
         if outcome is None:
             await _let_go()
+            last = call.tools.recorded(request)
+            outcome = None if last is None else await wait_for_retry(call, policy, request, last, errors)
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
@@ -211,7 +218,7 @@ class _ToolRun:
     async def _run(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         call, request = self._call, self._request
         context.invocation_state.update(self._own)
-        before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
+        before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent), tools_of(call.agent)
         hosted = agent_behind(context.tool)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
         self._runs_before = tool_runs(call.agent, request.name)
@@ -247,18 +254,22 @@ class _ToolRun:
             with ours(call, starts=False):
                 self.outcome = self._finish(standing, context, *before)
 
-    def _finish(self, standing: Frame, context: ExecuteToolContext, state_before: Any, cancelled_before: Any) -> Any:
-        """Commit the outcome; None if the policy wants another attempt."""
+    def _finish(self, standing: Frame, context: ExecuteToolContext, state: Any, flags: Any, tools: Any) -> Any:
+        """Commit the outcome, which is told by what was there before; None if the policy wants another attempt."""
         assert self._result is not None
         cancelled = cancel_flags(self._call.agent)
         outcome = outcome_of(
             self._result.tool_result,
             exception=self._result.exception,
             state=standing.changes,
-            invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
-            cancel=cancelled if cancelled != cancelled_before else None,
+            invocation=difference(state, self._call.head.storable(context.invocation_state)),
+            cancel=cancelled if cancelled != flags else None,
+            tools=loaded_since(self._call.agent, tools),
+            rerun=note_rerun(self._call, self._policy, context.tool, self._request),
         )
-        again = self._errors < self._policy.retries and outcome["result"].get("status") == "error"
+        again = is_tried_again(
+            self._policy, self._request, self._attempt, self._errors, outcome["result"], self._result.exception
+        )
         recorded = self._call.tools.finish(
             self._request,
             self._step,

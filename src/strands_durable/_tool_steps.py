@@ -29,7 +29,7 @@ _NO_RUN = {"runs": 0}
 """Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
 
 Outcome = dict[str, Any]
-"""``result``, and where there is one: ``exception``, ``state``, ``invocation`` and ``cancel``."""
+"""``result``, and where there is one: ``exception``, ``state``, ``invocation``, ``cancel``, ``tools`` and ``rerun``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,14 @@ class ToolSteps:
     def recorded(self, request: ToolRequest) -> StepRecord | None:
         """Return the last recorded attempt of a tool call."""
         return self._latest.get(request.key)
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """Return what the tools of the last answer did to the agent's tools, in the order in which they had finished."""
+        call = self._call
+        steps = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/").values()
+        done = [step for step in steps if step.kind == "tool" and step.status == "done" and step.result is not None]
+        done.sort(key=lambda step: step.ended_at or 0.0)
+        return [step.result["tools"] for step in done if "tools" in step.result]
 
     def errors(self, request: ToolRequest) -> int:
         """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""

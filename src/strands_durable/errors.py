@@ -15,6 +15,8 @@
     ├── FormatVersionError        the file is of another format
     ├── LeaseLostError            the execution has a new owner
     ├── AgentNotRegisteredError   the worker does not know the agent
+    ├── UnknownToolError          a policy is for a tool that is not there (also a ValueError)
+    ├── RerunError                a finished tool call could not be repeated for its effect on the process
     ├── WorkerLostError           the workers that tried it died
     ├── BackendUnavailableError   the store or engine does not answer
     └── UnsupportedFeatureError   we cannot make this durable, and say so
@@ -229,6 +231,39 @@ class AgentNotRegisteredError(DurableError):
     def __str__(self) -> str:
         known = ", ".join(sorted(self.known)) or "none"
         return f"No agent {self.name!r} is registered here (known: {known}). Start the worker with the file that defines it."
+
+
+class UnknownToolError(DurableError, ValueError):
+    """``tool_policies`` names a tool that is not there, so that the policy would never be followed."""
+
+    def __init__(self, subject: str, name: str, close: str | None, known: list[str]) -> None:
+        super().__init__(subject, name, close, known)
+        self.subject, self.name, self.close, self.known = subject, name, close, known
+
+    def __str__(self) -> str:
+        meant = "" if self.close is None else f", did you mean {self.close!r}?"
+        return (
+            f"tool_policies names {self.name!r}, and {self.subject} has no such tool{meant or '.'} "
+            f"Its tools, with those of the agents inside it: {', '.join(self.known) or 'none'}. Nothing was run. Correct the "
+            f"name; a tool that is added later, or belongs to an agent that a tool builds, takes @policy(...) where it is "
+            f"defined, or a Durability(tool_policies=...) on that agent."
+        )
+
+
+class RerunError(DurableError):
+    """A finished tool call whose effect lives in the process could not be repeated in the process that resumes."""
+
+    def __init__(self, execution_id: str, tool: str, step: str, reason: str) -> None:
+        super().__init__(execution_id, tool, step, reason)
+        self.execution_id, self.tool, self.step, self.reason = execution_id, tool, step, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r}: tool {self.tool!r} had succeeded in step {self.step}. Its effect lives in the "
+            f"process, so it is run again before the run is resumed, and now {self.reason}. Nothing else was run. Fix the "
+            f'cause and run it again, or pass tool_policies={{{self.tool!r}: ToolPolicy(on_resume="reuse")}} to resume '
+            f"without that effect."
+        )
 
 
 class WorkerLostError(DurableError):

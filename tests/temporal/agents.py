@@ -12,7 +12,7 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import ModelThrottledException
 
-from strands_durable import connect, durable, durable_agent
+from strands_durable import connect, durable, durable_agent, policy
 from strands_durable.testing import ScriptedModel, call
 
 
@@ -133,6 +133,24 @@ def throttled(folder: str) -> Agent:
     """Ask a model that is throttled."""
     strategy = ModelRetryStrategy(max_attempts=3, initial_delay=2, max_delay=2)
     return Agent(model=Throttled(folder), retry_strategy=strategy, callback_handler=None)
+
+
+@policy(retries=2, retry_on=ConnectionError, backoff_seconds=2)
+@tool
+def call_in(folder: str) -> str:
+    """Call a service that is down the first time."""
+    marker = Path(folder, "called")
+    if not marker.exists():
+        marker.touch()
+        raise ConnectionError("the service is down")
+    return "answered"
+
+
+@durable_agent
+def caller(folder: str) -> Agent:
+    """Call a service that is down the first time."""
+    script = [call("call_in", folder=folder), "Done."]
+    return Agent(model=ScriptedModel(script), tools=[call_in], callback_handler=None)
 
 
 @durable_agent

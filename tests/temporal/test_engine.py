@@ -247,6 +247,24 @@ def test_c13_a_throttled_model_is_waited_for_by_temporal_and_by_no_worker(
         run(main())
 
 
+def test_c12_the_wait_before_a_retry_of_a_tool_is_a_timer_of_temporal(temporal: TemporalServer, tmp_path: Path) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        assert str(await done(backend, agents.caller.spec_with(folder=str(tmp_path)))) == "Done.\n"
+        handle = await backend.get("run")
+        tools = [(step.status, step.attempt) for step in await handle.steps() if step.kind == "tool"]
+        assert tools == [("failed", 1), ("done", 2)]
+        events = await history(backend, "run")
+        assert activities(events) == ["run_agent", "model_call", "tool_call", "wake_agent", "tool_call", "model_call"]
+        (timer,) = [event for event in events if event.HasField("timer_started_event_attributes")]
+        assert timer.timer_started_event_attributes.start_to_fire_timeout.ToSeconds() in (1, 2)
+
+    with working(url):
+        run(main())
+
+
 def test_c17_effects_and_sleep_of_hooks_are_on_record(temporal: TemporalServer) -> None:
     url = url_of(temporal)
 
