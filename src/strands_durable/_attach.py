@@ -6,7 +6,6 @@ them are not there yet when plugins are initialized, so that a root call looks a
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -39,6 +38,7 @@ from ._effects import pause
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
 from ._lease import Owner
+from ._logs import safe_logger
 from ._opaque import Opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
@@ -66,7 +66,7 @@ from ._strands import (
 )
 from .errors import ExecutionBusyError, UnsupportedFeatureError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 

@@ -6,27 +6,30 @@ Every execution gets a new agent: nothing of one run can leak into another.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from ._attach import attach
+from ._drift import spec_changes
 from ._invocation import active
 from ._lease import Lease, Released
+from ._logs import safe_logger
 from ._orchestrators import contact_of
 from ._queue import Claim, Queue, Waiting
 from ._registry import agents
 from ._session import process
+from ._spec import AgentSpec
 from ._strands import is_agent, providers_of
 from .errors import BackendUnavailableError, DriftError, DurableError, ExecutionCancelledError, LeaseLostError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 MAX_TRIES = 3
 MAX_THREADS = 1000
 _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
+_REFUSAL_LENGTH = 4_000
 
 
 class Carrier:
@@ -63,6 +66,7 @@ class Carrier:
         except (Exception, SystemExit) as error:
             _not_built(queue, claim, error)
             return
+        _adopt(queue, claim)
         session = process.claim(path, claim.lease)
         try:
             await self._call(claim, subject, seen)
@@ -86,7 +90,10 @@ class Carrier:
         return subject
 
     async def _call(self, claim: Claim, subject: Any, seen: Callable[[], None]) -> None:
-        options = agents[claim.waiting.agent].options(subject, claim.lease.store.path)
+        agent = agents[claim.waiting.agent]
+        options = agent.options(subject, claim.lease.store.path)
+        if options.on_drift == "raise" and (agent.vouches_for_edits or claim.waiting.accepts_drift):
+            options = replace(options, on_drift="warn")
         attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
         given = claim.waiting.given
         state = dict(given["invocation_state"])
@@ -119,14 +126,44 @@ def refusal(waiting: Waiting) -> str | None:
     """Say why this process may not run an execution: it has no such agent, or another version of it; None if it may."""
     agent = agents.get(waiting.agent)
     if agent is None:
-        return f"no agent {waiting.agent!r} here (there are {', '.join(sorted(agents)) or 'none'})"
+        known = ", ".join(sorted(agents)) or "none"
+        return f"no agent {waiting.agent!r} here (there are {known}); start a worker with the file that defines it"
     try:
         if agent.takes(waiting.spec):
             return None
-        here = agent.spec_with(**waiting.spec.arguments).fingerprint
+        here = agent.spec_with(**waiting.spec.arguments)
     except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
         return None
-    return f"agent {waiting.agent!r} was dispatched as {waiting.fingerprint[:12]}, here it is {here[:12]}"
+    return _other_version(waiting, here)
+
+
+def _other_version(waiting: Waiting, here: AgentSpec) -> str:
+    """Return why another version of an agent may not run an execution: one line, and one for each difference."""
+    was, now = waiting.spec.shown_version, here.shown_version
+    advice = (
+        "start a worker with the version that dispatched it, or accept the change:"
+        f" strands-durable resume {waiting.execution_id} --accept-drift"
+    )
+    changes = spec_changes(waiting.spec.to_json(), here.to_json())
+    lines = [f"agent {waiting.agent!r} was dispatched as {was}, here it is {now}; {advice}"]
+    lines += [f"  - {change}" for change in changes] or ["  - the parts that are recorded are the same"]
+    return "\n".join(lines)[:_REFUSAL_LENGTH]
+
+
+def _adopt(queue: Queue, claim: Claim) -> None:
+    """Record the version that takes up an execution whose drift was accepted: from here on it belongs to that version."""
+    waiting = claim.waiting
+    if waiting.accepts_drift != "any":
+        return
+    here = agents[waiting.agent].spec_with(**waiting.spec.arguments)
+    changes = spec_changes(waiting.spec.to_json(), here.to_json())
+    if here.kind != waiting.spec.kind:
+        raise DriftError(waiting.execution_id, "its dispatch", changes)
+    logger.warning(
+        "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, going on with this version",
+        waiting.execution_id, here.shown_version, "; ".join(changes),
+    )  # fmt: skip
+    queue.adopt(claim, here)
 
 
 def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from ._codec import decode, encodable
 from ._conduct import conduct, only
 from ._journal import Journal
 from ._lease import Released
+from ._logs import safe_logger
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
 from ._seat import Desk
@@ -37,7 +37,7 @@ from ._strands import (
 from ._usage import Past
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 import weakref
 from collections.abc import AsyncGenerator
@@ -14,6 +13,7 @@ from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
 from ._lease import Lease, acquire, look
+from ._logs import safe_logger
 from ._options import Options
 from ._records import answers_in
 from ._seat import Desk, DispatchedDesk, RootDesk, nested_desk
@@ -22,7 +22,7 @@ from ._store import Store
 from ._stores import stores
 from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 

@@ -14,6 +14,7 @@ import click
 
 from .._connect import connect
 from .._handle import DurableBackend
+from .._logs import safe_logger
 from .exits import leave_at_once
 from .options import Place, backend_option
 from .running import silence
@@ -21,7 +22,7 @@ from .running import silence
 if TYPE_CHECKING:
     from .._registry import DurableAgent
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
