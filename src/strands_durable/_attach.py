@@ -31,7 +31,7 @@ from strands.hooks import (
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.multiagent.base import MultiAgentBase
 
-from . import _root, _sessions, _stages
+from . import _keyboard, _root, _sessions, _stages
 from ._auxiliary import offered
 from ._context import enclosing
 from ._effects import pause
@@ -89,6 +89,7 @@ def attach(subject: Any, options: Options | None) -> None:
         else:
             _attach_orchestrator(contact)
         _attached[subject] = options
+        _keyboard.watch(subject, lambda found: _attached.get(found) is not None)
     elif options is not None:
         _attached[subject] = options
     attach_parts(subject)

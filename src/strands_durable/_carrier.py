@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ._attach import attach
 from ._drift import spec_changes
 from ._invocation import active
+from ._journal import Journal
 from ._lease import Lease, Released
 from ._logs import safe_logger
 from ._orchestrators import contact_of
+from ._outcome import interrupts_of
 from ._queue import Claim, Queue, Waiting
+from ._records import ExecutionStatus
 from ._registry import agents
 from ._session import process
 from ._spec import AgentSpec
@@ -44,6 +48,8 @@ class Carrier:
         execution_id, queue = claim.lease.execution_id, Queue(claim.lease.store)
         try:
             await self._run(queue, claim, seen)
+            with suppress(DurableError):  # somebody has removed it
+                _log_end(claim)
         except (Released, LeaseLostError, ExecutionCancelledError) as told:
             logger.info("execution_id=<%s> | %s", execution_id, told)
         except asyncio.CancelledError:
@@ -51,10 +57,10 @@ class Carrier:
         except BackendUnavailableError as error:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:
-            logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
+            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
             _fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
         except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
-            logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
+            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             _fail(queue, claim, death)
 
     async def _run(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
@@ -173,13 +179,31 @@ def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
         logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.lease.execution_id, unrecorded)
 
 
+def _log_end(claim: Claim) -> None:
+    """Log what an execution came to here."""
+    journal = Journal(claim.lease)
+    status, record = journal.status(), journal.call_at(0)
+    if status is ExecutionStatus.COMPLETED:
+        logger.info("execution_id=<%s> | execution completed", journal.execution_id)
+    elif status is ExecutionStatus.SUSPENDED and record is not None:
+        names = ", ".join(found.name for found in interrupts_of(record))
+        logger.info(
+            "execution_id=<%s>, questions=<%s> | execution suspended, waits for answers", journal.execution_id, names
+        )
+    elif status is ExecutionStatus.FAILED:  # a graph or a swarm that returned its failure
+        logger.error("execution_id=<%s> | execution failed", journal.execution_id)
+
+
 def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
     """A server that is down may be up again soon; a factory that is wrong is a failure."""
     tries = claim.waiting.tries
     text = f"{type(error).__name__}: {error}"
     if tries + 1 >= MAX_TRIES:
         queue.fail(claim.lease, error)
-        logger.warning("agent=<%s>, error=<%s> | agent cannot be built", claim.waiting.agent, text)
+        logger.error(
+            "execution_id=<%s>, agent=<%s>, error=<%s> | execution failed, agent cannot be built",
+            claim.waiting.execution_id, claim.waiting.agent, text,
+        )  # fmt: skip
         return
     seconds = _BACK_OFF_SECONDS[min(tries, len(_BACK_OFF_SECONDS) - 1)]
     logger.warning(

@@ -97,9 +97,9 @@ class ExecutionHandle(ABC):
         Nothing happens where there is nothing to resume. A cancelled execution raises `ExecutionCancelledError`.
 
         Args:
-            accept_drift: Let the next worker that has the agent take the execution up, also one that waits or has failed because
-                the agent has changed since: as with ``on_drift="warn"``, what changed is logged and a finished tool does not run
-                again. From then on the execution belongs to the version that took it up.
+            accept_drift: Let the next worker that has the agent resume it, also if it waits or has failed because the agent has
+                changed since. As with ``on_drift="warn"``, what changed is logged, and a finished tool does not run again.
+                From then on the execution belongs to the version that resumed it.
 
         Raises:
             UnsupportedFeatureError: Drift is to be accepted for an execution that was run inline.

@@ -52,8 +52,8 @@ _HINTS = (
 
 def printable(text: str) -> str:
     """Return a text of several lines that cannot steer a terminal."""
-    lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
-    return "\n".join(_plain(line) for line in lines)
+    parts = re.split(r"(\r?\n|\t)", text)
+    return "".join(part.replace("\r", "") if index % 2 else _plain(part) for index, part in enumerate(parts))
 
 
 def one_line(text: str) -> str:

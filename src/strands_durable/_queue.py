@@ -21,10 +21,13 @@ from ._codec import decode, encode
 from ._failure import describe
 from ._journal import Journal
 from ._lease import Lease, Owner
+from ._logs import safe_logger
 from ._records import ACCEPTED, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
 from .errors import WorkerLostError
+
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 
@@ -200,7 +203,9 @@ class Queue:
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
-                self._fail(connection, journal, WorkerLostError(waiting.execution_id, deaths, owner))
+                error = WorkerLostError(waiting.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, error)
+                self._fail(connection, journal, error)
                 return None
         if is_suspected:
             lease.on_progress = _Acquittal(lease)

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
-from . import _admission
+from . import _admission, _keyboard
 from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
@@ -108,6 +108,8 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
         claimed, session.claim = session.claim, None
         lease = claimed or await _acquired(options, session, store, prompt)
         heart.keep(lease)
+        if claimed is None:
+            _keyboard.hold(lease, is_made_up=is_made_up)
         try:
             subject.enter(session)
             journal = Journal(lease)

@@ -87,7 +87,7 @@ def test_what_is_no_secret_is_left_as_it_is(text: str) -> None:
 
 def test_control_characters_are_taken_out_and_words_and_emoji_stay_whole() -> None:
     assert one_line("\x1b[31mred\x07\r\nnext\u202e \x9b2J") == "[31mred next 2J"
-    assert printable("one\r\ntwo\x1b]0;title\x07\n\tthree") == "one\ntwo ]0;title \n    three"
+    assert printable("one\r\ntwo\x1b]0;title\x07\n\tthree") == "one\ntwo ]0;title \n\tthree"
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
     assert printable(family) == one_line(family) == family
 
