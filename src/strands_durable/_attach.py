@@ -6,7 +6,6 @@ them are not there yet when plugins are initialized, so that a root call looks a
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
@@ -33,7 +32,7 @@ from strands.hooks import (
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.multiagent.base import MultiAgentBase
 
-from . import _root, _sessions, _stages
+from . import _keyboard, _root, _sessions, _stages
 from ._auxiliary import offered
 from ._context import enclosing
 from ._effects import pause
@@ -41,6 +40,7 @@ from ._invocation import Invocation, active, segments
 from ._journal import Journal
 from ._known_tools import refuse_unknown
 from ._lease import Owner
+from ._logs import safe_logger
 from ._opaque import Opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
@@ -69,7 +69,7 @@ from ._strands import (
 )
 from .errors import ExecutionBusyError, UnsupportedFeatureError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -92,6 +92,7 @@ def attach(subject: Any, options: Options | None) -> None:
         else:
             _attach_orchestrator(contact)
         _attached[subject] = options
+        _keyboard.watch(subject, lambda found: _attached.get(found) is not None)
     elif options is not None:
         _attached[subject] = options
     attach_parts(subject)

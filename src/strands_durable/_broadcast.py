@@ -8,18 +8,18 @@ then on the step itself says it all.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
 from ._codec import encode
+from ._logs import safe_logger
 from .errors import DurableError, NotSerializableError
 
 if TYPE_CHECKING:
     from ._journal import Journal
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _FLUSH_SECONDS = 0.1
 _KEPT = 10_000

@@ -14,7 +14,7 @@ from ._context import CurrentStep, Frame
 from ._failure import describe
 from ._keys import path
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
-from ._questions import ANSWERS, QUESTION
+from ._questions import ANSWERS, MODEL_ANSWERS, QUESTION
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, answer_to
 from ._tool_steps import ToolRequest
@@ -24,22 +24,30 @@ logger = logging.getLogger(__name__)
 
 
 async def judge_tool(
-    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
+    call: Call,
+    policy: ToolPolicy,
+    request: ToolRequest,
+    recorded: StepRecord,
+    context: ExecuteToolContext,
+    timeout: float | None = None,
 ) -> dict[str, Any] | None:
-    """Decide what becomes of a tool call that had started and has no result; None: run it again."""
+    """Decide what becomes of a tool call that had started and has no result; None: run it again.
+
+    With ``timeout`` it has none because it did not answer for so many seconds, else because its process died.
+    """
     if recorded.status == "unstorable":
-        verdict: Any = _ask(call, request, recorded, context)
+        verdict: Any = _ask(call, request, recorded, context, timeout)
     elif policy.in_doubt == "verify":
         found = await _verify(call, policy, request, recorded)
         verdict = "retry" if found is None else {"result": found}
     elif policy.in_doubt == "ask":
-        verdict = _ask(call, request, recorded, context)
+        verdict = _ask(call, request, recorded, context, timeout)
     else:
         verdict = policy.in_doubt
     if verdict == "retry":
         run_again("tool", _view(call, request, recorded), recorded.attempt + 1)
         return None
-    given = verdict["result"] if isinstance(verdict, dict) else unknown(request)
+    given = verdict["result"] if isinstance(verdict, dict) else unknown(request, timeout)
     outcome = outcome_of(tool_result(request, given))
     return call.tools.finish(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
 
@@ -81,10 +89,13 @@ async def verified(policy: ToolPolicy, view: CurrentStep, recorded: StepRecord, 
         raise InDoubtError(view.execution_id, recorded.key, f"its verify callback raised {error!r}") from error
 
 
-def _ask(call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
+def _ask(
+    call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext, timeout: float | None
+) -> Any:
     """Ask a person; each attempt is a question of its own."""
+    why = "its result is not known" if timeout is None else f"did not answer within {timeout:g} s"
     reason = {
-        "question": f"Did tool {request.name!r} take effect? It had started, and its result is not known.",
+        "question": f"Did tool {request.name!r} take effect? It had started, and {why}.",
         "tool": request.name,
         "input": request.input,
         "attempt": recorded.attempt,
@@ -109,7 +120,7 @@ def judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
             reason = {
                 "question": "May the model be called again? A call had started, and its answer is not known.",
                 "attempt": attempt,
-                "answers": '"retry" or "fail"',
+                "answers": MODEL_ANSWERS,
             }
             raise InterruptException(Interrupt(id=interrupt_id, name=name, reason=reason))
         if answer == "retry":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from strands import Agent
@@ -86,6 +87,28 @@ def changes(recorded: Config, now: Config) -> list[str]:
         if name in after and before[name] != after[name]:
             found.append(f"the schema of tool {name!r} changed:\n" + _diff(before[name], after[name]))
     return found
+
+
+def spec_changes(recorded: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> list[str]:
+    """Return one readable line for each difference between two specs as JSON data, or between two nodes of them."""
+    found = (
+        [f"{where}it was a {recorded['kind']}, now it is a {now['kind']}"] if recorded["kind"] != now["kind"] else []
+    )
+    found += [where + change for change in changes(_config_in(recorded), _config_in(now))]
+    before, after = recorded.get("nodes") or {}, now.get("nodes") or {}
+    found += [f"{where}node {node!r} was there, now it is gone" for node in before if node not in after]
+    found += [f"{where}node {node!r} is new" for node in after if node not in before]
+    for node in before:
+        if node in after:
+            found += spec_changes(before[node], after[node], f"{where}node {node!r}: ")
+    edges = ({"edges": list(spec.get("edges") or ())} for spec in (recorded, now))
+    return found + [where + change for change in topology_changes(*edges)]
+
+
+def _config_in(spec: Mapping[str, Any]) -> Config:
+    """Return what a spec tells of the agent that it describes."""
+    parts = {"model": "model_id", "system_prompt": "system_prompt", "tools": "tool_schemas"}
+    return {**{part: spec.get(name) for part, name in parts.items()}, "tools": spec.get("tool_schemas") or {}}
 
 
 def topology_changes(recorded: Config, now: Config) -> list[str]:

@@ -10,7 +10,6 @@ The agent's code runs on a loop of its own, `Loop`; everything else here may be 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from ._carrier import Carrier, Threads, cancel, give_back, refusal
 from ._failure import summary
 from ._journal import Journal
 from ._lease import Lease, Released, look
+from ._logs import safe_logger
 from ._outcome import interrupts_of, result_of
 from ._queue import Queue
 from ._records import CallRecord, ExecutionStatus
@@ -31,7 +31,7 @@ from ._stores import stores
 from ._turns import Turn
 from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 MAX_DEATHS = 3

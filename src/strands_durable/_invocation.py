@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from ._codec import decode, encodable
 from ._conduct import conduct, only
 from ._journal import Journal
 from ._lease import Released
+from ._logs import safe_logger
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
 from ._returns import say_returned
@@ -39,7 +39,7 @@ from ._strands import (
 from ._usage import Metrics, Past
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 

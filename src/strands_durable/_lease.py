@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import logging
 import os
 import socket
 import sqlite3
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ._blobs import Connection
+from ._logs import safe_logger
 from ._records import ExecutionStatus
 from ._store import Store
 from ._turns import Turns
@@ -34,7 +34,7 @@ from .errors import (
     LeaseLostError,
 )
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _POLL_SECONDS = 0.05
 _IDLE_SECONDS = 5.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -18,6 +17,7 @@ from ._head import Head
 from ._invocation import Invocation, report_drift
 from ._journal import Journal
 from ._lease import Released
+from ._logs import safe_logger
 from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
@@ -28,7 +28,7 @@ from ._session import Session, Site
 from ._strands import Interrupt, is_agent
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 

@@ -15,16 +15,19 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ._codec import decode
+from ._codec import decode, encode
 from ._failure import describe
 from ._journal import Journal
 from ._lease import Lease, Owner
-from ._records import ExecutionStatus
+from ._logs import safe_logger
+from ._records import ACCEPTED, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
 from .errors import WorkerLostError
+
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 
@@ -74,6 +77,12 @@ class Waiting:
     def pair(self) -> str:
         """What a worker has, or has not."""
         return f"{self.agent} {self.fingerprint}"
+
+    @property
+    def accepts_drift(self) -> Literal["any", "adopted"] | None:
+        """Whether another version may run it: any, or one has, whose version it is of now; None if nobody accepted that."""
+        accepted = self.given.get(ACCEPTED)
+        return None if accepted is None else "any" if accepted["fingerprint"] is None else "adopted"
 
     @property
     def is_suspected(self) -> bool:
@@ -194,13 +203,24 @@ class Queue:
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
-                self._fail(connection, journal, WorkerLostError(waiting.execution_id, deaths, owner))
+                error = WorkerLostError(waiting.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, error)
+                self._fail(connection, journal, error)
                 return None
         if is_suspected:
             lease.on_progress = _Acquittal(lease)
         record = journal.call_at(0)
         assert record is not None
         return Claim(lease=lease, waiting=waiting, prompt=record.input)
+
+    def adopt(self, claim: Claim, spec: AgentSpec) -> None:
+        """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
+        given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
+        with self._store.transaction("drift.accepted", claim.lease) as connection:
+            connection.execute(
+                "UPDATE dispatches SET fingerprint = ?, spec = ?, given = ? WHERE execution = ?",
+                (spec.fingerprint, encode(spec.to_json()), encode(given), claim.lease.row_id),
+            )
 
     def fail(self, lease: Lease, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""

@@ -111,11 +111,11 @@ class Replica(Store):
                 connection.execute("ROLLBACK")
                 raise
 
-    def detail(self) -> ExecutionDetail:
+    def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return the execution as `strands-durable show` shows it."""
         with self._lock, self._mapped():
             (execution_id,) = self._connection.execute("SELECT execution_id FROM executions").fetchone()
-            found = detail_of(self._connection, execution_id)
+            found = detail_of(self._connection, execution_id, run)
         assert found is not None
         return found
 

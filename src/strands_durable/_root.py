@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 import weakref
@@ -13,13 +12,14 @@ from typing import Any, Protocol
 
 from strands.types.exceptions import ConcurrencyException
 
-from . import _admission
+from . import _admission, _keyboard
 from ._admission import Caller
 from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
 from ._lease import Lease, Owner, acquire, look
+from ._logs import safe_logger
 from ._options import Options
 from ._records import CallKind, answers_in
 from ._seat import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
@@ -28,7 +28,7 @@ from ._store import Store
 from ._stores import stores
 from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -156,6 +156,8 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         claimed, session.claim = session.claim, None
         lease = claimed or await _acquired(options, subject, session, store, target, prompt)
         session.hold(heart, lease)
+        if claimed is None:
+            _keyboard.hold(lease, is_made_up=target.is_made_up)
         try:
             subject.enter(session)
             journal = Journal(lease)

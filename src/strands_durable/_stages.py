@@ -287,7 +287,7 @@ class _ToolRun:
         if step is None or (self._policy.in_doubt == "retry" and self._attempt > self._policy.retries):
             outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
             return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
-        return await judge_tool(self._call, self._policy, self._request, step, context)
+        return await judge_tool(self._call, self._policy, self._request, step, context, self._policy.timeout)
 
     def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True

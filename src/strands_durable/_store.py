@@ -22,6 +22,10 @@ from .errors import BackendUnavailableError, FormatVersionError, UnsupportedFeat
 
 FORMAT = 3
 APPLICATION_ID = 0x5344_4A31
+_DAMAGED = (
+    "What was recorded may be lost. Stop every process that uses the file, keep a copy of it with its -wal and -shm files, and "
+    "restore a backup, or save what can be read with 'sqlite3 FILE .recover'."
+)
 _MAGIC = b"SQLite format 3\x00"
 
 # Rowid tables with 8 KB pages hold rows of about 2 KB with the least waste. Steps and messages are only ever appended, except
@@ -34,6 +38,7 @@ CREATE TABLE executions (
     fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL,
     cancel_asked_at REAL, listened_until REAL NOT NULL DEFAULT 0);
 CREATE INDEX executions_owned ON executions (owner) WHERE owner IS NOT NULL;
+CREATE INDEX executions_by_status ON executions (status, updated_at);
 CREATE INDEX executions_open ON executions (id) WHERE status IN ('PENDING', 'RUNNING');
 CREATE TABLE dispatches (
     execution INTEGER PRIMARY KEY, agent TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL, given TEXT NOT NULL,
@@ -291,4 +296,4 @@ def translated(path: Path, error: sqlite3.Error, busy_seconds: float) -> Backend
         "unable to open": "it cannot be opened; does its directory exist, and may you write there?",
     }
     reason = next((hint for word, hint in hints.items() if word in text), text)
-    return BackendUnavailableError(str(path), reason)
+    return BackendUnavailableError(str(path), reason, _DAMAGED if "damaged" in reason else "")

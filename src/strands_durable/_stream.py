@@ -12,7 +12,7 @@ from ._failure import summary
 from ._handle import StreamEvent
 from ._journal import Journal
 from ._keys import path
-from ._records import ExecutionStatus, shown_usage
+from ._records import ExecutionStatus, shown_result, shown_usage
 from ._watch import watch
 
 _LISTEN_SECONDS = 15.0
@@ -70,15 +70,10 @@ def _step(row: Any) -> StreamEvent:
         kind=kind,
         name=name,
         status=status,
-        result=_result(kind, None if result is None else json.loads(result)),
+        result=shown_result(kind, None if result is None else json.loads(result)),
         error=None if error is None else summary(json.loads(error)),
         usage=None if usage is None else shown_usage(json.loads(usage)),
     )
-
-
-def _result(kind: str, recorded: Any) -> Any:
-    """Return what a step gave; beside a tool's result, what it changed is recorded, and that is not for readers."""
-    return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded
 
 
 class _Heard:

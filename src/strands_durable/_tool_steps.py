@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
+from ._logs import safe_logger
 from ._records import StepRecord, StepStatus
 from ._rows import Ending
 from .errors import NotSerializableError, PayloadTooLargeError
@@ -22,7 +22,7 @@ from .errors import NotSerializableError, PayloadTooLargeError
 if TYPE_CHECKING:
     from ._call import Call
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
 _NO_RUN = {"runs": 0}

@@ -7,7 +7,6 @@ builds a new agent for every execution it takes: nothing of one run can leak int
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal
 
 from ._carrier import Carrier, Threads, cancel, give_back, refusal
 from ._lease import Heart, Lease, Released
+from ._logs import safe_logger
 from ._queue import Claim, Queue, Waiting, held
 from ._registry import DurableAgent, agents
 from ._store import Store
@@ -22,7 +22,7 @@ from ._stores import stores
 from ._watch import Change, watch
 from .errors import BackendUnavailableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
@@ -187,7 +187,7 @@ class Worker:
             return True
         logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
         self._refused_with[waiting.pair] = agents.get(waiting.agent)
-        self._refused[waiting.pair] = f"{why}; start a worker with the version that dispatched it"
+        self._refused[waiting.pair] = why
         return False
 
     def _reconsider(self) -> None:

@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import Any
 
+RESUME_HINT = "Pass the recorded input (or none) to resume it, or use another execution_id to start a new run."
+
 
 class DurableError(Exception):
     """Base of every error of this package: catch it to catch them all."""
@@ -44,11 +46,11 @@ class InputMismatchError(DurableError):
         self.recorded, self.given, self.hint = recorded, given, hint
 
     def __str__(self) -> str:
+        hint = self.hint or RESUME_HINT
         return (
             f"Execution {self.execution_id!r}: call {self.position} is {self.status} and was recorded with "
-            f"{self.recorded}, but now got {self.given}. Pass the recorded input (or none) to resume it, "
-            f"or use another execution_id to start a new run. {self.hint}"
-        ).rstrip()
+            f"{self.recorded}, but now got {self.given}. {hint}"
+        )
 
 
 class CallCancelledError(DurableError, TimeoutError):
@@ -81,7 +83,8 @@ class DriftError(DurableError):
         return (
             f"Execution {self.execution_id!r} no longer matches its journal at {self.step}:\n{lines}\n"
             f'Resume with the agent version that started it, or pass on_drift="warn" to go on as it is, '
-            f'or on_drift="rerun" to ask the model again where no tool has started.'
+            f'or on_drift="rerun" to ask the model again where no tool has started. A dispatched execution can also be resumed '
+            f"with this version: strands-durable resume {self.execution_id} --accept-drift."
         )
 
 
@@ -137,16 +140,17 @@ class ExecutionNotFoundError(DurableError):
 
 
 class InDoubtError(DurableError):
-    """A step had started before a crash, and nothing can say whether it happened."""
+    """A step had started and has no result, and nothing can say whether it happened."""
 
-    def __init__(self, execution_id: str, step: str, reason: str) -> None:
-        super().__init__(execution_id, step, reason)
-        self.execution_id, self.step, self.reason = execution_id, step, reason
+    def __init__(self, execution_id: str, step: str, reason: str, hint: str = "") -> None:
+        super().__init__(execution_id, step, reason, hint)
+        self.execution_id, self.step, self.reason, self.hint = execution_id, step, reason, hint
 
     def __str__(self) -> str:
+        hint = self.hint or "Fix the cause and run it again, or change the step's in_doubt policy."
         return (
             f"Execution {self.execution_id!r}: step {self.step} had started and has no result, and {self.reason}. "
-            f"Nothing was run. Mend the cause and run it again, or change the step's in_doubt policy."
+            f"Nothing was run. {hint}"
         )
 
 
@@ -289,7 +293,7 @@ class BackendUnavailableError(DurableError):
         self.backend, self.reason, self.hint = backend, reason, hint
 
     def __str__(self) -> str:
-        hint = self.hint or "What was recorded is safe; mend the store and run it again: it goes on."
+        hint = self.hint or "What was recorded is safe; fix the store and run it again to resume."
         return f"{self.backend} is not usable: {self.reason}. {hint}"
 
 

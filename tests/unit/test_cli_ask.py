@@ -53,7 +53,7 @@ def test_without_terminal_and_answer_the_questions_are_shown_as_wrong_usage() ->
     result = cli("respond", "trip")
     assert (result.exit_code, result.stdout) == (2, "")
     for found in questions():
-        assert f"interrupt {found['interrupt_id']}" in result.stderr
+        assert f"interrupt_id: {found['interrupt_id']}" in result.stderr
     assert "Answer with: strands-durable respond trip --answer INTERRUPT_ID=JSON ...\n" in result.stderr
 
 

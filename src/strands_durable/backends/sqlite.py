@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from .._catalog import Catalog
 from .._connect import with_worker
 from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent, Working
+from .._listing import Listing
+from .._logs import safe_logger
 from .._outcome import interrupts_of, result_of
 from .._records import ExecutionRecord, ExecutionStatus
 from .._removal import Removal
@@ -30,7 +31,7 @@ from .._trials import Trials, try_alone
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 
@@ -100,14 +101,8 @@ class SqliteBackend(DurableBackend):
         if not self.path.exists():
             return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
-        found = [
-            record
-            for record in Catalog(self.path).executions()
-            if (wanted is None or record.status in wanted)
-            and (agent is None or record.agent == agent)
-            and (since is None or record.updated_at >= since)
-        ]
-        return found[:limit]
+        statuses = frozenset(S if wanted is None else wanted)
+        return Catalog(self.path).executions(Listing(statuses=statuses, agent=agent, since=since, limit=limit))
 
     def working(self, what: Working) -> SqliteBackend:
         """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
@@ -196,7 +191,8 @@ class SqliteHandle(ExecutionHandle):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(
-                        f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; it goes on"
+                        f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; "
+                        f"{self._requests.note(self.execution_id) or 'it goes on'}"
                     )
                 with standing_aside():
                     await change.wait(left)
@@ -221,27 +217,27 @@ class SqliteHandle(ExecutionHandle):
         answered = journal.replies(record.call_id)
         return [found for found in interrupts_of(record) if found.id not in answered]
 
-    async def respond(self, answers: Mapping[str, Any]) -> None:
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id."""
-        self._requests.reply(self.execution_id, answers)
+        self._requests.reply(self.execution_id, answers, by)
         self._backend.start()
 
     async def cancel(self) -> None:
         """Stop the execution for good."""
         self._requests.cancel(self.execution_id)
 
-    async def resume(self) -> None:
+    async def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step."""
-        self._requests.resume(self.execution_id)
+        self._requests.resume(self.execution_id, accept_drift=accept_drift)
         self._backend.start()
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
 
-    async def detail(self) -> ExecutionDetail:
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return Catalog(self._backend.path).execution(self.execution_id)
+        return Catalog(self._backend.path).execution(self.execution_id, run)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Container
 from functools import partial
@@ -18,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._lease import Released
+from ..._logs import safe_logger
 from ..._outside import MAX_BYTES, Outside
 from ..._points import reach
 from ..._pruning import prune
@@ -29,7 +29,7 @@ from ._life import BEAT_SECONDS, Live, beating, is_asked, is_taken_back, vouch, 
 from ._log import read
 from ._wire import DRIVE, GONE, NOT_HERE, OMITTED, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
@@ -115,6 +115,7 @@ class Activities:
         is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else its owner is an earlier one
         if is_pardoned:
             Queue(replica).pardon()
+        log.accept_drift(replica)
         news, loop = asyncio.Event(), asyncio.get_running_loop()
         driver = Driver(
             replica,
@@ -152,7 +153,7 @@ class Activities:
         if why not in self._refused:
             self._refused.add(why)
             logger.warning("execution_id=<%s> | left unclaimed: %s", workflow_id, why)
-        raise _not_here(f"{why}; start a worker with the version that dispatched it")
+        raise _not_here(why)
 
     async def _driven(self, live: Live, info: activity.Info) -> Told:
         driver = live.driver

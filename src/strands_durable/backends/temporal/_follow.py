@@ -108,7 +108,7 @@ class Story:
         """Return what is recorded."""
         return Journal(look(self.replica, self._logs[0].start["execution_id"]))
 
-    def detail(self, presence: Presence) -> ExecutionDetail:
+    def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         if self._closed is S.CANCELLED and self.journal().status() is not S.CANCELLED:
             with self.replica.transaction("call.cancelled") as connection:
@@ -117,7 +117,7 @@ class Story:
             self._logs[-1].withdraw(self.replica)
             with self.replica.transaction("lease.left") as connection:
                 connection.execute("UPDATE executions SET owner = NULL, lease_until = 0")
-        detail = self.replica.detail()
+        detail = self.replica.detail(run)
         found = detail.execution
         known = replace(
             found,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,9 +14,10 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from ..._driver import Driver
 from ..._lease import Released
+from ..._logs import safe_logger
 from ._wire import ALIVE
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 BEAT_SECONDS = 1.0
 

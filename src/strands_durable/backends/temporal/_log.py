@@ -16,8 +16,11 @@ from temporalio.converter import DataConverter
 from ..._journal import Journal
 from ..._lease import look
 from ..._outside import Outside
+from ..._queue import Queue
+from ..._records import ACCEPTED
 from ..._replica import Replica, Rows
-from ._wire import ALIVE, COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
+from ..._requests import Requests
+from ._wire import ACCEPT_DRIFT, ALIVE, COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
 
 _TELLING = {DRIVE, WAKE, *STEPS.values()}
 
@@ -32,6 +35,8 @@ class Log:
         self.start: Start = {}
         self.survivor = 0
         """The last epoch whose worker was given up, and lives."""
+        self.accepted_drift = ""
+        """Names the last time that somebody accepted another version of the agent."""
         self.continued_from = ""
         self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
@@ -57,6 +62,8 @@ class Log:
             return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
+            if signal.signal_name == ACCEPT_DRIFT:
+                self.accepted_drift = str(event.event_time.ToNanoseconds())
             if signal.signal_name == ALIVE:
                 self.survivor = (await self._decoded(signal.input))["epoch"]
             return signal.signal_name == PROGRESS and self._told(await self._decoded(signal.input))
@@ -113,6 +120,15 @@ class Log:
         self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
         self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in told["turns"])
         return True
+
+    def accept_drift(self, replica: Replica) -> None:
+        """Let any version take the execution over, if somebody accepted that and no worker has acted on it yet."""
+        given = Queue(replica).only().given
+        if not self.accepted_drift or self.accepted_drift == given.get(ACCEPTED, {}).get("token"):
+            return
+        journal = Journal(look(replica, self.start["execution_id"]))
+        with replica.transaction("drift.accept") as connection:
+            Requests(replica).accept_drift(connection, journal, self.accepted_drift)
 
     def withdraw(self, replica: Replica) -> None:
         """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""

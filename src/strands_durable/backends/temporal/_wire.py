@@ -13,6 +13,7 @@ WAKE = "wake_agent"
 STEPS = {"model": "model_call", "tool": "tool_call", "effect": "durable_step", "node": "node_call"}
 PROGRESS = "progress"
 ALIVE = "alive"
+ACCEPT_DRIFT = "accept_drift"
 COMMIT = "commit"
 STALE = "Stale"
 NOT_HERE = "NotHere"

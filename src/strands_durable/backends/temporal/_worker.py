@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Container, Sequence
 from contextlib import AsyncExitStack
@@ -14,6 +13,7 @@ from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
 from ..._driver import Loop
+from ..._logs import safe_logger
 from ..._outside import Outside
 from ..._trials import Trials, leaving
 from ._activities import Activities
@@ -22,7 +22,7 @@ from ._seats import Seats, tuner
 from ._suspects import calling_for
 from ._workflow import ExecutionWorkflow
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _MAX_STEPS = 1000
 _THROTTLE_SECONDS = 2.0

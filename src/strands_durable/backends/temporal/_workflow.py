@@ -17,6 +17,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
 from ._wire import (
+    ACCEPT_DRIFT,
     ALIVE,
     COMMIT,
     DRIVE,
@@ -138,6 +139,10 @@ class ExecutionWorkflow:
     def alive(self, given: Alive) -> None:
         """Hear of a worker that it lives: if it was given up, the execution has not killed it."""
         self._survivor = given["epoch"]
+
+    @workflow.signal(name=ACCEPT_DRIFT)
+    def accept_drift(self, given: Any = None) -> None:
+        """Have it in history that another version may take the execution over; the next worker reads it there."""
 
     @workflow.update(name=COMMIT)
     async def commit(self, given: Commit) -> Position:
