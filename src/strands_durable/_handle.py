@@ -182,6 +182,10 @@ class DurableBackend(ABC):
             is_trial: Try such executions only, one at a time, each until it has got over the step that was under way.
         """
 
+    async def unattended(self) -> str | None:
+        """Return what to say where nobody works on what is dispatched here, with the command that starts a worker; else None."""
+        return None
+
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded.
 
