@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import uuid
 from typing import Any
 
@@ -13,6 +12,7 @@ from ._call import Call
 from ._context import CurrentStep, Frame
 from ._failure import describe
 from ._keys import path
+from ._logs import safe_logger
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
 from ._questions import ANSWERS, MODEL_ANSWERS, QUESTION
 from ._records import StepRecord
@@ -20,7 +20,7 @@ from ._strands import Interrupt, InterruptException, answer_to
 from ._tool_steps import ToolRequest
 from .errors import InDoubtError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 async def judge_tool(

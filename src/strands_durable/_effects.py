@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -15,12 +14,13 @@ from . import _keys
 from ._codec import decode, encode
 from ._context import Frame, around, frame
 from ._failure import describe
+from ._logs import safe_logger
 from ._records import StepKind, StepRecord
 from ._rows import Ending
 from ._turns import Turn
 from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _SHORT_SECONDS = 1.0
 

@@ -196,6 +196,10 @@ class DurableBackend(ABC):
             is_trial: Try such executions only, one at a time, each until it has got over the step that was under way.
         """
 
+    async def unattended(self) -> str | None:
+        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        return None
+
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded.
 

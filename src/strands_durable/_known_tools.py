@@ -6,20 +6,20 @@ A policy under a misspelt name would be followed by nobody, and the payment that
 from __future__ import annotations
 
 import difflib
-import logging
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 from strands import Agent
 
+from ._logs import safe_logger
 from ._orchestrators import contact_of
 from ._policy import ToolPolicy, policy_of
 from ._public_tools import adds_tools
 from ._strands import agent_behind, agents_beside, is_agent, providers_of
 from .errors import UnknownToolError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """The names that an agent or orchestrator was warned of."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from typing import Any
 
@@ -14,6 +13,7 @@ from . import _keys
 from ._context import Frame, StepPhase, enclosing, frame
 from ._journal import Journal
 from ._latch import Abort, Latch
+from ._logs import safe_logger
 from ._options import Options
 from ._policy import ToolPolicy
 from ._records import CallRecord, StepRecord
@@ -21,7 +21,7 @@ from ._session import Session
 from ._strands import InterruptException, ToolInterruptEvent
 from .errors import DurableError, RerunError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 StepName = tuple[str, int, str]
 """Execution, run, and the path of a step."""

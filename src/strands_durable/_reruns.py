@@ -8,7 +8,6 @@ inside it and an agent that it calls give what is on record of them.
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -18,6 +17,7 @@ from strands import Agent
 from ._call import Call
 from ._codec import encodable
 from ._journal import Journal
+from ._logs import safe_logger
 from ._nodes import OrchestratorCall
 from ._orchestrators import contact_of
 from ._policy import ToolPolicy, policy_of
@@ -28,7 +28,7 @@ from ._strands import agent_behind, agents_beside, is_agent
 from ._tool_rows import ToolRow, calls_of_run, finished_tools, input_of
 from ._tool_steps import ToolRequest
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 

@@ -7,7 +7,6 @@ tools of the same answer run meanwhile. Where an engine gives out turns, a longe
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import Any
 
@@ -15,12 +14,13 @@ from ._call import Call
 from ._context import around
 from ._doubt import outcome_of, tool_result, unknown
 from ._latch import ours
+from ._logs import safe_logger
 from ._policy import FailedAttempt, ToolPolicy
 from ._records import StepRecord
 from ._strands import cancel_flags
 from ._tool_steps import ToolRequest
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _LOOK_SECONDS = 0.1
 """How soon a cancel ends a wait."""

@@ -5,15 +5,15 @@ Finished calls are not checked for drift. But who gets the answer of an agent th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from . import _drift
 from ._drift import Config
 from ._journal import Journal
+from ._logs import safe_logger
 from ._records import CallRecord
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 
 def say_returned(journal: Journal, record: CallRecord, look: Callable[[], Config]) -> None:

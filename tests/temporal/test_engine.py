@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from strands_durable import ExecutionResult, ExecutionStatus, errors
 from strands_durable._outside import Outside
+from strands_durable._replica import Replica
 from strands_durable._requests import Requests
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.testing.agents import contract_agent
@@ -359,3 +361,35 @@ def test_a_place_for_payloads_keeps_its_password_to_itself() -> None:
         place.received({"o": "0" * 64})
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(TemporalBackend("temporal://host:7233?payloads=memory://me:secret@shelf"))
+
+
+def test_show_says_failed_where_the_workflow_has_failed_and_the_agent_has_not(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        spec = contract_agent.spec_with(folder=str(tmp_path), script=[{"tool": "wait", "path": "go"}, "Done."])
+        replica = Replica.new("new")
+        Requests(replica).put(spec, "Go", "run", None, None)
+        client = await backend.client()
+        await client.start_workflow(
+            "strands_durable",
+            {**backend._start_of("run", spec.name), "rows": replica.changes()},
+            id=backend.workflow_id("run"),
+            task_queue=backend.place.task_queue,
+            run_timeout=timedelta(seconds=2),
+        )
+        handle = await backend.get("run")
+        with pytest.raises(errors.ExecutionFailedError, match="TIMED_OUT"):
+            await handle.result(PATIENCE)
+        detail = await handle.detail()
+        assert (await handle.status(), detail.execution.status) == (ExecutionStatus.FAILED, ExecutionStatus.FAILED)
+        assert [call.status for call in detail.calls] == [ExecutionStatus.FAILED]
+        assert [failure.error for failure in detail.calls[0].failures] == [
+            "WorkflowFailure: its workflow has ended as TIMED_OUT"
+        ]
+
+    with working(url):
+        run(main())

@@ -57,7 +57,8 @@ def respond(execution_id: str, answers: tuple[str, ...], by: str | None, place: 
 
 
 async def _respond(place: Place, execution_id: str, given: Sequence[str], by: str | None, as_json: bool) -> None:
-    handle = await place.visited().get(execution_id)
+    backend = place.visited()
+    handle = await backend.get(execution_id)
     open_questions = await handle.interrupts()
     if not open_questions and not all("=" in text for text in given or ("",)):
         raise _NothingAskedError(execution_id, (await handle.status()).value)
@@ -72,6 +73,7 @@ async def _respond(place: Place, execution_id: str, given: Sequence[str], by: st
         print_json({"execution": execution_json(detail.execution), "answered": list(answered), "questions": left})
     else:
         _tell_next("Recorded.", detail, place)
+        await warn_unattended(backend, detail.execution)
 
 
 async def _asked(
@@ -127,7 +129,8 @@ def resume(execution_id: str, accept_drift: bool, place: Place, as_json: bool) -
 
 
 async def _resume(place: Place, execution_id: str, accept_drift: bool, as_json: bool) -> None:
-    handle = await place.visited().get(execution_id)
+    backend = place.visited()
+    handle = await backend.get(execution_id)
     before = (await handle.detail()).execution
     await handle.resume(accept_drift=accept_drift)
     detail = await handle.detail()
@@ -136,6 +139,7 @@ async def _resume(place: Place, execution_id: str, accept_drift: bool, as_json: 
         print_json(execution_json(detail.execution))
     elif before.status is S.FAILED or (accept_drift and is_waiting):
         _tell_next("Recorded." if is_dispatched(detail.execution) else "It belongs to a script.", detail, place)
+        await warn_unattended(backend, detail.execution)
     else:
         status = detail.execution.status.value
         _tell_next(f"{execution_id} is {status}: there is nothing to resume.", detail, place)
@@ -238,6 +242,15 @@ def _confirm(found: list[ExecutionRecord]) -> None:
 
 async def _record(handle: ExecutionHandle) -> ExecutionRecord:
     return (await handle.detail()).execution
+
+
+async def warn_unattended(backend: DurableBackend, record: ExecutionRecord | None = None) -> None:
+    """Say on stderr that nobody works on what is dispatched there, if that is so and the execution waits for it."""
+    if record is not None and (record.owner is not None or record.status not in (S.PENDING, S.RUNNING)):
+        return
+    said = await backend.unattended()
+    if said is not None:
+        click.echo(f"Nobody works on it: {said}", err=True)
 
 
 def _tell_next(done: str, detail: ExecutionDetail, place: Place) -> None:

@@ -21,7 +21,7 @@ from .._printable import printable
 from .._records import ExecutionStatus
 from .._result import ExecutionResult
 from ..errors import ExecutionCancelledError, ExecutionFailedError, InvalidIdError
-from .asking import asked
+from .asking import asked, warn_unattended
 from .exits import INTERRUPTED, code_of, code_of_status, leave, leave_at_once, tell
 from .options import Place, backend_option, json_option, not_json, strict_json
 from .questions import is_terminal, listed
@@ -206,7 +206,10 @@ async def _dispatched(asking: Run, agent: DurableAgent, backend: DurableBackend)
 
 async def _detached(asking: Run, agent: DurableAgent, backend: DurableBackend) -> Outcome:
     handle = await _dispatched(asking, agent, backend)
-    found = {"execution_id": handle.execution_id, "status": (await handle.status()).value}
+    status = await handle.status()
+    if status in (S.PENDING, S.RUNNING):
+        await warn_unattended(backend)
+    found = {"execution_id": handle.execution_id, "status": status.value}
     return 0, json.dumps(found, indent=2) if asking.as_json else handle.execution_id, True
 
 

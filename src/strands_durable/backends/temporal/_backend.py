@@ -30,6 +30,7 @@ from ..._spec import AgentSpec
 from ..._thread import DRAIN_SECONDS, WorkerThread
 from ..._trials import Trials
 from ...errors import ExecutionBusyError, ExecutionCancelledError
+from ._attendance import unattended
 from ._errors import error_of, is_unknown, told, unreachable
 from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
@@ -254,6 +255,12 @@ class TemporalBackend(DurableBackend):
         client = await self.client()
         with told(self.place):
             return await records(client, self.place, wanted=wanted, agent=agent, since=since, limit=limit)
+
+    async def unattended(self) -> str | None:
+        """Return what to say where no worker polls the task queue; None if one does."""
+        client = await self.client()
+        with told(self.place):
+            return await unattended(client, self.place)
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that has ended, with all it recorded."""

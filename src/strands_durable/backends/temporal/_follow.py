@@ -110,9 +110,7 @@ class Story:
 
     def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        if self._closed is S.CANCELLED and self.journal().status() is not S.CANCELLED:
-            with self.replica.transaction("call.cancelled") as connection:
-                self.journal().cancel(connection)
+        self._close()
         if presence.is_left:
             self._logs[-1].withdraw(self.replica)
             with self.replica.transaction("lease.left") as connection:
@@ -126,6 +124,20 @@ class Story:
             is_cancelling=presence.is_cancelling,
         )
         return replace(detail, execution=known)
+
+    def _close(self) -> None:
+        """Record, in the replica, how the workflow has ended where the execution itself has not come to its end."""
+        journal = self.journal()
+        if self._closed is None or journal.status() is self._closed:
+            return
+        with self.replica.transaction("workflow.closed") as connection:
+            if self._closed is S.CANCELLED:
+                journal.cancel(connection)
+            record = journal.call_at(0) if self._closed is S.FAILED else None
+            if record is not None:
+                error = {"type": "temporal:WorkflowFailure", "text": self.failure}
+                journal.insert_failure(connection, record.call_id, record.attempt, error)
+                journal.end_call(connection, record, S.FAILED)
 
 
 async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:

@@ -21,6 +21,7 @@ from ..._result import ExecutionResult, OpenInterrupt
 from ..._stream import steps_after
 from ..._summaries import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
+from ._attendance import watched
 from ._errors import told
 from ._follow import Story, status_of, still
 from ._hosting import hosted
@@ -72,13 +73,20 @@ class TemporalHandle(ExecutionHandle):
         waiting = still(await self._backend.client(), self._backend.workflow_id(self.execution_id))
         try:
             with standing_aside(), self._told():
-                await asyncio.wait_for(waiting, timeout)
+                async with watched(self.execution_id, self._why_it_waits):
+                    await asyncio.wait_for(waiting, timeout)
         except asyncio.TimeoutError:
-            description = await self._backend.describe(self.execution_id)
-            status = (await status_of(description)).value
-            why = (await presence_of(await self._backend.client(), description)).note or "it goes on"
-            text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; {why}"
-            raise TimeoutError(text) from None
+            status, why = (await self.status()).value, await self._why_it_waits()
+            text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "
+            raise TimeoutError(text + ("it goes on" if why is None else why)) from None
+
+    async def _why_it_waits(self) -> str | None:
+        """Return why nothing happens to an execution; None if a worker has it, or may have it soon."""
+        description = await self._backend.describe(self.execution_id)
+        presence = await presence_of(await self._backend.client(), description)
+        if presence.owner is not None or await status_of(description) not in (S.PENDING, S.RUNNING):
+            return None
+        return f"no worker takes it: {presence.note}" if presence.note else await self._backend.unattended()
 
     def _failure(self, story: Story, journal: Journal) -> ExecutionFailedError:
         record = journal.call_at(0)

@@ -11,16 +11,33 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
+from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from ..._journal import Journal
 from ..._lease import look
+from ..._logs import safe_logger
 from ..._outside import Outside
 from ..._queue import Queue
 from ..._records import ACCEPTED
 from ..._replica import Replica, Rows
 from ..._requests import Requests
-from ._wire import ACCEPT_DRIFT, ALIVE, COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start
+from ._wire import (
+    ACCEPT_DRIFT,
+    ALIVE,
+    COMMIT,
+    DRIVE,
+    PROGRESS,
+    STEPS,
+    WAKE,
+    Position,
+    Start,
+    alive_of,
+    commit_of,
+    told_of,
+)
+
+logger = safe_logger(__name__)
 
 _TELLING = {DRIVE, WAKE, *STEPS.values()}
 
@@ -61,17 +78,12 @@ class Log:
                 self._untouched.append(self._steps[canceled.scheduled_event_id])
             return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-            signal = event.workflow_execution_signaled_event_attributes
-            if signal.signal_name == ACCEPT_DRIFT:
-                self.accepted_drift = str(event.event_time.ToNanoseconds())
-            if signal.signal_name == ALIVE:
-                self.survivor = (await self._decoded(signal.input))["epoch"]
-            return signal.signal_name == PROGRESS and self._told(await self._decoded(signal.input))
+            return await self._signaled(event)
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             accepted = event.workflow_execution_update_accepted_event_attributes
             if accepted.accepted_request.input.name == COMMIT:
                 update_id = accepted.accepted_request.meta.update_id
-                self._updates[update_id] = await self._decoded(accepted.accepted_request.input.args)
+                self._updates[update_id] = await self._heard(accepted.accepted_request.input.args)
         elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
             return await self._committing(event)
         elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -82,6 +94,17 @@ class Log:
         elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             self.failure = event.workflow_execution_failed_event_attributes.failure.message
         return False
+
+    async def _signaled(self, event: HistoryEvent) -> bool:
+        """Take a signal; what is malformed the workflow has ignored, too."""
+        signal = event.workflow_execution_signaled_event_attributes
+        if signal.signal_name == ACCEPT_DRIFT:
+            self.accepted_drift = str(event.event_time.ToNanoseconds())
+        if signal.signal_name == ALIVE:
+            alive = alive_of(await self._heard(signal.input))
+            self.survivor = self.survivor if alive is None else alive["epoch"]
+            return False
+        return signal.signal_name == PROGRESS and self._told(await self._heard(signal.input))
 
     async def _scheduling(self, event: HistoryEvent) -> bool:
         scheduled = event.activity_task_scheduled_event_attributes
@@ -99,15 +122,16 @@ class Log:
 
     async def _committing(self, event: HistoryEvent) -> bool:
         completed = event.workflow_execution_update_completed_event_attributes
-        given = self._updates.pop(completed.meta.update_id, None)
+        given = commit_of(self._updates.pop(completed.meta.update_id, None))
         if given is None or not completed.outcome.HasField("success"):
             return False
         epoch, number = await self._decoded(completed.outcome.success)
         self._bases[epoch], self._epochs[epoch][number] = given["base"], given["rows"]
         return True
 
-    def _told(self, told: Any) -> bool:
-        if not isinstance(told, dict) or "number" not in told:
+    def _told(self, given: Any) -> bool:
+        told = told_of(given)
+        if told is None:
             return False
         epoch, number = told["epoch"], told["number"]
         if number in self._epochs[epoch]:
@@ -140,6 +164,16 @@ class Log:
     async def _decoded(self, payloads: Payloads) -> Any:
         found = await self._converter.decode(payloads.payloads)
         return found[0] if found else None
+
+    async def _heard(self, payloads: Payloads) -> Any:
+        """Return what somebody sent; None if it is no single value of ours. What a codec refuses is raised: it may be ours."""
+        raw = await self._converter.decode(payloads.payloads, [RawValue] * len(payloads.payloads))
+        try:
+            (found,) = self._converter.payload_converter.from_payloads([each.payload for each in raw])
+        except Exception as error:
+            logger.debug("execution_id=<%s>, error=<%r> | ignored", self.start.get("execution_id"), error)
+            return None
+        return found
 
     # What it comes to
 

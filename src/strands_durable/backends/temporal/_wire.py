@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 WORKFLOW = "strands_durable"
 DEFAULT_QUEUE = "strands-durable"
@@ -16,11 +16,15 @@ ALIVE = "alive"
 ACCEPT_DRIFT = "accept_drift"
 COMMIT = "commit"
 STALE = "Stale"
+MALFORMED = "Malformed"
 NOT_HERE = "NotHere"
 GONE = "Gone"
 TOO_LARGE = "PayloadTooLarge"
 OMITTED = "omitted"
 """In the place of a result that is too large for Temporal; what is recorded has it whole."""
+
+PACKED = ("packed", "o")
+"""In the place of a table's name, for rows in a form that people do not read: see `Outside`."""
 
 Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
@@ -95,3 +99,64 @@ class Commit(TypedDict):
 
     base: Position
     rows: dict[str, Any]
+
+
+# What is taken for one of these: a signal or an update may come from anybody, and one that is malformed must stop nothing.
+
+
+def told_of(given: Any) -> Told | None:
+    """Return a batch; None if it is none."""
+    if not isinstance(given, dict) or not _has_numbers(given, "epoch", "number"):
+        return None
+    turns, queue, end = given.get("turns"), given.get("queue", ""), given.get("end", {})
+    if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
+        return None
+    is_one = _is_rows(given.get("rows")) and isinstance(queue, str) and isinstance(end, dict)
+    return cast(Told, given) if is_one else None
+
+
+def alive_of(given: Any) -> Alive | None:
+    """Return what a worker says that lives; None if it is nothing of the kind."""
+    return cast(Alive, given) if isinstance(given, dict) and _has_numbers(given, "epoch") else None
+
+
+def commit_of(given: Any) -> Commit | None:
+    """Return what a client adds; None if it is nothing of the kind."""
+    if not isinstance(given, dict) or not _is_rows(given.get("rows")):
+        return None
+    base = given.get("base")
+    is_place = isinstance(base, list) and len(base) == 2 and all(_is_number(each) for each in base)
+    return cast(Commit, given) if is_place else None
+
+
+def _has_numbers(given: dict[str, Any], *names: str) -> bool:
+    return all(_is_number(given.get(name)) for name in names)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_turn(turn: Any) -> bool:
+    if not isinstance(turn, dict) or not isinstance(turn.get("until", 0.0), (int, float)):
+        return False
+    step = turn.get("step")
+    if not isinstance(step, list) or len(step) != 3 or not isinstance(step[1], str):
+        return False
+    is_known = turn.get("kind") in STEPS and _is_number(step[0]) and _is_number(step[2])
+    return is_known and isinstance(turn.get("id"), str) and isinstance(turn.get("summary"), str)
+
+
+def _is_rows(rows: Any) -> bool:
+    """Say whether something has the form of rows, whole or packed."""
+    if not isinstance(rows, dict):
+        return False
+    return all(_is_table(name, found) for name, found in rows.items())
+
+
+def _is_table(name: str, found: Any) -> bool:
+    if isinstance(found, dict):  # by table, the keys of rows that are gone
+        return all(isinstance(keys, list) for keys in found.values())
+    if isinstance(found, str):
+        return name in PACKED
+    return isinstance(found, list) and all(isinstance(row, list) for row in found)

@@ -9,11 +9,12 @@ nothing an agent does can be non-deterministic, and a new version of an agent br
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
 from ._wire import (
@@ -22,6 +23,7 @@ from ._wire import (
     COMMIT,
     DRIVE,
     GONE,
+    MALFORMED,
     NOT_HERE,
     PROGRESS,
     RELEASE,
@@ -30,13 +32,15 @@ from ._wire import (
     TOO_LARGE,
     WAKE,
     WORKFLOW,
-    Alive,
     Commit,
     Driving,
     Position,
     Start,
     Stepping,
     Told,
+    alive_of,
+    commit_of,
+    told_of,
 )
 
 _FOR_EVER = timedelta(days=3650)
@@ -131,23 +135,36 @@ class ExecutionWorkflow:
     # What others say
 
     @workflow.signal(name=PROGRESS)
-    def progress(self, told: Told) -> None:
+    def progress(self, *given: Any) -> None:
         """Take a batch that no step has brought."""
-        self._take(told)
+        told = told_of(_one(given))
+        if told is None:
+            _ignore(PROGRESS)
+        else:
+            self._take(told)
 
     @workflow.signal(name=ALIVE)
-    def alive(self, given: Alive) -> None:
+    def alive(self, *given: Any) -> None:
         """Hear of a worker that it lives: if it was given up, the execution has not killed it."""
-        self._survivor = given["epoch"]
+        alive = alive_of(_one(given))
+        if alive is None:
+            _ignore(ALIVE)
+        else:
+            self._survivor = alive["epoch"]
+
+    @workflow.signal(dynamic=True)
+    def other(self, name: str, given: Sequence[RawValue]) -> None:
+        """Ignore what is nothing of ours."""
+        _ignore(name)
 
     @workflow.signal(name=ACCEPT_DRIFT)
     def accept_drift(self, given: Any = None) -> None:
         """Have it in history that another version may take the execution over; the next worker reads it there."""
 
     @workflow.update(name=COMMIT)
-    async def commit(self, given: Commit) -> Position:
+    async def commit(self, *given: Any) -> Position:
         """Take what a client adds; refuse it if the client did not see all there is."""
-        base = given["base"]
+        base = _committed(given)["base"]
         await workflow.wait_condition(  # on a replay, what this waits for may come after it
             lambda: self._position > base or (self._position == base and not self._is_driven)
         )
@@ -157,6 +174,11 @@ class ExecutionWorkflow:
         self._is_woken = True
         self._show("PENDING")
         return self._position
+
+    @commit.validator
+    def check_commit(self, *given: Any) -> None:
+        """Refuse what is malformed before it is part of history."""
+        _committed(given)
 
     @property
     def _position(self) -> Position:
@@ -341,6 +363,23 @@ class ExecutionWorkflow:
                 self._queue = found["queue"]
                 self._show("RUNNING")
             self._waiting += found["turns"]
+
+
+def _one(given: tuple[Any, ...]) -> Any:
+    """Return the only argument of a signal or an update."""
+    return given[0] if len(given) == 1 else None
+
+
+def _ignore(name: str) -> None:
+    workflow.logger.warning("signal=<%s> | not of a form that this workflow knows, ignored", name)
+
+
+def _committed(given: tuple[Any, ...]) -> Commit:
+    found = commit_of(_one(given))
+    if found is None:
+        text = "This update takes one object, with base ([epoch, number]) and rows; the execution is as it was"
+        raise ApplicationError(text, type=MALFORMED, non_retryable=True)
+    return found
 
 
 def _activity_id(epoch: int, key: str) -> str:
