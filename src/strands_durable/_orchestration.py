@@ -186,8 +186,8 @@ class Orchestration:
         latest = {row.name: row for row in rows}
 
         def counts(row: StepRecord) -> bool:
-            is_kept = is_over or row is not latest[row.name] or (not tries_again and has_returned_failure(row))
-            return row.status == "failed" and is_kept and "status" in row.result
+            is_tried_again = row is latest[row.name] and (tries_again or not (is_over or has_returned_failure(row)))
+            return row.status == "failed" and not is_tried_again and "status" in row.result
 
         by_key = {row.key: row for row in rows}
         wanted = [

@@ -1,0 +1,129 @@
+"""C1 and C7 in the corners: what happens between a commit and its caller, between two objects, and after a removal."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.base import Status
+from strands.types.exceptions import ConcurrencyException
+
+from strands_durable import Durability, connect, errors
+from strands_durable._points import listen
+from strands_durable.testing import ScriptedModel, call, forget_process, reach
+from tests.script import answers
+
+effects: Counter[str] = Counter()
+TWO_TOOLS = [call("book", city="Paris"), call("pay", amount=1), "Done."]
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    effects.clear()
+
+
+@tool
+def book(city: str) -> str:
+    """Book a hotel."""
+    effects[f"book {city}"] += 1
+    reach("book")
+    return f"booked {city}"
+
+
+@tool
+async def pay(amount: int) -> str:
+    """Pay a bill."""
+    effects[f"pay {amount}"] += 1
+    reach("pay")
+    await asyncio.sleep(0)
+    return "paid"
+
+
+@tool(context=True)
+def ask(tool_context: ToolContext) -> str:
+    """Ask a person."""
+    return str(tool_context.interrupt("question"))
+
+
+class Unreliable(ScriptedModel):
+    """A model that answers with an error as often as `failures` says, from its second turn on."""
+
+    failures = 0
+
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(messages) > 1 and Unreliable.failures > 0:
+            Unreliable.failures -= 1
+            raise ConnectionError("503")
+        async for chunk in super().stream(messages, *args, **kwargs):
+            yield chunk
+
+
+@pytest.fixture
+def fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unreliable, "failures", 1)
+
+
+def plain_agent(script: Any, **options: Any) -> Agent:
+    return Agent(
+        model=Unreliable(script),
+        tools=[book, pay, ask, *options.pop("more", ())],
+        retry_strategy=ModelRetryStrategy(max_attempts=1),
+        callback_handler=None,
+        **options,
+    )
+
+
+def agent_of(script: Any, execution_id: str | None = "trip", **options: Any) -> Agent:
+    return plain_agent(script, plugins=[Durability("runs.db", execution_id=execution_id)], **options)
+
+
+def graph_of(nodes: dict[str, Any], execution_id: str | None = "trip") -> Any:
+    """A graph whose nodes come one after the other."""
+    builder = GraphBuilder()
+    for name, script in nodes.items():
+        builder.add_node(plain_agent(script, name=name), name)
+    names = list(nodes)
+    for before, after in zip(names, names[1:], strict=False):
+        builder.add_edge(before, after)
+    builder.set_max_node_executions(10)
+    builder.set_plugins([Durability("runs.db", execution_id=execution_id)])
+    return builder.build()
+
+
+def query(sql: str) -> list[Any]:
+    connection = sqlite3.connect("runs.db")
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        asyncio.run(test(*args, **options))
+
+    return run
+
+
+def test_c01_a_graph_that_failed_after_an_answer_succeeds_when_it_is_tried_again(monkeypatch: Any) -> None:
+    graph = graph_of({"asks": [call("ask"), "Thanks."], "last": ["Done."]})
+    given = answers(graph("Go"), "yes")
+    monkeypatch.setattr(Unreliable, "failures", 1)
+    with pytest.raises(Exception, match="503"):
+        graph(given)
+    result = graph(given)
+    assert result.status is Status.COMPLETED
+    assert result.failed_nodes == 0
+    assert query("SELECT status FROM executions") == [("COMPLETED",)]
