@@ -112,7 +112,8 @@ class Invocation:
         call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
         if call is None or call.record.call_id != record.call_id or record.parent != 0:
             return None
-        if call.journal.lease.fence + 1 != self._journal.lease.fence:
+        before, now = call.journal.lease, self._journal.lease
+        if (before.store.hash_key, before.row_id, before.fence + 1) != (now.store.hash_key, now.row_id, now.fence):
             return None
         call.journal = self._journal
         return call

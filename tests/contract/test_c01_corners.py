@@ -8,6 +8,7 @@ import gc
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,3 +128,38 @@ def test_c01_a_graph_that_failed_after_an_answer_succeeds_when_it_is_tried_again
     assert result.status is Status.COMPLETED
     assert result.failed_nodes == 0
     assert query("SELECT status FROM executions") == [("COMPLETED",)]
+
+
+# An execution that was removed
+
+
+def _remove(how: str) -> None:
+    if how == "execution":
+        asyncio.run(connect("sqlite:///runs.db").remove("trip"))
+        return
+    for file in Path().glob("runs.db*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", ["execution", "file"])
+def test_c01_an_object_whose_execution_was_removed_begins_a_new_list(how: str) -> None:
+    agent = agent_of(["One.", "Two.", "Three."])
+    agent("a")
+    _remove(how)
+    if how == "file":
+        with pytest.raises(errors.BackendUnavailableError):
+            agent("b")
+    agent_of(["Other."], "other")("x")  # takes the numbers that the removal has made free
+    assert str(agent("b")) == "Two.\n"
+    forget_process()
+    again = agent_of(["One.", "Two.", "Three."], messages=agent.messages[:2])
+    assert [str(again("b")), len(again.messages)] == ["Two.\n", 4]
+    assert query("SELECT position, input, id = lineage FROM calls") == [(0, '"x"', 1), (0, '"b"', 1)]
+
+
+def test_c01_answers_to_an_execution_that_was_removed_belong_to_no_call() -> None:
+    agent = agent_of([call("ask"), "Thanks."])
+    asked = agent("Go")
+    _remove("execution")
+    assert str(agent(answers(asked, "yes"))) == "Thanks.\n"
+    assert query("SELECT position, status FROM calls") == [(0, "COMPLETED")]
