@@ -220,7 +220,6 @@ class Invocation:
     def returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
         """Put the agent where a recorded call left it, and return what the call had returned."""
         self.restored(record)
-        self._desk.ended(record)
         if given.get("invocation_state") is not None:
             is_node = hasattr(self._site.outer, "contact")
             self._site.member.head.restore_invocation_state(given["invocation_state"], shared=is_node)
@@ -228,7 +227,7 @@ class Invocation:
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]
         model = given.get("structured_output_model") or output_model(self._agent)
-        return AgentResult(
+        returned = AgentResult(
             stop_reason=result["stop_reason"],
             message=message,
             metrics=self._agent.event_loop_metrics,
@@ -236,6 +235,8 @@ class Invocation:
             interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
+        self._desk.ended(record)  # not before there is something to return: asked for again, it is this call again
+        return returned
 
     def restored(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, and count what the call cost."""

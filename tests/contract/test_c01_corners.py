@@ -163,3 +163,59 @@ def test_c01_answers_to_an_execution_that_was_removed_belong_to_no_call() -> Non
     _remove("execution")
     assert str(agent(answers(asked, "yes"))) == "Thanks.\n"
     assert query("SELECT position, status FROM calls") == [(0, "COMPLETED")]
+
+
+# A recorded end that cannot be given back
+
+
+class Trip(BaseModel):
+    """What the first version of an agent gives."""
+
+    city: str
+
+
+class PricedTrip(BaseModel):
+    """And the second."""
+
+    city: str
+    price: float
+
+
+def test_c01_a_result_that_no_longer_fits_its_model_is_the_same_error_each_time_and_never_a_new_call() -> None:
+    script = [call("book", city="Paris"), call("Trip", city="Paris"), call("book", city="Rome"), "Done."]
+    agent_of(script, structured_output_model=Trip)("Go")
+    changed = agent_of(script, structured_output_model=PricedTrip)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="price"):
+            changed("Go")
+    assert effects == {"book Paris": 1}
+    assert query("SELECT count(*) FROM calls") == [(1,)]
+
+
+@pytest.mark.parametrize("kind", ["graph", "swarm", "nested"])
+def test_c01_a_finished_orchestrator_is_returned_although_a_node_is_gone(kind: str) -> None:
+    def build(names: list[str]) -> Any:
+        if kind == "graph":
+            return graph_of({name: [call("book", city=name), "Done."] for name in names})
+        if kind == "nested":
+            builder = GraphBuilder()
+            builder.add_node(plain_agent(["Done."], name="one"), "one")
+            if "two" in names:
+                builder.add_node(graph_of({"inner": [call("book", city="two"), "Done."]}, None), "two")
+            builder.set_max_node_executions(5)
+            builder.set_plugins([Durability("runs.db", execution_id="trip")])
+            return builder.build()
+        hands_over = call("handoff_to_agent", agent_name="two", message="yours")
+        scripts = {"one": [hands_over, "Done."], "two": [call("book", city="two"), "Done."]}
+        agents = [plain_agent(scripts[name], name=name) for name in names]
+        return Swarm(agents, plugins=[Durability("runs.db", execution_id="trip")])
+
+    build(["one", "two"])("Go")
+    changed = build(["one"])
+    for _ in range(2):
+        forget_process()
+        result = changed("Go")
+        assert result.status is Status.COMPLETED
+        assert "Done." in str(result.results["two"].result) or kind == "nested"
+    assert effects["book two"] == 1
+    assert query("SELECT count(*) FROM calls WHERE parent = 0") == [(1,)]
