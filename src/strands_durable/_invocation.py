@@ -114,7 +114,8 @@ class Invocation:
         call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
         if call is None or call.record.call_id != record.call_id or record.parent != 0:
             return None
-        if call.journal.lease.fence + 1 != self._journal.lease.fence:
+        before, now = call.journal.lease, self._journal.lease
+        if (before.store.hash_key, before.row_id, before.fence + 1) != (now.store.hash_key, now.row_id, now.fence):
             return None
         call.journal = self._journal
         return call
@@ -222,7 +223,6 @@ class Invocation:
     def returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
         """Put the agent where a recorded call left it, and return what the call had returned."""
         self.restored(record)
-        self._desk.ended(record)
         if given.get("invocation_state") is not None:
             is_node = hasattr(self._site.outer, "contact")
             self._site.member.head.restore_invocation_state(given["invocation_state"], shared=is_node)
@@ -230,7 +230,7 @@ class Invocation:
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]
         model = given.get("structured_output_model") or output_model(self._agent)
-        return AgentResult(
+        returned = AgentResult(
             stop_reason=result["stop_reason"],
             message=message,
             metrics=self._agent.event_loop_metrics,
@@ -238,6 +238,8 @@ class Invocation:
             interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
+        self._desk.ended(record)  # not before there is something to return: asked for again, it is this call again
+        return returned
 
     def restored(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, and count what the call cost."""

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from strands import Agent
-from strands.multiagent.base import MultiAgentResult, NodeResult, Status
+from strands.agent import AgentResult
+from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult, Status
+from strands.telemetry import EventLoopMetrics
 
-from . import _admission, _drift, _reruns
+from . import _admission, _drift, _messages, _reruns
 from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
@@ -55,8 +57,8 @@ class Orchestration:
             return events
         if isinstance(admission, _admission.Return):
             say_returned(self._journal, admission.record, self._contact.topology)
-            self._returned(admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
+            self._returned(admission.record)
             return only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
             self.returned(admission.record)
@@ -188,8 +190,8 @@ class Orchestration:
         latest = {row.name: row for row in rows}
 
         def counts(row: StepRecord) -> bool:
-            is_kept = is_over or row is not latest[row.name] or (not tries_again and has_returned_failure(row))
-            return row.status == "failed" and is_kept and "status" in row.result
+            is_tried_again = row is latest[row.name] and (tries_again or not (is_over or has_returned_failure(row)))
+            return row.status == "failed" and not is_tried_again and "status" in row.result
 
         by_key = {row.key: row for row in rows}
         wanted = [
@@ -221,17 +223,31 @@ class Orchestration:
         """Return what a node's visit had returned or raised, and have its agent remember it."""
         executor = self._contact.executors().get(row.name)
         record = None if row.result["call"] is None else self._journal.call(row.result["call"])
+        contact = contact_of(executor) if isinstance(executor, MultiAgentBase) else None
         value: Any = None
-        if record is not None and is_agent(executor):
+        if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
-        elif record is not None and executor is not None:
-            contact = contact_of(executor)
-            assert contact is not None
+        elif record is not None and contact is not None and record.kind == contact.kind:
             inner = Orchestration(contact, None, self._options, self._journal, self._session, self._desk)
             value = inner.returned(record) if is_last else None
+        elif record is not None:
+            value = self._gone_result(record)
         elif row.error is None:
             value = NodeResult.from_dict({"result": row.result["result"], "status": row.result["status"]}).result
         return value if row.error is None else revive(row.error)
+
+    def _gone_result(self, record: CallRecord) -> Any:
+        """Return what a finished call had returned of which the node is no longer there, or is something else."""
+        found = record.result
+        if found is None:
+            return None
+        if record.kind != "agent":
+            return MultiAgentResult(status=Status(found["status"]), accumulated_usage=found["usage"])
+        message = found["message"]
+        if found["last"] is not None:
+            ranges = self._journal.head(record.call_id)[0].ranges
+            message = _messages.read(self._journal, record.lineage, ranges)[found["last"]]
+        return AgentResult(found["stop_reason"], message, EventLoopMetrics(), found["state"])
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
         site = Site(agent, self._journal, self._session, self._options, self._desk.outer)

@@ -21,7 +21,7 @@ from ._keys import checked_id
 from ._lease import Lease, Owner, acquire, look
 from ._logs import safe_logger
 from ._options import Options
-from ._records import CallKind, answers_in
+from ._records import CallKind, ExecutionStatus, answers_in
 from ._seat import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
 from ._session import Cursor, Session, process
 from ._store import Store
@@ -261,11 +261,22 @@ async def _acquired(
 
 def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
     """Keep an execution without a name only while it waits for answers, which have no id either."""
-    if subject.is_interrupted():
+    if subject.is_interrupted() and _is_suspended(options, session):
         _waiting[subject.me] = session.execution_id
     else:
         _waiting.pop(subject.me, None)
         process.end_session(options.path, session)
+
+
+def _is_suspended(options: Options, session: Session) -> bool:
+    """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
+    try:
+        rows = stores.open(options.path)[0].read(
+            "SELECT status FROM executions WHERE execution_id = ?", session.execution_id
+        )
+    except DurableError:
+        return True  # nobody can tell
+    return bool(rows) and rows[0][0] != ExecutionStatus.COMPLETED.value
 
 
 def _release(lease: Lease) -> None:

@@ -114,6 +114,8 @@ class Session:
     """True while the call under way runs; not while its stream waits to be read on or is being closed."""
     _writers: dict[str, object] = field(default_factory=dict)
     """By agent_id, who wrote last to the log that all objects of that agent_id share."""
+    _recorded_as: tuple[bytes, int] | None = None
+    """The file and the row of the execution that all this is about."""
     _loop: asyncio.AbstractEventLoop | None = None
     _held: tuple[Heart, Lease] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -137,8 +139,16 @@ class Session:
 
     def hold(self, heart: Heart, lease: Lease) -> None:
         """Keep the lease of the call under way."""
+        self._follow((lease.store.hash_key, lease.row_id))
         heart.keep(lease)
         self._held = heart, lease
+
+    def _follow(self, recorded_as: tuple[bytes, int]) -> None:
+        """Forget what was known of an execution that was removed since, alone or with its file: this is another one."""
+        if self._recorded_as not in (None, recorded_as):
+            self.members, self.cursors = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+            self._writers = {}
+        self._recorded_as = recorded_as
 
     def let_go(self) -> None:
         """Stop keeping the lease."""

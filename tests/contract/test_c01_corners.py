@@ -1,0 +1,221 @@
+"""C1 and C7 in the corners: what happens between a commit and its caller, between two objects, and after a removal."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from strands import Agent, ModelRetryStrategy, ToolContext, tool
+from strands.multiagent import GraphBuilder, Swarm
+from strands.multiagent.base import Status
+from strands.types.exceptions import ConcurrencyException
+
+from strands_durable import Durability, connect, errors
+from strands_durable._points import listen
+from strands_durable.testing import ScriptedModel, call, forget_process, reach
+from tests.script import answers
+
+effects: Counter[str] = Counter()
+TWO_TOOLS = [call("book", city="Paris"), call("pay", amount=1), "Done."]
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    effects.clear()
+
+
+@tool
+def book(city: str) -> str:
+    """Book a hotel."""
+    effects[f"book {city}"] += 1
+    reach("book")
+    return f"booked {city}"
+
+
+@tool
+async def pay(amount: int) -> str:
+    """Pay a bill."""
+    effects[f"pay {amount}"] += 1
+    reach("pay")
+    await asyncio.sleep(0)
+    return "paid"
+
+
+@tool(context=True)
+def ask(tool_context: ToolContext) -> str:
+    """Ask a person."""
+    return str(tool_context.interrupt("question"))
+
+
+class Unreliable(ScriptedModel):
+    """A model that answers with an error as often as `failures` says, from its second turn on."""
+
+    failures = 0
+
+    async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(messages) > 1 and Unreliable.failures > 0:
+            Unreliable.failures -= 1
+            raise ConnectionError("503")
+        async for chunk in super().stream(messages, *args, **kwargs):
+            yield chunk
+
+
+@pytest.fixture
+def fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unreliable, "failures", 1)
+
+
+def plain_agent(script: Any, **options: Any) -> Agent:
+    return Agent(
+        model=Unreliable(script),
+        tools=[book, pay, ask, *options.pop("more", ())],
+        retry_strategy=ModelRetryStrategy(max_attempts=1),
+        callback_handler=None,
+        **options,
+    )
+
+
+def agent_of(script: Any, execution_id: str | None = "trip", **options: Any) -> Agent:
+    return plain_agent(script, plugins=[Durability("runs.db", execution_id=execution_id)], **options)
+
+
+def graph_of(nodes: dict[str, Any], execution_id: str | None = "trip") -> Any:
+    """A graph whose nodes come one after the other."""
+    builder = GraphBuilder()
+    for name, script in nodes.items():
+        builder.add_node(plain_agent(script, name=name), name)
+    names = list(nodes)
+    for before, after in zip(names, names[1:], strict=False):
+        builder.add_edge(before, after)
+    builder.set_max_node_executions(10)
+    builder.set_plugins([Durability("runs.db", execution_id=execution_id)])
+    return builder.build()
+
+
+def query(sql: str) -> list[Any]:
+    connection = sqlite3.connect("runs.db")
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        asyncio.run(test(*args, **options))
+
+    return run
+
+
+def test_c01_a_graph_that_failed_after_an_answer_succeeds_when_it_is_tried_again(monkeypatch: Any) -> None:
+    graph = graph_of({"asks": [call("ask"), "Thanks."], "last": ["Done."]})
+    given = answers(graph("Go"), "yes")
+    monkeypatch.setattr(Unreliable, "failures", 1)
+    with pytest.raises(Exception, match="503"):
+        graph(given)
+    result = graph(given)
+    assert result.status is Status.COMPLETED
+    assert result.failed_nodes == 0
+    assert query("SELECT status FROM executions") == [("COMPLETED",)]
+
+
+# An execution that was removed
+
+
+def _remove(how: str) -> None:
+    if how == "execution":
+        asyncio.run(connect("sqlite:///runs.db").remove("trip"))
+        return
+    for file in Path().glob("runs.db*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", ["execution", "file"])
+def test_c01_an_object_whose_execution_was_removed_begins_a_new_list(how: str) -> None:
+    agent = agent_of(["One.", "Two.", "Three."])
+    agent("a")
+    _remove(how)
+    if how == "file":
+        with pytest.raises(errors.BackendUnavailableError):
+            agent("b")
+    agent_of(["Other."], "other")("x")  # takes the numbers that the removal has made free
+    assert str(agent("b")) == "Two.\n"
+    forget_process()
+    again = agent_of(["One.", "Two.", "Three."], messages=agent.messages[:2])
+    assert [str(again("b")), len(again.messages)] == ["Two.\n", 4]
+    assert query("SELECT position, input, id = lineage FROM calls") == [(0, '"x"', 1), (0, '"b"', 1)]
+
+
+def test_c01_answers_to_an_execution_that_was_removed_belong_to_no_call() -> None:
+    agent = agent_of([call("ask"), "Thanks."])
+    asked = agent("Go")
+    _remove("execution")
+    assert str(agent(answers(asked, "yes"))) == "Thanks.\n"
+    assert query("SELECT position, status FROM calls") == [(0, "COMPLETED")]
+
+
+# A recorded end that cannot be given back
+
+
+class Trip(BaseModel):
+    """What the first version of an agent gives."""
+
+    city: str
+
+
+class PricedTrip(BaseModel):
+    """And the second."""
+
+    city: str
+    price: float
+
+
+def test_c01_a_result_that_no_longer_fits_its_model_is_the_same_error_each_time_and_never_a_new_call() -> None:
+    script = [call("book", city="Paris"), call("Trip", city="Paris"), call("book", city="Rome"), "Done."]
+    agent_of(script, structured_output_model=Trip)("Go")
+    changed = agent_of(script, structured_output_model=PricedTrip)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="price"):
+            changed("Go")
+    assert effects == {"book Paris": 1}
+    assert query("SELECT count(*) FROM calls") == [(1,)]
+
+
+@pytest.mark.parametrize("kind", ["graph", "swarm", "nested"])
+def test_c01_a_finished_orchestrator_is_returned_although_a_node_is_gone(kind: str) -> None:
+    def build(names: list[str]) -> Any:
+        if kind == "graph":
+            return graph_of({name: [call("book", city=name), "Done."] for name in names})
+        if kind == "nested":
+            builder = GraphBuilder()
+            builder.add_node(plain_agent(["Done."], name="one"), "one")
+            if "two" in names:
+                builder.add_node(graph_of({"inner": [call("book", city="two"), "Done."]}, None), "two")
+            builder.set_max_node_executions(5)
+            builder.set_plugins([Durability("runs.db", execution_id="trip")])
+            return builder.build()
+        hands_over = call("handoff_to_agent", agent_name="two", message="yours")
+        scripts = {"one": [hands_over, "Done."], "two": [call("book", city="two"), "Done."]}
+        agents = [plain_agent(scripts[name], name=name) for name in names]
+        return Swarm(agents, plugins=[Durability("runs.db", execution_id="trip")])
+
+    build(["one", "two"])("Go")
+    changed = build(["one"])
+    for _ in range(2):
+        forget_process()
+        result = changed("Go")
+        assert result.status is Status.COMPLETED
+        assert "Done." in str(result.results["two"].result) or kind == "nested"
+    assert effects["book two"] == 1
+    assert query("SELECT count(*) FROM calls WHERE parent = 0") == [(1,)]
