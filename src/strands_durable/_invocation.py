@@ -17,6 +17,7 @@ from ._call import Call
 from ._codec import decode, encodable
 from ._conduct import conduct, only
 from ._journal import Journal
+from ._keyboard import Interrupted
 from ._lease import Released
 from ._logs import safe_logger
 from ._phases import Phase
@@ -48,7 +49,7 @@ active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
 _SUSPENDED = "_strands_durable_suspended"
-LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
 """What a call raises whose caller has left it."""
 
 
@@ -203,19 +204,20 @@ class Invocation:
             return
         if call.progress.phase in ("done", "waiting"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if is_elsewhere(error):
             member.forget()
             return
         self._desk.raised(call.record)
+        is_failure = isinstance(error, Exception) and not isinstance(error, LEFT)
         try:
-            if isinstance(error, Exception):
-                call.end_failed(error)
-            elif isinstance(error, LEFT):
+            if isinstance(error, LEFT):
                 call.leave()
+            elif isinstance(error, Exception):
+                call.end_failed(error)
         except DurableError as unrecorded:
             member.forget()
             logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
-        if not isinstance(error, Exception):
+        if not is_failure:
             member.forget()
 
     # Returning what is recorded
@@ -291,6 +293,13 @@ class Invocation:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool
+
+
+def is_elsewhere(error: BaseException) -> bool:
+    """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
+    if isinstance(error, Interrupted):
+        return False
+    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released))
 
 
 def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:

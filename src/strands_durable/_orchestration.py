@@ -16,9 +16,8 @@ from . import _admission, _drift, _messages, _reruns
 from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
-from ._invocation import Invocation, report_drift
+from ._invocation import LEFT, Invocation, is_elsewhere, report_drift
 from ._journal import Journal
-from ._lease import Released
 from ._logs import safe_logger
 from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
@@ -28,7 +27,7 @@ from ._returns import say_returned
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from .errors import DurableError
 
 logger = safe_logger(__name__)
 
@@ -160,10 +159,10 @@ class Orchestration:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
         if call.is_cancelled(error) or call.progress.phase in ("done", "waiting", "failed"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if is_elsewhere(error):
             return
         self._desk.raised(call.record)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, LEFT):
             return
         try:
             call.end_failed(error)
