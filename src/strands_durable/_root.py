@@ -126,7 +126,7 @@ def _has_record(options: Options, subject: Subject, target: Target) -> bool:
         return True
     session = process.known(options.path, target.execution_id)
     cursor = None if session is None else session.cursors.get(subject.me)
-    return cursor is not None and cursor.unended is not None
+    return cursor is not None and (cursor.unended is not None or cursor.is_open)
 
 
 async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:

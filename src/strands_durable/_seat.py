@@ -138,7 +138,7 @@ class ListDesk:
 
     def began(self, record: CallRecord) -> None:
         """Take note that the call begins or resumes here."""
-        self._cursor.call_id = record.call_id
+        self._cursor.began(record)
 
     def ended(self, record: CallRecord) -> None:
         """Take note that the call has ended, or waits for a person: the next one stands behind it."""

@@ -82,20 +82,26 @@ class Cursor:
     """That call, if it failed or was left: the same input resumes it, another one is a further call."""
     ran_here: bool = False
     """Whether it failed or was left here; else its recorded failure was raised again."""
+    is_open: bool = False
+    """Whether that call was begun or resumed here and nothing more is known of it: the store or the lease was lost."""
 
     def follow(self, run: int) -> None:
         """Start over where the execution was: a new run has a list of its own."""
         if run != self.run:
-            self.run, self.after, self.call_id, self.unended = run, -1, None, None
+            self.run, self.after, self.call_id, self.unended, self.is_open = run, -1, None, None, False
+
+    def began(self, record: CallRecord) -> None:
+        """The call begins or resumes."""
+        self.call_id, self.is_open = record.call_id, True
 
     def passed(self, record: CallRecord) -> None:
         """The call has ended, or waits for a person."""
-        self.after, self.call_id, self.unended = record.position, record.call_id, None
+        self.after, self.call_id, self.unended, self.is_open = record.position, record.call_id, None, False
 
     def stays_at(self, record: CallRecord, *, ran_here: bool) -> None:
         """The call raised: whether it is over depends on what the object is called with next."""
         self.after, self.call_id, self.unended = record.position - 1, record.call_id, record.call_id
-        self.ran_here = ran_here
+        self.ran_here, self.is_open = ran_here, False
 
 
 @dataclass

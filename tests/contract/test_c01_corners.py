@@ -7,7 +7,8 @@ import functools
 import gc
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,49 @@ def test_c01_a_finished_orchestrator_is_returned_although_a_node_is_gone(kind: s
         assert "Done." in str(result.results["two"].result) or kind == "nested"
     assert effects["book two"] == 1
     assert query("SELECT count(*) FROM calls WHERE parent = 0") == [(1,)]
+
+
+# A store that fails
+
+
+class Listener:
+    """Does something once, at the n-th time that a point is reached, and notes all points."""
+
+    def __init__(self, point: str | None, action: Callable[[], None]) -> None:
+        self._point, self._action = point, action
+        self._counts: Counter[str] = Counter()
+        self.reached: list[str] = []
+
+    def __call__(self, name: str) -> None:
+        self._counts[name] += 1
+        self.reached.append(f"{name}@{self._counts[name]}")
+        if self.reached[-1] == self._point:
+            self._action()
+
+
+@contextmanager
+def at(point: str | None, action: Callable[[], None]) -> Iterator[Listener]:
+    listener = Listener(point, action)
+    before = listen(listener)
+    try:
+        yield listener
+    finally:
+        listen(before)
+
+
+def disk_is_full() -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+@pytest.mark.parametrize("kind", ["agent", "graph"])
+def test_c01_a_call_whose_question_could_not_be_recorded_is_resumed_with_its_input(kind: str) -> None:
+    script = [call("book", city="Paris"), call("ask"), "Thanks."]
+    subject = agent_of(script) if kind == "agent" else graph_of({"asks": script})
+    with at("call.end:before@1" if kind == "agent" else "call.end:before@2", disk_is_full):
+        with pytest.raises(errors.BackendUnavailableError):
+            subject("Go")
+    asked = subject("Go")
+    assert len(asked.interrupts) == 1
+    subject(answers(asked, "yes"))
+    assert effects == {"book Paris": 1}
+    assert query("SELECT status FROM calls WHERE parent = 0") == [("COMPLETED",)]
