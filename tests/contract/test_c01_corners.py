@@ -266,3 +266,25 @@ def test_c01_a_call_whose_question_could_not_be_recorded_is_resumed_with_its_inp
     subject(answers(asked, "yes"))
     assert effects == {"book Paris": 1}
     assert query("SELECT status FROM calls WHERE parent = 0") == [("COMPLETED",)]
+
+
+# A caller that leaves
+
+
+@in_a_loop
+async def test_c01_a_task_that_is_cancelled_by_a_callback_on_its_last_message_has_not_ended() -> None:
+    """Nothing waits any more after the last message: the task ends as cancelled, and nobody gets the result."""
+    agent = agent_of([*TWO_TOOLS, call("book", city="Rome"), "Done."])
+    task = asyncio.ensure_future(agent.invoke_async("Go"))
+
+    def stop(**event: Any) -> None:
+        if len(agent.messages) == 6:
+            task.cancel()
+
+    quiet, agent.callback_handler = agent.callback_handler, stop
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    agent.callback_handler = quiet
+    assert str(await agent.invoke_async("Go")) == "Done.\n"
+    assert effects == {"book Paris": 1, "pay 1": 1}
+    assert query("SELECT status, attempt FROM calls") == [("COMPLETED", 2)]
