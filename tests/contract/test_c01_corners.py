@@ -288,3 +288,37 @@ async def test_c01_a_task_that_is_cancelled_by_a_callback_on_its_last_message_ha
     assert str(await agent.invoke_async("Go")) == "Done.\n"
     assert effects == {"book Paris": 1, "pay 1": 1}
     assert query("SELECT status, attempt FROM calls") == [("COMPLETED", 2)]
+
+
+def test_c01_an_object_that_is_stuck_in_a_closed_loop_is_refused_and_its_call_has_not_failed() -> None:
+    agent = agent_of(TWO_TOOLS)
+    loop, stream = asyncio.new_event_loop(), agent.stream_async("Go")
+
+    async def begin() -> None:
+        async for event in stream:
+            if "message" in event and effects["book Paris"]:
+                return
+
+    loop.run_until_complete(begin())
+    loop.close()
+    with pytest.raises(errors.ExecutionBusyError, match="build a new one") as refused:
+        agent("Go")
+    assert isinstance(refused.value, ConcurrencyException)
+    assert query("SELECT status, attempt FROM calls") == [("RUNNING", 1)]
+    assert str(agent_of(TWO_TOOLS)("Go")) == "Done.\n"
+    assert effects == {"book Paris": 1, "pay 1": 1}
+
+
+# One id, given in both ways
+
+
+def test_c01_a_failed_call_that_was_followed_by_another_is_not_resumed_under_the_same_id_given_with_a_call(
+    fails_once: None,
+) -> None:
+    agent = agent_of([call("book", city="Paris"), "Done.", "Never mind."])
+    with pytest.raises(Exception, match="503"):
+        agent("Go")
+    agent("Forget it")
+    with pytest.raises(Exception, match="503"):
+        agent_of(TWO_TOOLS, None)("Go", invocation_state={"execution_id": "trip"})
+    assert query("SELECT status, attempt FROM calls") == [("FAILED", 1), ("COMPLETED", 1)]
