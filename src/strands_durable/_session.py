@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strands import Agent
+from strands.telemetry.metrics import EventLoopMetrics
 
 from ._head import Head
 from ._history import History
@@ -24,7 +25,7 @@ from ._lease import Heart, Lease
 from ._options import Options
 from ._records import CallRecord
 from ._stores import stores
-from ._usage import Metrics
+from ._usage import Added
 
 _REMEMBERED_SESSIONS = 256
 _LOOKED_AT = 4
@@ -43,10 +44,23 @@ class Member:
     """The last call that the agent made here, or was put back to."""
     counted: set[int] = field(default_factory=set)
     """The calls whose cost is part of the agent's metrics."""
-    before: tuple[int, Metrics] | None = None
-    """The last call that the agent began or resumed here, and its metrics before that."""
+    unended: tuple[int, list[Added]] | None = None
+    """The last call that the agent ran or was put back to without an end, and what its metrics have of it."""
     token: object = field(default_factory=object)
     """Stands for it where it must not be kept alive."""
+
+    def count(self, call_id: int, added: Added) -> None:
+        """Take note of what the agent's metrics have of a call without an end."""
+        known = self.unended[1] if self.unended is not None and self.unended[0] == call_id else []
+        self.unended = (call_id, [*known, added])
+
+    def uncount(self, call_id: int, metrics: EventLoopMetrics) -> None:
+        """Take a call without an end out of the agent's metrics: it has come further elsewhere, or is counted anew."""
+        if self.unended is not None and self.unended[0] == call_id:
+            for added in self.unended[1]:
+                added.take_back(metrics)
+            self.unended = None
+            self.counted.discard(call_id)
 
     def forget(self) -> None:
         """After a call that did not end: what was written of the conversation is to be read back, not assumed."""

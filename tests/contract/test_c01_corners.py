@@ -322,3 +322,53 @@ def test_c01_a_failed_call_that_was_followed_by_another_is_not_resumed_under_the
     with pytest.raises(Exception, match="503"):
         agent_of(TWO_TOOLS, None)("Go", invocation_state={"execution_id": "trip"})
     assert query("SELECT status, attempt FROM calls") == [("FAILED", 1), ("COMPLETED", 1)]
+
+
+# What a call cost
+
+
+def counted(agent: Agent) -> Any:
+    metrics = agent.event_loop_metrics
+    tools = {name: (found.call_count, found.error_count) for name, found in metrics.tool_metrics.items()}
+    cycles = [[dict(cycle.usage) for cycle in found.cycles] for found in metrics.agent_invocations]
+    return dict(metrics.accumulated_usage), metrics.accumulated_metrics["latencyMs"], metrics.cycle_count, tools, cycles
+
+
+async def cancelled_at(point: str, agent: Any, prompt: Any) -> None:
+    """Cancel the task of a call when it reaches a point; a tool in a thread ends first."""
+    task, loop = asyncio.ensure_future(agent.invoke_async(prompt)), asyncio.get_running_loop()
+    with at(point, lambda: loop.call_soon_threadsafe(task.cancel) and None):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@in_a_loop
+async def test_c01_an_object_counts_what_another_one_did_of_its_call() -> None:
+    def build() -> tuple[Agent, Agent]:
+        helper = plain_agent(lambda turn, messages: [call("pay", amount=turn), "Helped."][turn % 2], name="helper")
+        script = [call("helper", input="one"), call("helper", input="two"), "Done."]
+        return agent_of(script, more=[helper.as_tool()]), helper
+
+    (left, left_helper), (other, other_helper) = build(), build()
+    await cancelled_at("pay@1", left, "Go")
+    await other.invoke_async("Go")
+    assert str(await left.invoke_async("Go")) == "Done.\n"
+    assert counted(left) == counted(other)
+    assert counted(left_helper) == counted(other_helper)
+    assert left_helper.messages == other_helper.messages
+    assert effects == {"pay 0": 2}
+
+
+def test_c01_a_call_that_is_resumed_takes_nothing_from_the_count_of_those_in_between(fails_once: None) -> None:
+    def script(turn: int, messages: Any) -> Any:
+        return "Done." if "toolResult" in messages[-1]["content"][0] else call("book", city="Paris")
+
+    agent, expected = agent_of(script, None), agent_of(script, None)
+    with pytest.raises(Exception, match="503"):
+        agent("Go", invocation_state={"execution_id": "one"})
+    for order in ("two", "one"):
+        agent("Go", invocation_state={"execution_id": order})
+    for order in ("three", "four"):
+        expected.messages.clear()
+        expected("Go", invocation_state={"execution_id": order})
+    assert counted(agent)[:4] == counted(expected)[:4]
