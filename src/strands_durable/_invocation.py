@@ -59,6 +59,7 @@ class Invocation:
     def __init__(self, site: Site, desk: Desk, original: Any) -> None:
         self._site, self._desk, self._original = site, desk, original
         self._agent, self._journal = site.agent, site.journal
+        self._is_over = False
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
@@ -139,9 +140,7 @@ class Invocation:
     def _count_anew(self, call: Call) -> None:
         """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
         member, call_id = self._site.member, call.record.call_id
-        if member.before is not None and member.before[0] == call_id:
-            member.before[1].put_back(self._agent.event_loop_metrics)
-            member.counted.discard(call_id)
+        member.uncount(call_id, self._agent.event_loop_metrics)
         if call_id not in member.counted:
             call.past = Past(self._journal, call_id, call.progress)
 
@@ -165,23 +164,24 @@ class Invocation:
 
     def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
         start = partial(self._start, call, prompt, given)
-        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
+        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), partial(self._close, call))
 
     def _start(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
         agent, member = self._agent, self._site.member
         active[agent] = call
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
-        if call.record.call_id not in member.counted:
-            member.before = (call.record.call_id, Metrics(agent.event_loop_metrics))
+        self._metrics = Metrics(agent.event_loop_metrics)
         member.counted.add(call.record.call_id)
         self._desk.began(call.record)
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
         return _reruns.first(events, agent, call, given.get("invocation_state"))
 
-    def _close(self) -> None:
+    def _close(self, call: Call) -> None:
         active.pop(self._agent, None)
         segments.pop(self._agent, None)
+        if not self._is_over:
+            self._site.member.count(call.record.call_id, self._metrics.added(self._agent.event_loop_metrics))
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -193,6 +193,7 @@ class Invocation:
         phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
         call.end(phase, _recorded_result(self._agent, result))
         self._desk.ended(call.record)
+        self._is_over = phase == "done"
         if phase == "waiting":
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
@@ -269,12 +270,16 @@ class Invocation:
 
     def counted(self, record: CallRecord) -> None:
         """Add what a recorded call cost to the agent's metrics, once."""
-        counted = self._site.member.counted
-        if record.call_id not in counted:
-            counted.add(record.call_id)
+        member, metrics = self._site.member, self._agent.event_loop_metrics
+        member.uncount(record.call_id, metrics)
+        if record.call_id not in member.counted:
+            member.counted.add(record.call_id)
+            before = Metrics(metrics)
             is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
             progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
-            Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
+            Past(self._journal, record.call_id, progress).give_back(metrics, current=None)
+            if record.status is not ExecutionStatus.COMPLETED:
+                member.count(record.call_id, before.added(metrics))
 
     def _restore_helpers(self, record: CallRecord) -> None:
         """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""

@@ -126,7 +126,7 @@ def _has_record(options: Options, subject: Subject, target: Target) -> bool:
         return True
     session = process.known(options.path, target.execution_id)
     cursor = None if session is None else session.cursors.get(subject.me)
-    return cursor is not None and cursor.unended is not None
+    return cursor is not None and (cursor.unended is not None or cursor.is_open)
 
 
 async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
@@ -159,6 +159,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         if claimed is None:
             _keyboard.hold(lease, is_made_up=target.is_made_up)
         try:
+            _refuse_stuck(subject, session)
             subject.enter(session)
             journal = Journal(lease)
             desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
@@ -193,6 +194,13 @@ async def _enter(options: Options, subject: Subject, session: Session, target: T
         if session.is_at_work or time.monotonic() > deadline:
             raise _busy(options, subject, session, target, prompt)
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def _refuse_stuck(subject: Subject, session: Session) -> None:
+    """Refuse an object that is in a call which can never end, before Strands does: that would be a failure of this call."""
+    if subject.busy_in() == session.execution_id:
+        why = "This object began a stream in an event loop that was closed since, and takes no more calls: build a new one."
+        raise AgentBusyError(session.execution_id, str(Owner.me()), why)
 
 
 def _busy(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> ExecutionBusyError:

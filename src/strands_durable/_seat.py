@@ -138,7 +138,7 @@ class ListDesk:
 
     def began(self, record: CallRecord) -> None:
         """Take note that the call begins or resumes here."""
-        self._cursor.call_id = record.call_id
+        self._cursor.began(record)
 
     def ended(self, record: CallRecord) -> None:
         """Take note that the call has ended, or waits for a person: the next one stands behind it."""
@@ -187,8 +187,9 @@ class SingleDesk:
         if self._options.on_completed == "restart" and record is not None and record.status is S.COMPLETED:
             journal.start_run()
             record = None
+        is_last = journal.last_position() <= 0  # an object may have made a list of calls under the same id
         return _admission.admit(
-            journal, record, prompt, is_last=True, on_failed=self._options.on_failed, caller=self._caller
+            journal, record, prompt, is_last=is_last, on_failed=self._options.on_failed, caller=self._caller
         )
 
     def began(self, record: CallRecord) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strands import Agent
+from strands.telemetry.metrics import EventLoopMetrics
 
 from ._head import Head
 from ._history import History
@@ -24,7 +25,7 @@ from ._lease import Heart, Lease
 from ._options import Options
 from ._records import CallRecord
 from ._stores import stores
-from ._usage import Metrics
+from ._usage import Added
 
 _REMEMBERED_SESSIONS = 256
 _LOOKED_AT = 4
@@ -43,10 +44,23 @@ class Member:
     """The last call that the agent made here, or was put back to."""
     counted: set[int] = field(default_factory=set)
     """The calls whose cost is part of the agent's metrics."""
-    before: tuple[int, Metrics] | None = None
-    """The last call that the agent began or resumed here, and its metrics before that."""
+    unended: tuple[int, list[Added]] | None = None
+    """The last call that the agent ran or was put back to without an end, and what its metrics have of it."""
     token: object = field(default_factory=object)
     """Stands for it where it must not be kept alive."""
+
+    def count(self, call_id: int, added: Added) -> None:
+        """Take note of what the agent's metrics have of a call without an end."""
+        known = self.unended[1] if self.unended is not None and self.unended[0] == call_id else []
+        self.unended = (call_id, [*known, added])
+
+    def uncount(self, call_id: int, metrics: EventLoopMetrics) -> None:
+        """Take a call without an end out of the agent's metrics: it has come further elsewhere, or is counted anew."""
+        if self.unended is not None and self.unended[0] == call_id:
+            for added in self.unended[1]:
+                added.take_back(metrics)
+            self.unended = None
+            self.counted.discard(call_id)
 
     def forget(self) -> None:
         """After a call that did not end: what was written of the conversation is to be read back, not assumed."""
@@ -82,20 +96,26 @@ class Cursor:
     """That call, if it failed or was left: the same input resumes it, another one is a further call."""
     ran_here: bool = False
     """Whether it failed or was left here; else its recorded failure was raised again."""
+    is_open: bool = False
+    """Whether that call was begun or resumed here and nothing more is known of it: the store or the lease was lost."""
 
     def follow(self, run: int) -> None:
         """Start over where the execution was: a new run has a list of its own."""
         if run != self.run:
-            self.run, self.after, self.call_id, self.unended = run, -1, None, None
+            self.run, self.after, self.call_id, self.unended, self.is_open = run, -1, None, None, False
+
+    def began(self, record: CallRecord) -> None:
+        """The call begins or resumes."""
+        self.call_id, self.is_open = record.call_id, True
 
     def passed(self, record: CallRecord) -> None:
         """The call has ended, or waits for a person."""
-        self.after, self.call_id, self.unended = record.position, record.call_id, None
+        self.after, self.call_id, self.unended, self.is_open = record.position, record.call_id, None, False
 
     def stays_at(self, record: CallRecord, *, ran_here: bool) -> None:
         """The call raised: whether it is over depends on what the object is called with next."""
         self.after, self.call_id, self.unended = record.position - 1, record.call_id, record.call_id
-        self.ran_here = ran_here
+        self.ran_here, self.is_open = ran_here, False
 
 
 @dataclass

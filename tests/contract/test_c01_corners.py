@@ -7,7 +7,8 @@ import functools
 import gc
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,155 @@ def test_c01_a_finished_orchestrator_is_returned_although_a_node_is_gone(kind: s
         assert "Done." in str(result.results["two"].result) or kind == "nested"
     assert effects["book two"] == 1
     assert query("SELECT count(*) FROM calls WHERE parent = 0") == [(1,)]
+
+
+# A store that fails
+
+
+class Listener:
+    """Does something once, at the n-th time that a point is reached, and notes all points."""
+
+    def __init__(self, point: str | None, action: Callable[[], None]) -> None:
+        self._point, self._action = point, action
+        self._counts: Counter[str] = Counter()
+        self.reached: list[str] = []
+
+    def __call__(self, name: str) -> None:
+        self._counts[name] += 1
+        self.reached.append(f"{name}@{self._counts[name]}")
+        if self.reached[-1] == self._point:
+            self._action()
+
+
+@contextmanager
+def at(point: str | None, action: Callable[[], None]) -> Iterator[Listener]:
+    listener = Listener(point, action)
+    before = listen(listener)
+    try:
+        yield listener
+    finally:
+        listen(before)
+
+
+def disk_is_full() -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+@pytest.mark.parametrize("kind", ["agent", "graph"])
+def test_c01_a_call_whose_question_could_not_be_recorded_is_resumed_with_its_input(kind: str) -> None:
+    script = [call("book", city="Paris"), call("ask"), "Thanks."]
+    subject = agent_of(script) if kind == "agent" else graph_of({"asks": script})
+    with at("call.end:before@1" if kind == "agent" else "call.end:before@2", disk_is_full):
+        with pytest.raises(errors.BackendUnavailableError):
+            subject("Go")
+    asked = subject("Go")
+    assert len(asked.interrupts) == 1
+    subject(answers(asked, "yes"))
+    assert effects == {"book Paris": 1}
+    assert query("SELECT status FROM calls WHERE parent = 0") == [("COMPLETED",)]
+
+
+# A caller that leaves
+
+
+@in_a_loop
+async def test_c01_a_task_that_is_cancelled_by_a_callback_on_its_last_message_has_not_ended() -> None:
+    """Nothing waits any more after the last message: the task ends as cancelled, and nobody gets the result."""
+    agent = agent_of([*TWO_TOOLS, call("book", city="Rome"), "Done."])
+    task = asyncio.ensure_future(agent.invoke_async("Go"))
+
+    def stop(**event: Any) -> None:
+        if len(agent.messages) == 6:
+            task.cancel()
+
+    quiet, agent.callback_handler = agent.callback_handler, stop
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    agent.callback_handler = quiet
+    assert str(await agent.invoke_async("Go")) == "Done.\n"
+    assert effects == {"book Paris": 1, "pay 1": 1}
+    assert query("SELECT status, attempt FROM calls") == [("COMPLETED", 2)]
+
+
+def test_c01_an_object_that_is_stuck_in_a_closed_loop_is_refused_and_its_call_has_not_failed() -> None:
+    agent = agent_of(TWO_TOOLS)
+    loop, stream = asyncio.new_event_loop(), agent.stream_async("Go")
+
+    async def begin() -> None:
+        async for event in stream:
+            if "message" in event and effects["book Paris"]:
+                return
+
+    loop.run_until_complete(begin())
+    loop.close()
+    with pytest.raises(errors.ExecutionBusyError, match="build a new one") as refused:
+        agent("Go")
+    assert isinstance(refused.value, ConcurrencyException)
+    assert query("SELECT status, attempt FROM calls") == [("RUNNING", 1)]
+    assert str(agent_of(TWO_TOOLS)("Go")) == "Done.\n"
+    assert effects == {"book Paris": 1, "pay 1": 1}
+
+
+# One id, given in both ways
+
+
+def test_c01_a_failed_call_that_was_followed_by_another_is_not_resumed_under_the_same_id_given_with_a_call(
+    fails_once: None,
+) -> None:
+    agent = agent_of([call("book", city="Paris"), "Done.", "Never mind."])
+    with pytest.raises(Exception, match="503"):
+        agent("Go")
+    agent("Forget it")
+    with pytest.raises(Exception, match="503"):
+        agent_of(TWO_TOOLS, None)("Go", invocation_state={"execution_id": "trip"})
+    assert query("SELECT status, attempt FROM calls") == [("FAILED", 1), ("COMPLETED", 1)]
+
+
+# What a call cost
+
+
+def counted(agent: Agent) -> Any:
+    metrics = agent.event_loop_metrics
+    tools = {name: (found.call_count, found.error_count) for name, found in metrics.tool_metrics.items()}
+    cycles = [[dict(cycle.usage) for cycle in found.cycles] for found in metrics.agent_invocations]
+    return dict(metrics.accumulated_usage), metrics.accumulated_metrics["latencyMs"], metrics.cycle_count, tools, cycles
+
+
+async def cancelled_at(point: str, agent: Any, prompt: Any) -> None:
+    """Cancel the task of a call when it reaches a point; a tool in a thread ends first."""
+    task, loop = asyncio.ensure_future(agent.invoke_async(prompt)), asyncio.get_running_loop()
+    with at(point, lambda: loop.call_soon_threadsafe(task.cancel) and None):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@in_a_loop
+async def test_c01_an_object_counts_what_another_one_did_of_its_call() -> None:
+    def build() -> tuple[Agent, Agent]:
+        helper = plain_agent(lambda turn, messages: [call("pay", amount=turn), "Helped."][turn % 2], name="helper")
+        script = [call("helper", input="one"), call("helper", input="two"), "Done."]
+        return agent_of(script, more=[helper.as_tool()]), helper
+
+    (left, left_helper), (other, other_helper) = build(), build()
+    await cancelled_at("pay@1", left, "Go")
+    await other.invoke_async("Go")
+    assert str(await left.invoke_async("Go")) == "Done.\n"
+    assert counted(left) == counted(other)
+    assert counted(left_helper) == counted(other_helper)
+    assert left_helper.messages == other_helper.messages
+    assert effects == {"pay 0": 2}
+
+
+def test_c01_a_call_that_is_resumed_takes_nothing_from_the_count_of_those_in_between(fails_once: None) -> None:
+    def script(turn: int, messages: Any) -> Any:
+        return "Done." if "toolResult" in messages[-1]["content"][0] else call("book", city="Paris")
+
+    agent, expected = agent_of(script, None), agent_of(script, None)
+    with pytest.raises(Exception, match="503"):
+        agent("Go", invocation_state={"execution_id": "one"})
+    for order in ("two", "one"):
+        agent("Go", invocation_state={"execution_id": order})
+    for order in ("three", "four"):
+        expected.messages.clear()
+        expected("Go", invocation_state={"execution_id": order})
+    assert counted(agent)[:4] == counted(expected)[:4]
