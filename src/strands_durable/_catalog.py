@@ -24,7 +24,8 @@ from ._failure import summary
 from ._keys import model_key
 from ._lease import Owner
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_usage
-from ._store import path_of, refuse_foreign, translated
+from ._store import path_of, translated
+from ._storefile import version_of
 from ._summaries import (
     ERROR_LENGTH,
     CallSummary,
@@ -121,7 +122,7 @@ def refuse_unreadable(path: Path) -> None:
         raise BackendUnavailableError(str(path), "there is no store yet", hint)
     if not path.is_file():
         raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
-    refuse_foreign(path)
+    version_of(path)
 
 
 def _at_rest(path: Path) -> tuple[int, int, int] | None:

@@ -310,6 +310,7 @@ class Heart:
     def _renewed(self, connection: Connection | None, leases: list[Lease]) -> Connection | None:
         """Renew all leases in one transaction; a failure is told, and tried again at the next beat."""
         try:
+            self._store.refuse_other()
             connection = connection or self._store.second_connection()
             with connection.guard:
                 try:

@@ -109,7 +109,9 @@ class Requests:
         if record is None:
             return
         _admission.refuse_other_input(journal, record, prompt)
-        found = self._store.read("SELECT agent, spec, given FROM dispatches WHERE execution = ?", journal.lease.row_id)
+        found = self._store.read(
+            "SELECT agent, spec, given FROM verified_dispatches WHERE execution = ?", journal.lease.row_id
+        )
         if found:
             before = {"agent": found[0][0], "arguments": decode(found[0][1])["arguments"], **decode(found[0][2])}
             now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
@@ -173,7 +175,7 @@ class Requests:
                 raise _unasked(execution_id, record.status.value, given)
             now = self._now()
             rows = [(record.call_id, name, encode(answer, "The answer"), now) for name, answer in new.items()]
-            connection.executemany("INSERT INTO replies VALUES (?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO replies (call, interrupt_id, answer, at) VALUES (?, ?, ?, ?)", rows)
             self._free(connection, journal)
 
     def resume(self, execution_id: str) -> None:
