@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from . import _blobs, _sums
+from ._points import reach
 from .errors import BackendUnavailableError
 
 FORMAT = 4
@@ -143,7 +144,9 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     if version_in(connection) == 3:
         connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and nobody has
         _to_4(connection)
+    reach("upgrade:before")
     connection.execute("COMMIT")
+    reach("upgrade:after")
 
 
 def _to_4(connection: sqlite3.Connection) -> None:
