@@ -22,9 +22,9 @@ from ._blobs import shown
 from ._codec import decode
 from ._failure import summary
 from ._keys import model_key
-from ._lease import Owner
+from ._owner import Owner
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_usage
-from ._store import path_of, translated
+from ._store import damaged, path_of, translated
 from ._storefile import version_of
 from ._summaries import (
     ERROR_LENGTH,
@@ -37,6 +37,7 @@ from ._summaries import (
     number_of,
     short,
 )
+from ._sums import DamageError, read_checked, refuse_incomplete_list, refuse_incomplete_run
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
 T = TypeVar("T")
@@ -46,20 +47,20 @@ SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
     (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
     coalesce(last.ended_at, last.started_at, 0),
-    coalesce(d.agent, (SELECT c.scope FROM calls c WHERE c.execution = e.id AND c.parent = 0 ORDER BY c.id LIMIT 1)),
+    coalesce(d.agent, (SELECT c.scope FROM verified_calls c WHERE c.execution = e.id AND c.parent = 0 ORDER BY c.id LIMIT 1)),
     d.note, e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED')
-FROM executions e LEFT JOIN dispatches d ON d.execution = e.id LEFT JOIN steps last ON last.id =
+FROM verified_executions e LEFT JOIN verified_dispatches d ON d.execution = e.id LEFT JOIN verified_steps last ON last.id =
     (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run)
 """
 _CALLS = """
 SELECT id, position, scope, status, attempt, input, result, started_at, taken_up_at, ended_at,
-    (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
-FROM calls WHERE execution = ? AND run = ? ORDER BY id
+    (SELECT data FROM verified_heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
+FROM verified_calls calls WHERE execution = ? AND run = ? ORDER BY id
 """
 _STEPS = """
 SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, error,
     attempt < max(attempt) OVER (PARTITION BY key)
-FROM steps WHERE call = ? ORDER BY started_at, id
+FROM verified_steps WHERE call = ? ORDER BY started_at, id
 """
 
 
@@ -76,7 +77,7 @@ class Catalog:
 
     def executions(self) -> list[ExecutionRecord]:
         """Return all executions, the one that changed last first."""
-        rows = self._look(lambda connection: connection.execute(_EXECUTIONS).fetchall())
+        rows = self._look(_listed)
         return sorted(map(_execution, rows), key=lambda found: found.updated_at, reverse=True)
 
     def execution(self, execution_id: str) -> ExecutionDetail:
@@ -96,6 +97,8 @@ class Catalog:
             return self._looked(query)
         except sqlite3.Error as error:
             raise translated(self.path, error, _BUSY_SECONDS) from error
+        except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
+            raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
@@ -137,8 +140,19 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
     with closing(
         sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     ) as connection:
+        checks = read_checked(connection)
         connection.execute("BEGIN")
-        return query(connection)
+        try:
+            return query(connection)
+        except sqlite3.Error as error:
+            if checks.damage is None:
+                raise
+            raise DamageError(checks.damage) from error
+
+
+def _listed(connection: sqlite3.Connection) -> list[Any]:
+    refuse_incomplete_list(connection)
+    return connection.execute(_EXECUTIONS).fetchall()
 
 
 def _execution(row: Any) -> ExecutionRecord:
@@ -161,11 +175,16 @@ def _execution(row: Any) -> ExecutionRecord:
 
 
 def _living(owner: str | None, lease_until: float) -> str | None:
-    """Return the owner if it counts as alive, by the rule that the next owner would go by."""
-    if owner is None or time.time() >= lease_until:
+    """Return the owner if it seems to be alive.
+
+    One look cannot tell whether an owner elsewhere still beats: here its lease is compared with the clock of this machine.
+    This is good enough to be shown; nobody is replaced by it.
+    """
+    if owner is None:
         return None
     found = Owner.parse(owner)
-    return None if found.is_gone() else str(found)
+    is_alive = found.is_at_work() or (time.time() < lease_until and not found.is_gone())
+    return str(found) if is_alive else None
 
 
 def detail_of(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetail | None:
@@ -174,6 +193,7 @@ def detail_of(connection: sqlite3.Connection, execution_id: str) -> ExecutionDet
     if row is None:
         return None
     execution = _execution(row)
+    refuse_incomplete_run(connection, row[0], execution.run)
     is_owned = execution.owner is not None
     calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
     found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
@@ -222,13 +242,15 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
 
 
 def _failures(connection: sqlite3.Connection, call_id: int) -> tuple[Failure, ...]:
-    rows = connection.execute("SELECT attempt, error, at FROM failures WHERE call = ? ORDER BY at", (call_id,))
+    rows = connection.execute("SELECT attempt, error, at FROM verified_failures WHERE call = ? ORDER BY at", (call_id,))
     return tuple(Failure(attempt=attempt, error=_error(error), at=at) for attempt, error, at in rows)
 
 
 def _questions(connection: sqlite3.Connection, call_id: int, outcome: dict[str, Any]) -> tuple[Question, ...]:
     """Return what a call waits for; an answer that it has not taken up yet is an answer."""
-    answered = {row[0] for row in connection.execute("SELECT interrupt_id FROM replies WHERE call = ?", (call_id,))}
+    answered = {
+        row[0] for row in connection.execute("SELECT interrupt_id FROM verified_replies WHERE call = ?", (call_id,))
+    }
     return tuple(
         Question(interrupt_id=found["id"], name=short(found["name"]), reason=short(found.get("reason")))
         for found in outcome.get("interrupts") or ()

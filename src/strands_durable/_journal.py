@@ -51,11 +51,12 @@ class Journal(Shelf):
         """Return the call recorded at a place of another call, or of none."""
         rows = self.store.read(f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position)
         if not rows:  # to begin a call again that only cannot be found would be to run its steps again
-            self.store.refuse_incomplete_calls(self.lease.row_id)
+            self.store.refuse_incomplete_calls(*self._of(parent)[:2])
         return call_of(rows[0]) if rows else None
 
     def calls(self) -> list[CallRecord]:
         """Return all root calls of the current run."""
+        self.store.refuse_incomplete_calls(*self._of(0)[:2])
         return [call_of(row) for row in self.store.read(f"{_CALLS_OF} ORDER BY position", *self._of(0))]
 
     def calls_in(self, parent: int, prefix: str) -> list[CallRecord]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from . import _blobs
-from ._lease import Owner
+from ._owner import BEAT, Beat, Owner
 from ._store import Store
 from .errors import ExecutionBusyError, ExecutionNotFoundError
 
@@ -39,19 +39,17 @@ class Removal:
 
     def _idle(self, connection: sqlite3.Connection, execution_id: str) -> int:
         """Return the row of an execution that has no owner alive."""
-        row = connection.execute(
-            "SELECT id, owner, lease_until FROM executions WHERE execution_id = ?", (execution_id,)
-        ).fetchone()
+        row = connection.execute(f"SELECT {BEAT} FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
         if row is None:
             raise ExecutionNotFoundError(execution_id, str(self._store.path))
-        row_id, owner, lease_until = row
-        if owner is not None and Owner.parse(owner).is_alive(lease_until):
+        found = Beat(*row)
+        if found.owner is not None and self._store.liveness.is_alive(found):
             raise ExecutionBusyError(
                 execution_id,
-                str(Owner.parse(owner)),
+                str(Owner.parse(found.owner)),
                 f"'strands-durable cancel {execution_id}' asks it to stop; then it can be removed.",
             )
-        return int(row_id)
+        return found.row_id
 
 
 def _delete(connection: sqlite3.Connection, row_id: int) -> set[str]:

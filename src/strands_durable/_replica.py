@@ -18,10 +18,12 @@ from typing import Any
 from ._blobs import Connection
 from ._catalog import detail_of
 from ._lease import Heart
-from ._store import SCHEMA, Store
+from ._owner import Liveness
+from ._store import Store
 from ._stores import REPLICA
-from ._sums import read_checked
 from ._summaries import ExecutionDetail
+from ._sums import read_checked
+from ._tables import SCHEMA
 from .errors import FormatVersionError
 
 Rows = dict[str, Any]
@@ -49,7 +51,9 @@ class Replica(Store):
         self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")
         for table in self._tables.values():
             table.watch(self._connection)
+        self._connection.execute("ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0")  # not told
         read_checked(self._connection)
+        self.liveness = Liveness()
         self._hash_key: bytes | None = None
 
     @classmethod
@@ -87,7 +91,7 @@ class Replica(Store):
     def refuse_incomplete(self, call_id: int) -> None:
         """What is in memory does not rot."""
 
-    def refuse_incomplete_calls(self, execution: int) -> None:
+    def refuse_incomplete_calls(self, execution: int, run: int) -> None:
         """What is in memory does not rot."""
 
     def second_connection(self) -> Connection:

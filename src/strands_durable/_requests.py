@@ -13,7 +13,8 @@ from ._codec import decode, encode
 from ._failure import revive, summary
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, Owner, look
+from ._lease import Lease, look
+from ._owner import BEAT, Beat
 from ._questions import refuse_malformed
 from ._records import CallRecord, ExecutionStatus
 from ._spec import AgentSpec
@@ -128,10 +129,8 @@ class Requests:
             raise self.failure(journal, record)
 
     def _is_owned(self, journal: Journal) -> bool:
-        owner, until = self._store.read("SELECT owner, lease_until FROM executions WHERE id = ?", journal.lease.row_id)[
-            0
-        ]
-        return owner is not None and Owner.parse(owner).is_alive(until)
+        beat = Beat(*self._store.read_one(f"SELECT {BEAT} FROM executions WHERE id = ?", journal.lease.row_id))
+        return beat.owner is not None and self._store.liveness.is_alive(beat)
 
     # For those who hold
 
@@ -189,7 +188,10 @@ class Requests:
                 self._free(connection, journal)
 
     def cancel(self, execution_id: str) -> None:
-        """Cancel an execution that nobody works on; ask the owner of one that is at work."""
+        """Cancel an execution that nobody works on; ask the owner of one that is at work.
+
+        An owner that cannot be seen from here may be alive, and is asked. If it is dead, whoever takes its place cancels.
+        """
         with self._store.transaction("cancel") as connection:
             journal = self.journal(execution_id)
             if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
@@ -199,10 +201,8 @@ class Requests:
                 "UPDATE executions SET cancel_asked_at = coalesce(cancel_asked_at, ?) WHERE id = ?",
                 (self._now(), row_id),
             )
-            owner, until = connection.execute(
-                "SELECT owner, lease_until FROM executions WHERE id = ?", (row_id,)
-            ).fetchone()
-            if owner is None or not Owner.parse(owner).is_alive(until):
+            beat = Beat(*connection.execute(f"SELECT {BEAT} FROM executions WHERE id = ?", (row_id,)).fetchone())
+            if beat.owner is None or not self._store.liveness.is_alive(beat):
                 connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
                 journal.cancel(connection)
 

@@ -14,7 +14,10 @@ CALL = (
     "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
     " ended_at, parent, place, kind, member FROM verified_calls"
 )
-STEP = "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM verified_steps"
+STEP = (
+    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at"
+    " FROM verified_steps"
+)
 
 
 @dataclass(frozen=True)

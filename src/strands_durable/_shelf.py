@@ -115,8 +115,8 @@ class Shelf:
     def last_ranges(self, call_id: int, lineage: int) -> list[list[int]]:
         """Return the messages in sight when the call before ``call_id`` in the same log was written last."""
         rows = self.store.read(
-            "SELECT heads.data FROM calls JOIN verified_heads heads ON heads.call = calls.id WHERE calls.lineage = ? AND calls.id < ?"
-            " AND heads.part = 'progress' ORDER BY calls.id DESC LIMIT 1",
+            "SELECT heads.data FROM calls JOIN verified_heads heads ON heads.call = calls.id"
+            " WHERE calls.lineage = ? AND calls.id < ? AND heads.part = 'progress' ORDER BY calls.id DESC LIMIT 1",
             lineage,
             call_id,
         )

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 
 from . import _blobs, _sums
 from ._forks import forks
+from ._owner import Liveness
 from ._points import reach
-from ._schema import FORMAT, SCHEMA, create, upgrade, version_in
+from ._schema import FORMAT, create, upgrade, version_in
 from ._storefile import StoreFile, create_private, keep_for_ever, version_of
 from .errors import BackendUnavailableError, UnsupportedFeatureError
 
-__all__ = ["FORMAT", "SCHEMA", "Fence", "Store", "damaged", "path_of", "translated"]
+__all__ = ["FORMAT", "Fence", "Store", "damaged", "path_of", "translated"]
 
 _WAL_BYTES = 32 * 1024 * 1024
 """What is left of the WAL once a reader that has kept it from being emptied is gone."""
@@ -75,6 +76,7 @@ class Store:
         self.path = path
         self._busy_seconds = busy_seconds
         self._is_unscrubbed, self._scrubbed_at = False, 0.0
+        self.liveness = Liveness()
         with self._mapped():
             if version_of(path) == 0:
                 create_private(path)
@@ -99,12 +101,12 @@ class Store:
     def refuse_incomplete(self, call_id: int) -> None:
         """Raise if not every row of a call can be found."""
         with self._lock, self._mapped():
-            _sums.refuse_incomplete(self._connection, call_id)
+            _sums.refuse_incomplete_call(self._connection, call_id)
 
-    def refuse_incomplete_calls(self, execution: int) -> None:
-        """Raise if not every call of an execution can be found."""
+    def refuse_incomplete_calls(self, execution: int, run: int) -> None:
+        """Raise if not every call of a run can be found."""
         with self._lock, self._mapped():
-            _sums.refuse_incomplete_calls(self._connection, execution)
+            _sums.refuse_incomplete_calls(self._connection, execution, run)
 
     def read_named(self, sql: str, values: dict[str, object]) -> list[Any]:
         """Return the rows of a query with named values."""
@@ -114,7 +116,7 @@ class Store:
     @contextmanager
     def transaction(
         self, label: str, fence: Fence | None = None, *, lasting: bool = True
-    ) -> Iterator[sqlite3.Connection]:
+    ) -> Iterator[_blobs.Connection]:
         """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests.
 
         ``lasting=False`` leaves the fsync to the next commit: for what the journal could derive again. A killed process loses
@@ -144,7 +146,7 @@ class Store:
                 self.scrub()
         reach(f"{label}:after")
 
-    def _begin(self, connection: sqlite3.Connection, fence: Fence | None, lasting: bool) -> None:
+    def _begin(self, connection: _blobs.Connection, fence: Fence | None, lasting: bool) -> None:
         self.refuse_other()
         if connection.checks is not None:
             connection.checks.uses = {}
@@ -180,7 +182,7 @@ class Store:
             self._abandon()
             name = os.path.basename(lost or f"{self.path}-shm")
             reason = f"{name}, which SQLite keeps beside it, was deleted or replaced while it was in use"
-            hint = "Stop every process that uses the store, then start them again. Never delete this file while the store is in use."
+            hint = "Stop every process that uses the store, then start them again; never delete this file while it is in use."
         raise BackendUnavailableError(str(self.path), reason, hint)
 
     def _abandon(self) -> None:
@@ -249,15 +251,13 @@ class Store:
 
     def _prepare(self) -> None:
         """Create the schema in a new file. Only then switch to WAL, so that the header is always in the file itself."""
-        version = version_in(self._connection)
-        if version == 0:
+        if version_in(self._connection) == 0:
             create(self._connection)
-        elif version < FORMAT:
+        while version_in(self._connection) < FORMAT:
             self._connection.close()
             upgrade(self.path, self._busy_seconds)
             self._connection = self._connect()
             self._lock = self._connection.guard
-            return self._prepare()
         connection = self._connection
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
@@ -271,6 +271,8 @@ class Store:
         except sqlite3.Error as error:
             checks = self._connection.checks if hasattr(self, "_connection") else None
             raise translated(self.path, error, self._busy_seconds, checks) from error
+        except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
+            raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 

@@ -1,7 +1,7 @@
 """The file of a store on disk, and the two that SQLite keeps beside it: what it is, and whether it still is the one in use.
 
-Nothing here opens the file but through SQLite: closing a file drops every lock that this process has on it, and others would then
-take the store for closed, and delete the WAL into which it goes on to write.
+The file is opened through SQLite alone: closing a file drops every lock that this process has on it. Others would then take the
+store for closed, and delete the WAL that is still written to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 def version_of(path: Path) -> int:
-    """Return the format of a store; 0 for a file that is new or empty. A file that is not ours is refused and left untouched."""
+    """Return the format of a store; 0 for a new or empty file. One that is not ours is refused and left untouched."""
     try:
         if os.stat(path).st_size == 0:
             return 0

@@ -1,30 +1,31 @@
 """Checksums: a byte that changed in the file is an error, and never another text, status or key.
 
-Each row has a checksum over its columns. Triggers of our own connections write it, whatever statement changes a row, and check the
-row that is overwritten; views named ``verified_...`` check each row that is read. The same triggers count how many rows refer to
-each of the large bytes, so that those nothing refers to any more are found without a search.
+Each row has a checksum over its columns. Triggers of our own connections write it, whatever statement changes a row, and check
+the row that is overwritten; views named ``verified_...`` check each row that is read. The same triggers count how many rows
+refer to each of the large bytes, so that those nothing refers to any more are found without a search.
 
-A row that cannot be found is no row that was changed. `refuse_incomplete` notices those: by a second index, or by a count.
+A row that cannot be found any more has no checksum to compare. `refuse_incomplete_...` notice it by a second index, or by a count.
 
 Left out: the columns of a lease, which change with every heartbeat.
 """
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _blobs
+from ._tables import tables
 
 _UNKNOWN = 1 << 41
 """In place of a checksum: another program has written the row."""
 _BASE = 1 << 40
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until"}
-TABLES = ("executions", "dispatches", "calls", "failures", "answers", "replies", "steps", "messages", "heads", "state", "configs",
-          "secrets", "chunks", "uses", "removals")  # fmt: skip
-_WITHOUT_ROWID = {"answers", "replies", "messages", "heads", "state", "secrets", "chunks", "uses"}
+TABLES = ("executions", "dispatches", "calls", "failures", "answers", "replies", "steps", "messages", "heads", "state",
+          "configs", "secrets", "chunks", "uses", "removals")  # fmt: skip
 _KEPT = ("failures", "answers", "replies", "heads", "state")
 """Tables of which `calls.kept` counts the rows of a call."""
 
@@ -36,8 +37,7 @@ class DamageError(sqlite3.DatabaseError):
 class Checks:
     """What the functions that SQL calls on one connection have seen."""
 
-    def __init__(self, places: dict[str, list[int]]) -> None:
-        self._places = places
+    def __init__(self) -> None:
         self.damage: str | None = None
         """Where the last row was that is not as it was written."""
         self.uses: dict[str, int] = {}
@@ -64,12 +64,12 @@ class Checks:
 
     def written(self, table: str, *cells: Any) -> int:
         """Return the checksum of a row that was written."""
-        self._count([cells[place] for place in self._places[table]], 1)
+        self._count([cells[place] for place in _places(table)], 1)
         return _sum(table, cells)
 
     def overwritten(self, table: str, recorded: Any, *cells: Any) -> int:
         """Take leave of a row that is overwritten; one that is damaged would get a checksum that says it is not."""
-        self._count([cells[place] for place in self._places[table]], -1)
+        self._count([cells[place] for place in _places(table)], -1)
         return self.verify(table, recorded, *cells)
 
     def deleted(self, *cells: Any) -> int:
@@ -90,7 +90,7 @@ def add(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {_UNKNOWN}")
     checks = _functions(connection)
     for table in TABLES:
-        names = ", ".join(_covered(connection, table))
+        names = ", ".join(_covered(table))
         connection.execute(f"UPDATE {table} SET sum = row_written('{table}', {names})")
     counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in _KEPT)
     connection.execute(f"UPDATE calls SET kept = {counts}")
@@ -100,24 +100,25 @@ def add(connection: sqlite3.Connection) -> None:
 
 def read_checked(connection: sqlite3.Connection) -> Checks:
     """Let a connection read rows with their checksums compared; in a file that has none yet, as they are."""
-    has_sums = any(column[1] == "sum" for column in connection.execute("PRAGMA table_info(steps)"))
+    has_sums = _has_sums(connection)
     checks = _functions(connection)
     for table in TABLES if has_sums else TABLES[:-2]:
-        row = "" if table in _WITHOUT_ROWID else "rowid AS row_id, "
-        condition = _condition(connection, table) if has_sums else "1"
+        row = "rowid AS row_id, " if table == "failures" else ""
+        condition = _condition(table) if has_sums else "1"
         connection.execute(f"CREATE TEMP VIEW verified_{table} AS SELECT {row}* FROM {table} o WHERE {condition}")
     return checks
 
 
-def _condition(connection: sqlite3.Connection, table: str) -> str:
+@functools.cache
+def _condition(table: str) -> str:
     """Return the condition that a row is as it was written.
 
-    The row is looked up again by its key: SQLite puts what a query asks for (``kind = 'model'``) in the place of the columns of the
-    row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What a step's index
-    says is compared with its row.
+    The row is looked up again by its key: SQLite puts what a query asks for (``kind = 'model'``) in the place of the columns of
+    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What a step's
+    index says is compared with its row.
     """
-    here = " AND ".join(f"r.{name} = o.{name}" for name in _key(connection, table))
-    cells = ", ".join(f"r.{name}" for name in _covered(connection, table))
+    here = " AND ".join(f"r.{name} = o.{name}" for name in tables()[table].key)
+    cells = ", ".join(f"r.{name}" for name in _covered(table))
     found = f"(SELECT row_verified('{table}', r.sum, {cells}) FROM {table} r WHERE {here})"
     if table == "steps":
         found = f"{found} AND (SELECT row_same(o.call, r.call, o.key, r.key, o.attempt, r.attempt) FROM steps r WHERE {here})"
@@ -131,7 +132,7 @@ def write_checked(connection: sqlite3.Connection) -> Checks:
         "PRAGMA recursive_triggers = ON"
     )  # without it, a row that is replaced would not count as deleted
     for table in TABLES:
-        for statement in _triggers(connection, table):
+        for statement in _triggers(table):
             connection.execute(statement)
     return checks
 
@@ -141,31 +142,12 @@ def settle(connection: sqlite3.Connection, checks: Checks) -> None:
     changes, checks.uses = {digest: by for digest, by in checks.uses.items() if by}, {}
     for digest, by in changes.items():
         connection.execute(
-            "INSERT INTO uses (digest, number) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET number = number + excluded.number",
+            "INSERT INTO uses (digest, number) VALUES (?, ?)"
+            " ON CONFLICT (digest) DO UPDATE SET number = number + excluded.number",
             (digest, by),
         )
         if by < 0 and connection.execute("DELETE FROM uses WHERE digest = ? AND number <= 0", (digest,)).rowcount:
             connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
-
-
-def refuse_incomplete(connection: sqlite3.Connection, call_id: int) -> None:
-    """Raise if not every row of a call can be found."""
-    kept = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in _KEPT)
-    steps = "(SELECT count(*) FROM steps INDEXED BY {} WHERE call = calls.id)"
-    row = connection.execute(
-        f"SELECT kept = {kept}, {steps.format('steps_by_key')} = {steps.format('steps_by_number')} FROM calls WHERE id = ?",
-        (call_id,),
-    ).fetchone()
-    if row != (1, 1):
-        raise DamageError(f"rows of call {call_id} are missing")
-
-
-def refuse_incomplete_calls(connection: sqlite3.Connection, execution: int) -> None:
-    """Raise if not every call of an execution can be found."""
-    count = "(SELECT count(*) FROM calls INDEXED BY {} WHERE execution = ?1)"
-    names = (count.format("sqlite_autoindex_calls_1"), count.format("calls_by_execution"))
-    if not connection.execute(f"SELECT {names[0]} = {names[1]}", (execution,)).fetchone()[0]:
-        raise DamageError(f"calls of execution {execution} are missing")
 
 
 def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
@@ -176,8 +158,55 @@ def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
         raise DamageError("executions are missing")
 
 
+def refuse_incomplete_calls(connection: sqlite3.Connection, execution: int, run: int) -> None:
+    """Raise if not every call of a run can be found."""
+    _refuse_other(
+        connection,
+        "SELECT parent, place, position FROM calls INDEXED BY {} WHERE execution = ? AND run = ?",
+        ("sqlite_autoindex_calls_1", "calls_by_execution"),
+        (execution, run),
+        f"calls of execution {execution}",
+    )
+
+
+def refuse_incomplete_call(connection: sqlite3.Connection, call_id: int) -> None:
+    """Raise if not every row of a call can be found."""
+    _refuse_other(
+        connection,
+        "SELECT key, attempt FROM steps INDEXED BY {} WHERE call = ?",
+        ("steps_by_key", "steps_by_number"),
+        (call_id,),
+        f"steps of call {call_id}",
+    )
+    kept = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in _KEPT)
+    if connection.execute(f"SELECT kept = {kept} FROM calls WHERE id = ?", (call_id,)).fetchone() != (1,):
+        raise DamageError(f"rows of call {call_id} are missing")
+
+
+def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
+    """Raise if not every row of a run can be found; where there are no checksums, nobody can tell."""
+    if _has_sums(connection):
+        refuse_incomplete_calls(connection, execution, run)
+        rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()
+        for (call_id,) in rows:
+            refuse_incomplete_call(connection, call_id)
+
+
+def _refuse_other(
+    connection: sqlite3.Connection, query: str, indexes: tuple[str, str], values: tuple[int, ...], what: str
+) -> None:
+    """Raise if two indexes do not lead to the same rows."""
+    here, there = (sorted(connection.execute(query.format(index), values)) for index in indexes)
+    if here != there:
+        raise DamageError(f"{what} are missing")
+
+
+def _has_sums(connection: sqlite3.Connection) -> bool:
+    return any(column[1] == "sum" for column in connection.execute("PRAGMA table_info(steps)"))
+
+
 def _functions(connection: sqlite3.Connection) -> Checks:
-    checks = Checks({table: _places(connection, table) for table in TABLES})
+    checks = Checks()
     functions: dict[str, Callable[..., int]] = {
         "row_verified": checks.verify,
         "row_same": checks.same,
@@ -191,9 +220,10 @@ def _functions(connection: sqlite3.Connection) -> Checks:
     return checks
 
 
-def _triggers(connection: sqlite3.Connection, table: str) -> list[str]:
-    names = _covered(connection, table)
-    key = _key(connection, table)
+@functools.cache
+def _triggers(table: str) -> list[str]:
+    names = _covered(table)
+    key = tables()[table].key
     here = " AND ".join(f"{name} = NEW.{name}" for name in key)
     old = ", ".join(f"OLD.{name}" for name in names)
     write = f"UPDATE {table} SET sum = row_written('{table}', {', '.join(names)}) WHERE {here};"
@@ -214,20 +244,17 @@ def _triggers(connection: sqlite3.Connection, table: str) -> list[str]:
     return found
 
 
-def _covered(connection: sqlite3.Connection, table: str) -> list[str]:
+@functools.cache
+def _covered(table: str) -> tuple[str, ...]:
     """Return the columns that a checksum is made of."""
-    columns = [column[1] for column in connection.execute(f"PRAGMA table_info({table})")]
-    return [name for name in columns if name not in _APART]
+    return tuple(name for name in tables()[table].columns if name not in _APART)
 
 
-def _places(connection: sqlite3.Connection, table: str) -> list[int]:
+@functools.cache
+def _places(table: str) -> list[int]:
     """Return which of the covered columns may refer to bytes."""
     texts = _blobs.columns(table)
-    return [place for place, name in enumerate(_covered(connection, table)) if name in texts]
-
-
-def _key(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [column[1] for column in connection.execute(f"PRAGMA table_info({table})") if column[5]] or ["rowid"]
+    return [place for place, name in enumerate(_covered(table)) if name in texts]
 
 
 def _sum(table: str, cells: Sequence[Any]) -> int:

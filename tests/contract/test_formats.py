@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,20 @@ from tests.script import answers
 from tests.stores import record
 from tests.stores.record import ASKED, FAILED, FINISHED, KILLED, PICTURE, PROMPT, STORES, agent_of, booked
 
-STATUSES = {"finished": "COMPLETED", "asked": "SUSPENDED", "failed": "FAILED", "dispatched": "PENDING", "killed": "RUNNING"}
+STATUSES = {
+    "finished": "COMPLETED",
+    "asked": "SUSPENDED",
+    "failed": "FAILED",
+    "dispatched": "PENDING",
+    "killed": "RUNNING",
+}
 
 
 @pytest.fixture(autouse=True)
-def old_store(fresh_process: None) -> Iterator[None]:
+def old_store(fresh_process: None) -> None:
     """A store of format 3 in this folder, with what its processes had booked."""
     shutil.copy(STORES / "format_3.sqlite", "runs.db")
     Path("booked").write_text("Paris\nBonn\nKyiv\nLima\nRome\n")
-    yield
 
 
 def version() -> int:
@@ -50,7 +54,9 @@ def test_the_kept_file_is_the_one_that_was_recorded() -> None:
 def test_a_store_of_format_3_is_listed_and_shown_as_it_is() -> None:
     before = Path("runs.db").read_bytes()
     assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
-    assert [step.label for step in Catalog("runs.db").execution("killed").steps if step.in_doubt] == ["2.0 book_and_die"]
+    assert [step.label for step in Catalog("runs.db").execution("killed").steps if step.in_doubt] == [
+        "2.0 book_and_die"
+    ]
     assert Path("runs.db").read_bytes() == before
 
 

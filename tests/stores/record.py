@@ -1,4 +1,4 @@
-"""Record the store that must open for ever: ``python -m tests.stores.record``, once for each format, by the code that writes it.
+"""Record the store that must open for ever: ``python -m tests.stores.record``, once for each format, by its own code.
 
 Each is a file as real processes left it, in tests/stores/format_N.sqlite; it is never changed afterwards.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from strands import Agent, ToolContext, tool
 
-from strands_durable import Durability, _lease, durable_agent
+from strands_durable import Durability, _owner, durable_agent
 from strands_durable.testing import Answer, ScriptedModel, call
 from tests.processes import run
 
@@ -105,8 +105,8 @@ def _dispatched(folder: str) -> None:
 def _pretend() -> None:
     """Which machine it was is of no interest."""
     socket.gethostname = lambda: "worker"
-    _lease._first_line = lambda path: "recorded"
-    _lease._link = lambda path: "recorded"
+    _owner._first_line = lambda path: "recorded"
+    _owner._link = lambda path: "recorded"
 
 
 def main() -> None:
