@@ -77,6 +77,11 @@ def digests_in(text: str) -> list[str]:
     return [found[2] for found in _REFERENCE.findall(text)]
 
 
+def bytes_in(text: str) -> int:
+    """Return how many bytes a recorded form refers to."""
+    return sum(int(found[1]) for found in _REFERENCE.findall(text)) if REFERENCE_MARK in text else 0
+
+
 def forget(connection: sqlite3.Connection, *texts: str | None) -> None:
     """Delete what only these texts, which were just overwritten, referred to; where this is counted, the commit does so."""
     if not isinstance(connection, Connection) or connection.checks is None:

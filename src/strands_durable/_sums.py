@@ -4,7 +4,7 @@ Each row has a checksum over its columns. Triggers of our own connections write 
 the row that is overwritten; views named ``verified_...`` check each row that is read. The same triggers count how many rows
 refer to each of the large bytes, so that those nothing refers to any more are found without a search.
 
-A row that cannot be found any more has no checksum to compare. `refuse_incomplete_...` notice it by a second index, or by a count.
+A row that cannot be found any more has no checksum to compare. A second index, or a count, tells.
 
 Left out: the columns of a lease, which change with every heartbeat.
 """
