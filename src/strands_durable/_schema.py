@@ -77,7 +77,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            return  # another one is at it; whoever opens the file next looks again
+            return  # another process is at it; the caller looks again
         raise
     if version_in(connection) == 3:
         connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and nobody has

@@ -207,7 +207,7 @@ class Store:
     def scrub(self) -> bool:
         """Move what the WAL holds into the file, so that overwritten text is gone from both; False if a reader is in the way.
 
-        Nobody is waited for: whoever holds the write lock must not wait for a reader. Later commits try again.
+        No reader is waited for: this would hold up every writer. Later commits try again.
         """
         with self._lock, self._mapped():
             self._is_unscrubbed, self._scrubbed_at = not self._emptied(), time.monotonic()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -196,7 +197,7 @@ def _refuse_other(
     connection: sqlite3.Connection, query: str, indexes: tuple[str, str], values: tuple[int, ...], what: str
 ) -> None:
     """Raise if two indexes do not lead to the same rows."""
-    here, there = (sorted(connection.execute(query.format(index), values)) for index in indexes)
+    here, there = (Counter(connection.execute(query.format(index), values)) for index in indexes)
     if here != there:
         raise DamageError(f"{what} are missing")
 
