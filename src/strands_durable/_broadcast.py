@@ -63,7 +63,9 @@ class Line:
         rows = [(*self._place, number, text) for number, text in enumerate(map(self._text, new), self._written + 1)]
         self._written += len(new)
         with self._journal.transaction("chunks", lasting=False) as connection:
-            connection.executemany("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?)", rows)
+            connection.executemany(
+                "INSERT OR REPLACE INTO chunks (call, key, attempt, number, data) VALUES (?, ?, ?, ?, ?)", rows
+            )
         self._journal.told.add(self._place[:2])
 
     def _text(self, event: Any) -> str:

@@ -20,12 +20,13 @@ from ._blobs import shown
 from ._codec import decode
 from ._failure import summary
 from ._keys import model_key
-from ._lease import Owner
 from ._listing import Listing, row_of, rows_of
+from ._owner import Owner
 from ._questions import answers_to
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_result, shown_usage
 from ._respondents import answers_of
-from ._store import path_of, refuse_foreign, translated
+from ._store import damaged, path_of, translated
+from ._storefile import version_of
 from ._summaries import (
     CallSummary,
     ExecutionDetail,
@@ -36,25 +37,27 @@ from ._summaries import (
     StepSummary,
     number_of,
 )
+from ._sums import DamageError, read_checked, refuse_incomplete_run
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
 T = TypeVar("T")
 _BUSY_SECONDS = 10.0
 _CALLS = """
 SELECT id, position, scope, status, attempt, input, result, started_at, taken_up_at, ended_at,
-    (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
-FROM calls WHERE execution = ? AND run = ? ORDER BY id
+    (SELECT data FROM verified_heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
+FROM verified_calls calls WHERE execution = ? AND run = ? ORDER BY id
 """
 _RUNS = """
 SELECT run, count(*), min(started_at), max(ended_at),
     (SELECT count(*) FROM calls i JOIN steps s ON s.call = i.id WHERE i.execution = c.execution AND i.run = c.run),
-    (SELECT status FROM calls l WHERE l.execution = c.execution AND l.run = c.run AND l.parent = 0 ORDER BY l.id DESC LIMIT 1)
-FROM calls c WHERE execution = ? AND parent = 0 GROUP BY run ORDER BY run
+    (SELECT status FROM verified_calls l WHERE l.execution = c.execution AND l.run = c.run AND l.parent = 0
+        ORDER BY l.id DESC LIMIT 1)
+FROM verified_calls c WHERE execution = ? AND parent = 0 GROUP BY run ORDER BY run
 """
 _STEPS = """
 SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, result, error,
     attempt < max(attempt) OVER (PARTITION BY key)
-FROM steps WHERE call = ? ORDER BY started_at, id
+FROM verified_steps WHERE call = ? ORDER BY started_at, id
 """
 
 
@@ -91,6 +94,8 @@ class Catalog:
             return self._looked(query)
         except sqlite3.Error as error:
             raise translated(self.path, error, _BUSY_SECONDS) from error
+        except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
+            raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
@@ -117,7 +122,7 @@ def refuse_unreadable(path: Path) -> None:
         raise BackendUnavailableError(str(path), "there is no store yet", hint)
     if not path.is_file():
         raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
-    refuse_foreign(path)
+    version_of(path)
 
 
 def _at_rest(path: Path) -> tuple[int, int, int] | None:
@@ -132,8 +137,14 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
     with closing(
         sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     ) as connection:
+        checks = read_checked(connection)
         connection.execute("BEGIN")
-        return query(connection)
+        try:
+            return query(connection)
+        except sqlite3.Error as error:
+            if checks.damage is None:
+                raise
+            raise DamageError(checks.damage) from error
 
 
 def _execution(row: Any) -> ExecutionRecord:
@@ -156,11 +167,16 @@ def _execution(row: Any) -> ExecutionRecord:
 
 
 def _living(owner: str | None, lease_until: float) -> str | None:
-    """Return the owner if it counts as alive, by the rule that the next owner would go by."""
-    if owner is None or time.time() >= lease_until:
+    """Return the owner if it seems to be alive.
+
+    One look cannot tell whether an owner elsewhere still beats: here its lease is compared with the clock of this machine.
+    This is good enough to be shown; nobody is replaced by it.
+    """
+    if owner is None:
         return None
     found = Owner.parse(owner)
-    return None if found.is_gone() else str(found)
+    is_alive = found.is_at_work() or (time.time() < lease_until and not found.is_gone())
+    return str(found) if is_alive else None
 
 
 def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None = None) -> ExecutionDetail | None:
@@ -174,6 +190,7 @@ def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None
         raise UnsupportedFeatureError(
             f"Run {run} of execution {execution_id!r}", f"its runs are {', '.join(str(each.run) for each in runs)}"
         )
+    refuse_incomplete_run(connection, row[0], shown_run)
     is_owned = execution.owner is not None and shown_run == execution.run
     calls = connection.execute(_CALLS, (row[0], shown_run)).fetchall()
     found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
@@ -236,13 +253,15 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
 
 
 def _failures(connection: sqlite3.Connection, call_id: int) -> tuple[Failure, ...]:
-    rows = connection.execute("SELECT attempt, error, at FROM failures WHERE call = ? ORDER BY at", (call_id,))
+    rows = connection.execute("SELECT attempt, error, at FROM verified_failures WHERE call = ? ORDER BY at", (call_id,))
     return tuple(Failure(attempt=attempt, error=_error(error), at=at) for attempt, error, at in rows)
 
 
 def _questions(connection: sqlite3.Connection, call_id: int, outcome: dict[str, Any]) -> tuple[Question, ...]:
     """Return what a call waits for; an answer that it has not taken up yet is an answer."""
-    answered = {row[0] for row in connection.execute("SELECT interrupt_id FROM replies WHERE call = ?", (call_id,))}
+    answered = {
+        row[0] for row in connection.execute("SELECT interrupt_id FROM verified_replies WHERE call = ?", (call_id,))
+    }
     return tuple(
         Question(
             interrupt_id=found["id"],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._records import ExecutionStatus
+from ._sums import refuse_incomplete_list
 
 _LAST = """
     (SELECT max(coalesce(s.ended_at, s.started_at)) FROM steps s WHERE s.id =
@@ -33,13 +34,15 @@ AT_WORK = f"""
 SELECT e.id, max(e.updated_at, coalesce({_LAST}, 0)) AS changed_at FROM executions e
 WHERE e.status = :status AND changed_at >= :since AND {_OF_AGENT} ORDER BY changed_at DESC LIMIT :limit
 """
+# What is shown of them is compared with its checksums; what they are found by need not be.
 _EXECUTIONS = f"""
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
     (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
-    coalesce({_LAST}, 0), {_AGENT}, d.note,
+    coalesce({_LAST.replace("FROM steps", "FROM verified_steps")}, 0),
+    {_AGENT.replace("FROM dispatches", "FROM verified_dispatches").replace("FROM calls", "FROM verified_calls")}, d.note,
     e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED')
-FROM executions e LEFT JOIN dispatches d ON d.execution = e.id
+FROM verified_executions e LEFT JOIN verified_dispatches d ON d.execution = e.id
 """
 
 
@@ -56,6 +59,8 @@ class Listing:
 
 def rows_of(connection: sqlite3.Connection, asked: Listing) -> list[Any]:
     """Return the rows of the executions that are asked for."""
+    if asked.limit is None:
+        refuse_incomplete_list(connection)
     newest = sorted(_found(connection, asked), key=lambda row: row[1], reverse=True)[: asked.limit]
     ids = json.dumps([row_id for row_id, _ in newest])
     query = f"{_EXECUTIONS} WHERE e.id IN (SELECT value FROM json_each(?))"

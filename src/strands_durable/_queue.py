@@ -20,8 +20,9 @@ from typing import Any, Literal
 from ._codec import decode, encode
 from ._failure import describe
 from ._journal import Journal
-from ._lease import Lease, Owner
+from ._lease import Lease
 from ._logs import safe_logger
+from ._owner import BEAT, Beat, Owner
 from ._records import ACCEPTED, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
@@ -40,8 +41,7 @@ FROM executions e JOIN dispatches d ON d.execution = e.id
 _FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
     AND e.id NOT IN (SELECT value FROM json_each(:held))
-    AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
-        OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
+    AND (e.owner IS NULL OR e.owner = :me OR e.id IN (SELECT value FROM json_each(:dead)))
     AND {suspicion}
     AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
@@ -150,15 +150,14 @@ class Queue:
 
         ``only`` names those that are looked for, if not all are.
         """
-        owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
-        )]  # fmt: skip
-        known = {text: Owner.parse(text) for text in owners}
+        me = Owner.me().recorded()
+        beats = [Beat(*row) for row in self._store.read(f"SELECT {BEAT} FROM executions WHERE owner IS NOT NULL")]
         values = {
             "now": time.time(),
-            "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
-            "at_work": json.dumps([text for text, owner in known.items() if owner.is_at_work()]),
-            "me": Owner.me().recorded(),
+            "dead": json.dumps(
+                [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
+            ),
+            "me": me,
             "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
             "limit": limit,
@@ -185,9 +184,9 @@ class Queue:
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
         with self._store.transaction("claim", lasting=False) as connection:
             taken = connection.execute(
-                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, beat = beat + 1"
+                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, lease_seconds = ?, beat = beat + 1"
                 " WHERE id = ? AND fence = ? AND status IN ('PENDING', 'RUNNING')",
-                (me, now + seconds, waiting.row_id, waiting.fence),
+                (me, now + seconds, seconds, waiting.row_id, waiting.fence),
             ).rowcount
             if not taken:
                 return None

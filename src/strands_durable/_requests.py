@@ -13,8 +13,9 @@ from ._codec import decode, encode
 from ._failure import revive, summary
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, Owner, look
+from ._lease import Lease, look
 from ._outcome import interrupts_of
+from ._owner import BEAT, Beat
 from ._questions import refuse_malformed
 from ._records import ACCEPTED, CallRecord, ExecutionStatus
 from ._spec import AgentSpec
@@ -110,7 +111,9 @@ class Requests:
         if record is None:
             return
         _admission.refuse_other_input(journal, record, prompt)
-        found = self._store.read("SELECT agent, spec, given FROM dispatches WHERE execution = ?", journal.lease.row_id)
+        found = self._store.read(
+            "SELECT agent, spec, given FROM verified_dispatches WHERE execution = ?", journal.lease.row_id
+        )
         if found:
             before = {"agent": found[0][0], "arguments": decode(found[0][1])["arguments"], **decode(found[0][2])}
             now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
@@ -127,10 +130,8 @@ class Requests:
             raise self.failure(journal, record)
 
     def _is_owned(self, journal: Journal) -> bool:
-        owner, until = self._store.read("SELECT owner, lease_until FROM executions WHERE id = ?", journal.lease.row_id)[
-            0
-        ]
-        return owner is not None and Owner.parse(owner).is_alive(until)
+        beat = Beat(*self._store.read_one(f"SELECT {BEAT} FROM executions WHERE id = ?", journal.lease.row_id))
+        return beat.owner is not None and self._store.liveness.is_alive(beat)
 
     # For those who hold
 
@@ -144,7 +145,7 @@ class Requests:
     def note(self, execution_id: str) -> str | None:
         """Return why workers have left an execution, with what changed in its agent; None if none has."""
         rows = self._store.read(
-            "SELECT d.note FROM executions e JOIN dispatches d ON d.execution = e.id WHERE e.execution_id = ?",
+            "SELECT d.note FROM executions e JOIN verified_dispatches d ON d.execution = e.id WHERE e.execution_id = ?",
             execution_id,
         )
         return rows[0][0] if rows and rows[0][0] else None
@@ -183,7 +184,7 @@ class Requests:
                 raise _unasked(execution_id, record.status.value, given)
             now = self._now()
             rows = [(record.call_id, name, encode(answer, "The answer"), now) for name, answer in new.items()]
-            connection.executemany("INSERT INTO replies VALUES (?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO replies (call, interrupt_id, answer, at) VALUES (?, ?, ?, ?)", rows)
             names = [(found.interrupt_id, found.name) for found in interrupts_of(record) if found.interrupt_id in new]
             _respondents.note(connection, record.call_id, names, by or _respondents.me())
             self._free(connection, journal)
@@ -206,7 +207,7 @@ class Requests:
     def accept_drift(self, connection: sqlite3.Connection, journal: Journal, token: str = "") -> None:
         """Let any version of its agent take up an execution that is not over and not at work."""
         row_id = journal.lease.row_id
-        rows = self._store.read("SELECT spec, given FROM dispatches WHERE execution = ?", row_id)
+        rows = self._store.read("SELECT spec, given FROM verified_dispatches WHERE execution = ?", row_id)
         if not rows:
             raise UnsupportedFeatureError(
                 f"Accepting drift of execution {journal.execution_id!r}",
@@ -223,7 +224,10 @@ class Requests:
         )
 
     def cancel(self, execution_id: str) -> None:
-        """Cancel an execution that nobody works on; ask the owner of one that is at work."""
+        """Cancel an execution that nobody works on; ask the owner of one that is at work.
+
+        An owner that cannot be seen from here may be alive, and is asked. If it is dead, the next owner cancels.
+        """
         with self._store.transaction("cancel") as connection:
             journal = self.journal(execution_id)
             if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
@@ -233,10 +237,8 @@ class Requests:
                 "UPDATE executions SET cancel_asked_at = coalesce(cancel_asked_at, ?) WHERE id = ?",
                 (self._now(), row_id),
             )
-            owner, until = connection.execute(
-                "SELECT owner, lease_until FROM executions WHERE id = ?", (row_id,)
-            ).fetchone()
-            if owner is None or not Owner.parse(owner).is_alive(until):
+            beat = Beat(*connection.execute(f"SELECT {BEAT} FROM executions WHERE id = ?", (row_id,)).fetchone())
+            if beat.owner is None or not self._store.liveness.is_alive(beat):
                 connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
                 journal.cancel(connection)
 

@@ -21,8 +21,8 @@ PART = "answered"
 """The part of a head that tells, by interrupt id, the name of the question, who answered and when."""
 
 _GIVEN = """
-SELECT interrupt_id, answer, at, 1 FROM answers WHERE call = :call
-UNION ALL SELECT interrupt_id, answer, at, 0 FROM replies WHERE call = :call ORDER BY 3, 1
+SELECT interrupt_id, answer, at, 1 FROM verified_answers WHERE call = :call
+UNION ALL SELECT interrupt_id, answer, at, 0 FROM verified_replies WHERE call = :call ORDER BY 3, 1
 """
 
 
@@ -40,7 +40,7 @@ def note(connection: sqlite3.Connection, call_id: int, names: Iterable[tuple[str
     found, now = _noted(connection, call_id), time.time()
     found.update({interrupt_id: {"name": name, "by": by, "at": now} for interrupt_id, name in names})
     connection.execute(
-        "INSERT INTO heads VALUES (?, ?, ?) ON CONFLICT (call, part) DO UPDATE SET data = excluded.data",
+        "INSERT INTO heads (call, part, data) VALUES (?, ?, ?) ON CONFLICT (call, part) DO UPDATE SET data = excluded.data",
         (call_id, PART, json.dumps(found)),
     )
 
@@ -62,6 +62,6 @@ def answers_of(connection: sqlite3.Connection, call_id: int) -> tuple[Answered, 
 
 
 def _noted(connection: sqlite3.Connection, call_id: int) -> dict[str, Any]:
-    row = connection.execute("SELECT data FROM heads WHERE call = ? AND part = ?", (call_id, PART)).fetchone()
+    row = connection.execute("SELECT data FROM verified_heads WHERE call = ? AND part = ?", (call_id, PART)).fetchone()
     found: dict[str, Any] = {} if row is None else json.loads(row[0])
     return found

@@ -280,7 +280,7 @@ def _is_suspended(options: Options, session: Session) -> bool:
     """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
     try:
         rows = stores.open(options.path)[0].read(
-            "SELECT status FROM executions WHERE execution_id = ?", session.execution_id
+            "SELECT status FROM verified_executions WHERE execution_id = ?", session.execution_id
         )
     except DurableError:
         return True  # nobody can tell

@@ -21,11 +21,11 @@ _PAGE = 200
 
 _STEPS = """
 SELECT s.number, c.scope, c.position, s.key, s.attempt, s.kind, s.name, s.status, s.result, s.error, s.usage
-FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = ? AND s.number > ? ORDER BY s.number LIMIT ?
+FROM calls c JOIN verified_steps s ON s.call = c.id WHERE c.execution = ? AND s.number > ? ORDER BY s.number LIMIT ?
 """
 _CHUNKS = """
 SELECT h.call, c.scope, c.position, h.key, h.attempt, h.number, h.data
-FROM calls c JOIN chunks h ON h.call = c.id WHERE c.execution = ? ORDER BY h.call, h.key, h.attempt, h.number
+FROM calls c JOIN verified_chunks h ON h.call = c.id WHERE c.execution = ? ORDER BY h.call, h.key, h.attempt, h.number
 """
 
 

@@ -139,8 +139,9 @@ class SqliteBackend(DurableBackend):
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""
-        await self.get(execution_id)
-        Removal(self.store).remove(execution_id)
+        if not self.path.exists():
+            raise ExecutionNotFoundError(execution_id, str(self.path))
+        await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
