@@ -56,7 +56,7 @@ def note_rerun(call: Call, policy: ToolPolicy, tool: Any, request: ToolRequest) 
     try:
         if not is_rerun(policy, tool, request.input):
             return None
-    except Exception as error:  # what the tool gave is not lost for that; whoever resumes asks again
+    except Exception as error:  # what the tool gave is not lost for that; a resume asks again
         logger.warning("tool=<%s>, error=<%r> | on_resume raised", request.name, error)
     note_made(call.agent, step_name(call.execution_id, call.record, request.key))
     return {"input": request.input} if encodable(request.input) else None

@@ -14,7 +14,7 @@ from strands.multiagent import GraphBuilder
 from strands.tools.decorator import DecoratedFunctionTool
 from strands.types.exceptions import EventLoopException
 
-from strands_durable import Durability, ToolPolicy, current_step, durable, errors, policy
+from strands_durable import Durability, ToolPolicy, current_step, durable, durable_agent, errors, policy
 from strands_durable._session import process
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 
@@ -501,3 +501,28 @@ def test_c12_a_policy_for_a_tool_that_is_added_later_is_no_error_where_tools_are
     agent("Go")
     assert "is unknown" in results(agent)[-1]
     assert runs.count("extra 1") == 1
+
+
+# Dispatched
+
+
+@policy(on_resume="rerun")
+@tool(context=True)
+def learn(tool_context: ToolContext) -> str:
+    """Give this very agent a tool."""
+    runs.append("learn")
+    tool_context.agent.tool_registry.register_tool(extra)
+    return "learnt"
+
+
+@durable_agent(name="learner", durable_backend="sqlite:///runs.db")
+def learner() -> Agent:
+    script = [call("learn"), call("ask"), call("extra", number=2), "Done."]
+    return Agent(model=ScriptedModel(script), tools=[learn, ask], callback_handler=None)
+
+
+def test_c12_the_next_worker_makes_the_calls_again() -> None:
+    asked = learner("Go", execution_id="trip")
+    answer = [{"interruptResponse": {"interruptId": asked.interrupts[0].id, "response": "yes"}}]
+    assert str(learner(answer, execution_id="trip")) == "Done.\n"
+    assert runs == ["learn", "learn", "extra 2"], "each worker builds an agent of its own"
