@@ -25,7 +25,7 @@ from ._public_tools import lives_in_process, may_live_in_process
 from ._records import CallRecord
 from ._repeat import FinishedCall, Repetition, forget_made, is_made_on, note_made, step_name
 from ._strands import agent_behind, agents_beside, is_agent
-from ._tool_rows import ToolRow, calls_of_run, finished_tools, input_of
+from ._tool_rows import MadeBy, ToolRow, calls_of_run, finished_tools, input_of
 from ._tool_steps import ToolRequest
 
 logger = logging.getLogger(__name__)
@@ -67,8 +67,7 @@ def first(events: Events, subject: Any, call: Call | OrchestratorCall, invocatio
     _objects[_place(call.journal, call.record.call_id)] = subject
     if not any(_may_be_due(each, call.options.tool_policies, set()) for each in _involved(subject, call)):
         return events
-    reruns = _Reruns(subject, call, invocation_state)
-    return reruns.before(events) if reruns.are_due() else events
+    return _Reruns(call, invocation_state).before(events)
 
 
 def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
@@ -117,22 +116,19 @@ def _policy(agent: Agent, tool: Any, name: str, policies: dict[str, ToolPolicy])
 class _Reruns:
     """What has to be made again before one call."""
 
-    def __init__(self, subject: Any, call: Call | OrchestratorCall, invocation_state: Any) -> None:
-        self._subject, self._call = subject, call
+    def __init__(self, call: Call | OrchestratorCall, invocation_state: Any) -> None:
+        self._call = call
         self._state = invocation_state if isinstance(invocation_state, dict) else {}
         self._journal, self._policies = call.journal, call.options.tool_policies
-        self._rows = finished_tools(call.journal)
-        self._calls = calls_of_run(call.journal) if self._rows else {}
+        self._calls: dict[int, MadeBy] = {}
         self._records: dict[int, CallRecord] = {}
-
-    def are_due(self) -> bool:
-        """Say whether anything may be due: a tool that is not there yet can only come from one that is."""
-        return any(self._wanted(row) is not None for row in self._rows)
 
     async def before(self, events: Events) -> Events:
         """Make again what is due, then give the events."""
         try:
-            for row in self._rows:
+            rows = finished_tools(self._journal)
+            self._calls = calls_of_run(self._journal) if rows else {}
+            for row in rows:  # a tool that is not there yet may come with one of them
                 await self._made_again(row)
             async for event in events:
                 yield event
