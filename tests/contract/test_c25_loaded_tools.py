@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
 from strands.hooks import AfterToolsEvent
-from strands.tools.decorator import DecoratedFunctionTool
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import ToolPolicy, durable_agent, errors, policy
@@ -28,7 +28,7 @@ def extra(number: int) -> str:
     return f"extra {number}"
 
 
-@tool
+@tool(name="extra")
 def extra_otherwise(text: str) -> str:
     """Be there later, but otherwise."""
     return text
@@ -73,9 +73,7 @@ def test_c25_a_tool_that_was_added_during_the_run_is_added_again_and_is_no_drift
 @pytest.mark.usefixtures("one_extra")
 def test_c25_a_tool_that_is_added_again_and_has_changed_is_drift() -> None:
     die_at("tool.start:after@2", agent_of(LOADS, [add_extra]))
-    extras.append(
-        DecoratedFunctionTool("extra", {**extra_otherwise.tool_spec, "name": "extra"}, extra_otherwise, extra._metadata)
-    )
+    extras.append(extra_otherwise)
     with pytest.raises(errors.DriftError, match="the schema of tool 'extra' changed"):
         agent_of(LOADS, [add_extra])("Go")
 
@@ -156,4 +154,5 @@ def test_c12_the_next_worker_makes_the_calls_again() -> None:
     asked = quick_learner("Go", execution_id="trip")
     answer = [{"interruptResponse": {"interruptId": asked.interrupts[0].id, "response": "yes"}}]
     assert str(quick_learner(answer, execution_id="trip")) == "Done.\n"
+    asyncio.run(quick_learner.backend.close())
     assert runs == ["learn", "learn", "extra 2"], "each worker builds an agent of its own"
