@@ -62,9 +62,14 @@ def note_rerun(call: Call, policy: ToolPolicy, tool: Any, request: ToolRequest) 
     return {"input": request.input} if encodable(request.input) else None
 
 
+def note_object(subject: Any, journal: Journal, record: CallRecord) -> None:
+    """Remember which object makes a call here, or is given the end of it."""
+    _objects[_place(journal, record.call_id)] = subject
+
+
 def first(events: Events, subject: Any, call: Call | OrchestratorCall, invocation_state: Any) -> Events:
     """Return the events of a call that is about to run here, after what has to be made again before it."""
-    _objects[_place(call.journal, call.record.call_id)] = subject
+    note_object(subject, call.journal, call.record)
     if not any(_may_be_due(each, call.options.tool_policies, set()) for each in _involved(subject, call)):
         return events
     return _Reruns(call, invocation_state).before(events)
@@ -177,25 +182,16 @@ class _Reruns:
 
     def _object(self, call_id: int) -> Any:
         """Return the agent or orchestrator that made a call, or that stands where it stood."""
-        known = _objects.get(_place(self._journal, call_id))
-        if known is not None:
-            return known
-        made_by = self._calls[call_id]
+        made_by, known = self._calls[call_id], _objects.get(_place(self._journal, call_id))
         if made_by.parent == 0:
-            return self._root(made_by.member)
+            return known
         if made_by.member.startswith("@"):
             from ._attach import lasting_agent
 
-            return lasting_agent(made_by.member[1:])
+            return known or lasting_agent(made_by.member[1:])
         parent = self._object(made_by.parent)
         contact = contact_of(parent)
         if contact is not None:
             return contact.executors().get(made_by.member)
         tool = parent.tool_registry.registry.get(made_by.member) if is_agent(parent) else None
         return agent_behind(tool)
-
-    def _root(self, member: str) -> Any:
-        """Return what makes root calls under a name: what is called now, or an object that has made such calls here."""
-        roots = [call_id for call_id, found in self._calls.items() if found.parent == 0 and found.member == member]
-        found = (_objects.get(_place(self._journal, call_id)) for call_id in roots)
-        return next((each for each in found if each is not None), None)

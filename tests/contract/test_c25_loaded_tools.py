@@ -12,6 +12,7 @@ from strands.hooks import AfterToolsEvent
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import ToolPolicy, durable_agent, errors, policy
+from strands_durable._session import process
 from strands_durable.testing import ScriptedModel, call, forget_process
 from tests.forgetful import agent_of, ask, die_at, memory, recall, results, runs, start_afresh
 
@@ -156,3 +157,61 @@ def test_c12_the_next_worker_makes_the_calls_again() -> None:
     assert str(quick_learner(answer, execution_id="trip")) == "Done.\n"
     asyncio.run(quick_learner.backend.close())
     assert runs == ["learn", "learn", "extra 2"], "each worker builds an agent of its own"
+
+
+@pytest.mark.usefixtures("one_extra")
+def test_c12_a_second_object_in_the_same_process_is_given_what_the_first_one_has() -> None:
+    def script(turn: int, messages: Any) -> Any:
+        return [call("add_extra"), "Added.", call("extra", number=1), "Done."][turn]
+
+    first = agent_of(script, [add_extra])
+    first("Add it")
+    process.forget()  # the process lives on, and so does the first object
+    second = agent_of(script, [add_extra])
+    assert str(second("Add it")) == "Added.\n"
+    second("Use it")
+    assert results(second) == ["added", "extra 1"]
+    assert runs == ["add", "add", "extra 1"]
+
+
+def test_c12_what_another_agent_of_the_execution_did_to_the_process_is_there() -> None:
+    def agents() -> tuple[Agent, Agent]:
+        keeper = agent_of([call("remember", name="city", value="Rome"), "Kept."], agent_id="keeper")
+        return keeper, agent_of([call("recall"), "Done."], agent_id="teller")
+
+    keeper, teller = agents()
+    keeper("Keep it")
+    die_at("tool.start:after@1", teller, "Tell it")
+    keeper, teller = agents()
+    keeper("Keep it")
+    teller("Tell it")
+    assert results(teller) == ["[('city', 'Rome')]"]
+
+
+def test_c12_what_a_call_did_that_failed_later_is_there_for_the_next_one() -> None:
+    def script(turn: int, messages: Any) -> Any:
+        if messages[-1]["content"][0].get("text") == "Recall it":
+            return call("recall")
+        return call("remember", name="city", value="Rome") if turn == 0 else "Done."
+
+    class Breaks(ScriptedModel):
+        async def stream(self, messages: Any, *args: Any, **given: Any) -> Any:
+            if len(messages) == 3:
+                raise ValueError("out of order")
+            async for event in super().stream(messages, *args, **given):
+                yield event
+
+    def broken() -> Agent:
+        agent = agent_of()
+        agent.model = Breaks(script)
+        return agent
+
+    agent = broken()
+    with pytest.raises(EventLoopException, match="out of order"):
+        agent("Keep it")
+    die_at("tool.start:after@1", agent, "Recall it")
+    agent = broken()
+    with pytest.raises(EventLoopException, match="out of order"):
+        agent("Keep it")
+    agent("Recall it")
+    assert results(agent)[-1] == "[('city', 'Rome')]"
