@@ -73,9 +73,11 @@ class Invocation:
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
             say_returned(self._journal, admission.record, partial(_drift.config_of, self._agent))
+            _reruns.note_object(self._agent, self._journal, admission.record)
             result = self.returned(admission.record, given)
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
+            _reruns.note_object(self._agent, self._journal, admission.record)
             self.restored(admission.record)
             self._desk.raised(admission.record, ran_here=False)
             raise admission.error

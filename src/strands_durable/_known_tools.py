@@ -58,14 +58,14 @@ class _Names:
                 self.collect(part)
 
 
-def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy], *, more_to_come: bool = False) -> None:
+def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy]) -> None:
     """Raise if a policy is for a tool that neither ``subject`` nor an agent inside it has.
 
     Where tools may come later, it is a warning: said once for each object and name.
     """
     if not policies:
         return
-    names = _Names(may_grow=more_to_come or any(map(_is_rerun, policies.values())))
+    names = _Names(may_grow=any(map(_is_rerun, policies.values())))
     names.collect(subject)
     for name in policies:
         if name not in names.known:

@@ -56,10 +56,12 @@ class Orchestration:
             return events
         if isinstance(admission, _admission.Return):
             say_returned(self._journal, admission.record, self._contact.topology)
+            _reruns.note_object(self._contact.me, self._journal, admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
             self._returned(admission.record)
             return only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
+            _reruns.note_object(self._contact.me, self._journal, admission.record)
             self.returned(admission.record)
             self._desk.raised(admission.record, ran_here=False)
             raise admission.error

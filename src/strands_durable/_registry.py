@@ -124,7 +124,8 @@ class DurableAgent:
             self.shared = left_out
             options = self.options(subject, Path())
             self._on_drift = options.on_drift
-            refuse_unknown(subject, options.tool_policies, more_to_come=bool(left_out))
+            if not left_out:  # else the worker knows: it has the servers
+                refuse_unknown(subject, options.tool_policies)
             while len(self._specs) >= _KEPT_SPECS:
                 del self._specs[next(iter(self._specs))]
             self._specs[key] = describe(self.name, subject, arguments, self.version)

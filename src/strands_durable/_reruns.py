@@ -25,7 +25,7 @@ from ._public_tools import lives_in_process, may_live_in_process
 from ._records import CallRecord
 from ._repeat import FinishedCall, Repetition, forget_made, is_made_on, note_made, step_name
 from ._strands import agent_behind, agents_beside, is_agent
-from ._tool_rows import ToolRow, calls_of_run, finished_tools, input_of
+from ._tool_rows import MadeBy, ToolRow, calls_of_run, finished_tools, input_of
 from ._tool_steps import ToolRequest
 
 logger = safe_logger(__name__)
@@ -56,19 +56,23 @@ def note_rerun(call: Call, policy: ToolPolicy, tool: Any, request: ToolRequest) 
     try:
         if not is_rerun(policy, tool, request.input):
             return None
-    except Exception as error:  # what the tool gave is not lost for that; whoever resumes asks again
+    except Exception as error:  # what the tool gave is not lost for that; a resume asks again
         logger.warning("tool=<%s>, error=<%r> | on_resume raised", request.name, error)
     note_made(call.agent, step_name(call.execution_id, call.record, request.key))
     return {"input": request.input} if encodable(request.input) else None
 
 
+def note_object(subject: Any, journal: Journal, record: CallRecord) -> None:
+    """Remember which object makes a call here, or is given the end of it."""
+    _objects[_place(journal, record.call_id)] = subject
+
+
 def first(events: Events, subject: Any, call: Call | OrchestratorCall, invocation_state: Any) -> Events:
     """Return the events of a call that is about to run here, after what has to be made again before it."""
-    _objects[_place(call.journal, call.record.call_id)] = subject
+    note_object(subject, call.journal, call.record)
     if not any(_may_be_due(each, call.options.tool_policies, set()) for each in _involved(subject, call)):
         return events
-    reruns = _Reruns(subject, call, invocation_state)
-    return reruns.before(events) if reruns.are_due() else events
+    return _Reruns(call, invocation_state).before(events)
 
 
 def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
@@ -117,22 +121,19 @@ def _policy(agent: Agent, tool: Any, name: str, policies: dict[str, ToolPolicy])
 class _Reruns:
     """What has to be made again before one call."""
 
-    def __init__(self, subject: Any, call: Call | OrchestratorCall, invocation_state: Any) -> None:
-        self._subject, self._call = subject, call
+    def __init__(self, call: Call | OrchestratorCall, invocation_state: Any) -> None:
+        self._call = call
         self._state = invocation_state if isinstance(invocation_state, dict) else {}
         self._journal, self._policies = call.journal, call.options.tool_policies
-        self._rows = finished_tools(call.journal)
-        self._calls = calls_of_run(call.journal) if self._rows else {}
+        self._calls: dict[int, MadeBy] = {}
         self._records: dict[int, CallRecord] = {}
-
-    def are_due(self) -> bool:
-        """Say whether anything may be due: a tool that is not there yet can only come from one that is."""
-        return any(self._wanted(row) is not None for row in self._rows)
 
     async def before(self, events: Events) -> Events:
         """Make again what is due, then give the events."""
         try:
-            for row in self._rows:
+            rows = finished_tools(self._journal)
+            self._calls = calls_of_run(self._journal) if rows else {}
+            for row in rows:  # a tool that is not there yet may come with one of them
                 await self._made_again(row)
             async for event in events:
                 yield event
@@ -181,25 +182,16 @@ class _Reruns:
 
     def _object(self, call_id: int) -> Any:
         """Return the agent or orchestrator that made a call, or that stands where it stood."""
-        known = _objects.get(_place(self._journal, call_id))
-        if known is not None:
-            return known
-        made_by = self._calls[call_id]
+        made_by, known = self._calls[call_id], _objects.get(_place(self._journal, call_id))
         if made_by.parent == 0:
-            return self._root(made_by.member)
+            return known
         if made_by.member.startswith("@"):
             from ._attach import lasting_agent
 
-            return lasting_agent(made_by.member[1:])
+            return known or lasting_agent(made_by.member[1:])
         parent = self._object(made_by.parent)
         contact = contact_of(parent)
         if contact is not None:
             return contact.executors().get(made_by.member)
         tool = parent.tool_registry.registry.get(made_by.member) if is_agent(parent) else None
         return agent_behind(tool)
-
-    def _root(self, member: str) -> Any:
-        """Return what makes root calls under a name: what is called now, or an object that has made such calls here."""
-        roots = [call_id for call_id, found in self._calls.items() if found.parent == 0 and found.member == member]
-        found = (_objects.get(_place(self._journal, call_id)) for call_id in roots)
-        return next((each for each in found if each is not None), None)

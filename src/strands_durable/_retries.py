@@ -1,7 +1,7 @@
 """Retries of a tool call: which error results are tried again, and the wait before each retry.
 
 The attempt that failed is on record before the wait begins, with its time: a process that resumes waits for the rest. Other
-tools of the same answer run meanwhile. Where an engine gives out turns, a longer wait is its timer, and needs no process.
+tools of the same answer run meanwhile. Where an engine gives out turns, a wait of a second or more is a timer of its own.
 """
 
 from __future__ import annotations

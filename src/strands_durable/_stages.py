@@ -255,7 +255,7 @@ class _ToolRun:
                 self.outcome = self._finish(standing, context, *before)
 
     def _finish(self, standing: Frame, context: ExecuteToolContext, state: Any, flags: Any, tools: Any) -> Any:
-        """Commit the outcome, which is told by what was there before; None if the policy wants another attempt."""
+        """Commit the outcome, with what has changed since the tool began; None if the policy wants another attempt."""
         assert self._result is not None
         cancelled = cancel_flags(self._call.agent)
         outcome = outcome_of(

@@ -21,7 +21,7 @@ from typing import Any
 from . import _blobs
 from ._tables import tables
 
-_UNKNOWN = 1 << 41
+UNKNOWN = 1 << 41
 """In place of a checksum: another program has written the row."""
 _BASE = 1 << 40
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until"}
@@ -46,7 +46,7 @@ class Checks:
 
     def verify(self, table: str, recorded: Any, *cells: Any) -> int:
         """Return 1 if a row is as it was written."""
-        if recorded != _UNKNOWN and recorded != _sum(table, cells):
+        if recorded != UNKNOWN and recorded != _sum(table, cells):
             self.damage = f"a row of {table!r} ({_brief(cells)}) does not match its checksum"
             raise DamageError(self.damage)
         return 1
@@ -88,7 +88,7 @@ class Checks:
 def add(connection: sqlite3.Connection) -> None:
     """Give every row of a file that has none a checksum, and count what refers to bytes."""
     for table in TABLES:
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {_UNKNOWN}")
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {UNKNOWN}")
     checks = _functions(connection)
     for table in TABLES:
         names = ", ".join(_covered(table))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -337,9 +336,8 @@ def counted(agent: Agent) -> Any:
 async def cancelled_at(point: str, agent: Any, prompt: Any) -> None:
     """Cancel the task of a call when it reaches a point; a tool in a thread ends first."""
     task, loop = asyncio.ensure_future(agent.invoke_async(prompt)), asyncio.get_running_loop()
-    with at(point, lambda: loop.call_soon_threadsafe(task.cancel) and None):
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    with at(point, lambda: loop.call_soon_threadsafe(task.cancel) and None), pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @in_a_loop

@@ -229,9 +229,7 @@ def test_c12_running_a_tool_in_doubt_again_is_a_warning(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("answer", ["retry", "fail"])
-def test_c12_whoever_decides_it_only_what_is_run_again_is_a_warning(
-    answer: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_c12_of_what_a_person_decides_only_a_retry_is_a_warning(answer: str, caplog: pytest.LogCaptureFixture) -> None:
     crash_at("tool.done:before@1", agent_of({"pay": ASK}))
     agent = agent_of({"pay": ASK})
     asked = agent("Go")

@@ -4,78 +4,22 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
-from strands.hooks import AfterToolsEvent
 from strands.multiagent import GraphBuilder
 from strands.tools.decorator import DecoratedFunctionTool
-from strands.types.exceptions import EventLoopException
 
 from strands_durable import Durability, ToolPolicy, current_step, durable, errors, policy
 from strands_durable._session import process
-from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
-
-memory: dict[str, str] = {}
-"""What dies with the process."""
-runs: list[str] = []
-"""What was done to the outside world."""
+from strands_durable.testing import CrashPoints, SimulatedCrash, call, forget_process
+from tests.forgetful import SCRIPT, agent_of, ask, die_at, memory, recall, remember, results, runs, start_afresh
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    memory.clear()
-    runs.clear()
-    yield
-    memory.clear()
-
-
-@policy(on_resume="rerun")
-@tool
-def remember(name: str, value: str) -> str:
-    """Keep a value in the process."""
-    runs.append(f"remember {name}={value}")
-    if value == "bad":
-        raise ValueError("a bad value")
-    memory[name] = value
-    return f"{name} is {value}"
-
-
-@tool
-def recall() -> str:
-    """Say what is kept in the process."""
-    runs.append("recall")
-    return str(sorted(memory.items()))
-
-
-@tool(context=True)
-def ask(tool_context: ToolContext) -> str:
-    """Ask a person."""
-    return f"answered {tool_context.interrupt('question')}"
-
-
-SCRIPT = [call("remember", name="city", value="Rome"), call("recall"), "Done."]
-
-
-def agent_of(script: Any = SCRIPT, tools: Any = (remember, recall, ask), **options: Any) -> Agent:
-    more = {name: options.pop(name) for name in ("agent_id", "name") if name in options}
-    plugins = [Durability("runs.db", **{"execution_id": "trip", **options})] if options.pop("durable", True) else []
-    return Agent(model=ScriptedModel(script), tools=list(tools), plugins=plugins, callback_handler=None, **more)
-
-
-def die_at(point: str, agent: Any, prompt: str = "Go") -> None:
-    """Crash, and forget what the process knew."""
-    with pytest.raises(SimulatedCrash), CrashPoints().crashing(point, "raise"):
-        agent(prompt)
-    forget_process()
-    memory.clear()
-
-
-def results(agent: Agent) -> list[str]:
-    blocks = [block for message in agent.messages for block in message["content"] if "toolResult" in block]
-    return [block["toolResult"]["content"][0]["text"] for block in blocks]
+def fresh() -> None:
+    start_afresh()
 
 
 # What is made again
@@ -385,119 +329,3 @@ def test_c12_the_calls_of_an_agent_outside_that_a_tool_calls_are_made_again() ->
     agent = crew()
     agent("Go")
     assert results(agent)[-1] == "[('city', 'Rome')]"
-
-
-# Tools that were added on the way
-
-
-@tool
-def extra(number: int) -> str:
-    """Be there later."""
-    runs.append(f"extra {number}")
-    return f"extra {number}"
-
-
-@tool
-def extra_otherwise(text: str) -> str:
-    """Be there later, but otherwise."""
-    return text
-
-
-extras: list[Any] = []
-"""What the tool below adds."""
-
-
-@policy(on_resume="rerun")
-@tool(context=True)
-def add_extra(tool_context: ToolContext) -> str:
-    """Give the agent another tool."""
-    runs.append("add")
-    tool_context.agent.tool_registry.register_tool(extras[-1])
-    return "added"
-
-
-LOADS = [call("add_extra"), call("extra", number=1), "Done."]
-
-
-@pytest.fixture
-def one_extra() -> Iterator[None]:
-    extras[:] = [extra]
-    yield
-    extras.clear()
-
-
-@pytest.mark.usefixtures("one_extra")
-@pytest.mark.parametrize(
-    "point",
-    ["tool.done:after@1", "model.start:after@2", "model.done:after@2", "tool.start:after@2", "tool.done:after@2"],
-)
-def test_c25_a_tool_that_was_added_during_the_run_is_added_again_and_is_no_drift(point: str) -> None:
-    die_at(point, agent_of(LOADS, [add_extra]))
-    agent = agent_of(LOADS, [add_extra])
-    agent("Go")
-    assert results(agent) == ["added", "extra 1"]
-    assert runs.count("add") == 2
-
-
-@pytest.mark.usefixtures("one_extra")
-def test_c25_a_tool_that_is_added_again_and_has_changed_is_drift() -> None:
-    die_at("tool.start:after@2", agent_of(LOADS, [add_extra]))
-    extras.append(
-        DecoratedFunctionTool("extra", {**extra_otherwise.tool_spec, "name": "extra"}, _refuse, extra._metadata)
-    )
-    with pytest.raises(errors.DriftError, match="the schema of tool 'extra' changed"):
-        agent_of(LOADS, [add_extra])("Go")
-
-
-@pytest.mark.usefixtures("one_extra")
-def test_c25_a_tool_that_was_added_and_is_not_added_again_is_drift() -> None:
-    reuse = {"add_extra": ToolPolicy(on_resume="reuse")}
-    die_at("tool.done:after@1", agent_of(LOADS, [add_extra], tool_policies=reuse))
-    with pytest.raises(errors.DriftError, match="tool 'extra' was there, now it is gone"):
-        agent_of(LOADS, [add_extra], tool_policies=reuse)("Go")
-
-
-@pytest.mark.usefixtures("one_extra")
-def test_c25_a_call_that_failed_right_after_a_tool_was_added_is_tried_again_on_the_same_object() -> None:
-    agent = agent_of(LOADS, [add_extra])
-    boom = [True]
-
-    def explode(event: Any) -> None:
-        if boom:
-            boom.clear()
-            raise RuntimeError("a hook failed")
-
-    agent.hooks.add_callback(AfterToolsEvent, explode)
-    with pytest.raises(EventLoopException, match="a hook failed"):
-        agent("Go")
-    forget_process()
-    agent.messages.clear()
-    agent("Go")
-    assert results(agent) == ["added", "extra 1"]
-
-
-@pytest.mark.usefixtures("one_extra")
-def test_c12_calls_of_a_tool_that_was_added_are_made_again_too() -> None:
-    @policy(on_resume="rerun")
-    @tool
-    def late(value: str) -> str:
-        """Come late and live in the process."""
-        memory["late"] = value
-        return "kept"
-
-    extras.append(late)
-    script = [call("add_extra"), call("late", value="x"), call("recall"), "Done."]
-    die_at("tool.start:after@3", agent_of(script, [add_extra, recall]))
-    agent = agent_of(script, [add_extra, recall])
-    agent("Go")
-    assert results(agent)[-1] == "[('late', 'x')]"
-
-
-@pytest.mark.usefixtures("one_extra")
-def test_c12_a_policy_for_a_tool_that_is_added_later_is_no_error_where_tools_are_added() -> None:
-    policies = {"add_extra": ToolPolicy(on_resume="rerun"), "extra": ToolPolicy(in_doubt="fail")}
-    die_at("tool.done:before@2", agent_of(LOADS, [add_extra], tool_policies=policies))
-    agent = agent_of(LOADS, [add_extra], tool_policies=policies)
-    agent("Go")
-    assert "is unknown" in results(agent)[-1]
-    assert runs.count("extra 1") == 1

@@ -59,6 +59,33 @@ def forgetful(cycles: int = 10) -> Agent:
     return Agent(model=Counting(cycles), tools=[look], conversation_manager=manager, callback_handler=None)
 
 
+@policy(on_resume="rerun")
+@tool(context=True)
+def learn(tool_context: ToolContext) -> str:
+    """Give the agent a tool."""
+    tool_context.agent.tool_registry.register_tool(look)
+    return "learnt"
+
+
+class Learning(Counting):
+    """Has the agent learn how to look things up before it does."""
+
+    async def stream(self, messages: Any, *args: Any, **given: Any) -> Any:
+        if len(messages) > 1:
+            source = super().stream(messages if len(messages) > 3 else [], *args, **given)
+        else:
+            source = ScriptedModel([call("learn")]).stream([], *args, **given)
+        async for event in source:
+            yield event
+
+
+@durable_agent
+def learner(cycles: int = 10) -> Agent:
+    """Learn first, look up one thing after the other, and forget what was said."""
+    manager = SlidingWindowConversationManager(window_size=6, per_turn=True)
+    return Agent(model=Learning(cycles), tools=[learn], conversation_manager=manager, callback_handler=None)
+
+
 @tool
 def large(size: int) -> str:
     """Return much."""

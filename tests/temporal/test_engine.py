@@ -92,6 +92,22 @@ def test_a_new_run_for_every_step_is_slow_but_comes_to_an_end(temporal: Temporal
         run(main())
 
 
+def test_c12_a_tool_that_was_loaded_is_there_in_every_run_of_a_workflow(temporal: TemporalServer) -> None:
+    cycles, url = 16, url_of(temporal, max_events=40)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        handle = await backend.dispatch(agents.learner.spec_with(cycles=cycles), "Go", execution_id="run")
+        result = await handle.result(PATIENCE)
+        assert (str(result), result.state["seen"]) == ("Done.\n", list(range(cycles)))
+        names = [step.name for step in await handle.steps() if step.kind == "tool"]
+        assert names == ["learn", *["look"] * cycles], "what is made again is no step"
+        assert kinds(await history(backend, "run"))["WORKFLOW_EXECUTION_STARTED"] > 1, "there was one run only"
+
+    with working(url):
+        run(main())
+
+
 def test_what_an_agent_has_forgotten_is_not_carried_along(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
