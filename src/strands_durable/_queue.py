@@ -150,10 +150,7 @@ class Queue:
 
         ``only`` names those that are looked for, if not all are.
         """
-        owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
-        )]  # fmt: skip
-        known = {text: Owner.parse(text) for text in owners}
+        known = self._owners()
         values = {
             "now": time.time(),
             "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
@@ -165,6 +162,10 @@ class Queue:
             "only": None if only is None else json.dumps(list(only)),
         }
         return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+
+    def _owners(self) -> dict[str, Owner]:
+        rows = self._store.read("SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL")
+        return {text: Owner.parse(text) for (text,) in rows}
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
@@ -253,10 +254,13 @@ class Queue:
     def note(self, refused: Mapping[str, str]) -> None:
         """Note on executions that are refused why they wait, where nothing is noted yet."""
         pairs = json.dumps(list(refused))
+        gone = json.dumps([text for text, owner in self._owners().items() if owner.is_gone()])
         rows = self._store.read(
             "SELECT d.execution, d.agent || ' ' || d.fingerprint FROM executions e JOIN dispatches d ON d.execution = e.id"
-            " WHERE e.status IN ('PENDING', 'RUNNING') AND e.owner IS NULL AND d.note IS NULL"
+            " WHERE e.status IN ('PENDING', 'RUNNING') AND d.note IS NULL"
+            " AND (e.owner IS NULL OR e.owner IN (SELECT value FROM json_each(?)))"
             " AND d.agent || ' ' || d.fingerprint IN (SELECT value FROM json_each(?))",
+            gone,
             pairs,
         )
         if rows:
