@@ -1,4 +1,4 @@
-"""C26: a run whose agent has changed is no dead end: the difference is shown, it can be accepted, and a version can be declared."""
+"""C26: a run whose agent has changed is no dead end: the difference is shown and can be accepted, a version can be declared."""
 
 from __future__ import annotations
 

@@ -101,7 +101,10 @@ def test_one_that_runs_is_listed_by_its_last_step_and_not_by_its_last_change_of_
         connection.execute("UPDATE executions SET status = 'RUNNING' WHERE id IN (3, 4)")
         connection.execute("UPDATE steps SET ended_at = 9000 WHERE call = 4")
         connection.commit()
-    assert [record.execution_id for record in Catalog("runs.db").executions(Listing(limit=2))] == ["run-000004", "run-000060"]
+    assert [record.execution_id for record in Catalog("runs.db").executions(Listing(limit=2))] == [
+        "run-000004",
+        "run-000060",
+    ]
     since = Catalog("runs.db").executions(Listing(since=5000.0))
     assert [record.execution_id for record in since] == ["run-000004"]
 
@@ -122,7 +125,11 @@ def test_eighty_columns_show_ids_agents_statuses_and_ages(execution_id: str) -> 
 
 
 def test_a_timeline_of_eighty_columns_has_no_broken_lines_and_errors_stand_below() -> None:
-    script = [call("refuse", reason="no room " * 9), call("approve", what="a very long question of a tool " * 3), "Done."]
+    script = [
+        call("refuse", reason="no room " * 9),
+        call("approve", what="a very long question of a tool " * 3),
+        "Done.",
+    ]
     in_new_process(script, ["Book"])
     lines = cli("show", "trip", *STORE, env={"COLUMNS": "80"}).stdout.splitlines()
     (header,) = [number for number, line in enumerate(lines) if line.startswith("STEP ")]
@@ -149,7 +156,10 @@ def test_what_waits_is_listed_with_whom_for_and_why() -> None:
     assert "asker  asker  SUSPENDED  waits for a person  (0 s ago)\n    trip" not in text
     assert 'asker  asker  SUSPENDED  waits for a person  (0 s ago)\n    approval: {"what": "trip"}\n' in text
     assert "    next: strands-durable respond asker\n" in text
-    assert "waiter  waiter  PENDING  waits for a worker  (0 s ago)\n    no worker with agent 'waiter' has taken it up\n" in text
+    assert (
+        "waiter  waiter  PENDING  waits for a worker  (0 s ago)\n    no worker with agent 'waiter' has taken it up\n"
+        in text
+    )
     found = {each["execution_id"]: each for each in json.loads(cli("ls", "--waiting", "--json").stdout)}
     assert {name: each["waits_for"] for name, each in found.items()} == {"asker": "person", "waiter": "worker"}
     assert found["asker"]["questions"][0]["name"] == "approval"

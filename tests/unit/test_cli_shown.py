@@ -117,7 +117,10 @@ def test_who_answered_what_and_when_is_shown() -> None:
     assert (question["name"], question["reason"], question["answers"]) == ("trip", {"what": "trip"}, None)
     assert cli("respond", "trip", "--answer", '{"yes": [1]}', "--by", "ann@desk", *STORE).exit_code == 0
     text = cli("show", "trip", *STORE).stdout
-    assert f'answer  trip: {{"yes": [1]}}, by ann@desk, 0 s ago, not taken up yet (interrupt_id {question["interrupt_id"]})' in text
+    assert (
+        f'answer  trip: {{"yes": [1]}}, by ann@desk, 0 s ago, not taken up yet (interrupt_id {question["interrupt_id"]})'
+        in text
+    )
     forget_process()
     assert str(build(call("approve", what="trip"), "Approved.")()) == "Approved.\n"
     (answer,) = shown()["calls"][0]["answers"]
@@ -132,7 +135,7 @@ def test_an_answer_of_the_script_itself_is_shown_as_such() -> None:
     result: Any = agent("Go")
     given: Any = answers(result, "yes")
     agent(given)
-    assert "answer  \"yes\", by its script" in cli("show", "trip", *STORE).stdout.replace("yes, by", '"yes", by')
+    assert 'answer  "yes", by its script' in cli("show", "trip", *STORE).stdout.replace("yes, by", '"yes", by')
     assert shown()["calls"][0]["answers"][0]["by"] is None
 
 
@@ -144,7 +147,10 @@ def test_earlier_runs_of_an_id_are_listed_and_shown() -> None:
     forget_process()
     build("Two.", on_completed="restart")("Go")
     found = shown()
-    assert [(run["run"], run["status"], run["steps"]) for run in found["runs"]] == [(0, "COMPLETED", 1), (1, "COMPLETED", 1)]
+    assert [(run["run"], run["status"], run["steps"]) for run in found["runs"]] == [
+        (0, "COMPLETED", 1),
+        (1, "COMPLETED", 1),
+    ]
     assert found["run"] == 1
     assert found["calls"][0]["steps"][0]["result"]["message"]["content"] == [{"text": "Two."}]
     assert shown("--run", "0")["calls"][0]["steps"][0]["result"]["message"]["content"] == [{"text": "One."}]
