@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from pathlib import Path
@@ -69,6 +70,8 @@ def test_c26_what_changed_in_the_agent_is_shown_wherever_somebody_looks(caplog: 
         assert "-Be good.\n" in text
         assert "+Be very good.\n" in text
         assert "strands-durable resume run --accept-drift" in text
+    assert "waits for a worker with its version of the agent" in cli("ls", "--waiting", env=ENV).stdout
+    assert json.loads(cli("ls", "--waiting", "--json", env=ENV).stdout)[0]["waits_for"] == "version"
     assert len(cli("ls", env=ENV).stdout.splitlines()) == 4, "one line for the note"
     with pytest.raises(TimeoutError, match=r"(?s)is still PENDING after 0\.1 s; agent 'versioned'.*\+Be very good\."):
         result(handle, 0.1)
