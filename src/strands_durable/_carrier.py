@@ -21,7 +21,7 @@ from ._logs import safe_logger
 from ._orchestrators import contact_of
 from ._outcome import interrupts_of
 from ._queue import Claim, Queue, Waiting
-from ._records import ExecutionStatus
+from ._records import NO_AGENT, OTHER_VERSION, ExecutionStatus
 from ._registry import agents
 from ._session import process
 from ._spec import AgentSpec
@@ -132,7 +132,7 @@ def refusal(waiting: Waiting) -> str | None:
     agent = agents.get(waiting.agent)
     if agent is None:
         known = ", ".join(sorted(agents)) or "none"
-        return f"no agent {waiting.agent!r} here (there are {known}); start a worker with the file that defines it"
+        return f"{NO_AGENT}{waiting.agent!r} here (there are {known}); start a worker with the file that defines it"
     try:
         if agent.takes(waiting.spec):
             return None
@@ -150,7 +150,7 @@ def _other_version(waiting: Waiting, here: AgentSpec) -> str:
         f" strands-durable resume {waiting.execution_id} --accept-drift"
     )
     changes = spec_changes(waiting.spec.to_json(), here.to_json())
-    lines = [f"agent {waiting.agent!r} was dispatched as {was}, here it is {now}; {advice}"]
+    lines = [f"agent {waiting.agent!r}{OTHER_VERSION}{was}, here it is {now}; {advice}"]
     lines += [f"  - {change}" for change in changes] or ["  - the parts that are recorded are the same"]
     return "\n".join(lines)[:_REFUSAL_LENGTH]
 

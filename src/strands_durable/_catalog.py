@@ -223,7 +223,8 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
     kind, member, _ = rest
     known = ExecutionStatus(status)
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    outcome = _value(result) or {}
+    found = _value(result)
+    outcome = found if isinstance(found, dict) else {}
     where = Progress() if progress is None else Progress(**json.loads(progress))
     rows = connection.execute(_STEPS, (call_id,)).fetchall()
     inputs = _tool_inputs(rows)
@@ -279,7 +280,9 @@ def _tool_inputs(rows: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, _, kind, _, _, status, _, _, _, result, *_ in rows:
         if kind == "model" and status == "done" and result is not None:
-            content = ((_value(result) or {}).get("message") or {}).get("content") or ()
+            answer = _value(result)
+            message = answer.get("message") if isinstance(answer, dict) else None
+            content = (message or {}).get("content") or ()
             uses = ((index, block["toolUse"]) for index, block in enumerate(content) if "toolUse" in block)
             found.update({f"{key.partition('/')[0]}/{index:03d}:": use.get("input") for index, use in uses})
     return found
@@ -355,8 +358,11 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
 
 
 def _value(recorded: str | None) -> Any:
-    """Return a recorded value as JSON data, with a few words in place of large bytes."""
-    return None if recorded is None else json.loads(shown(recorded))
+    """Return a recorded value as JSON data, with a few words in place of large bytes, or of what cannot be read."""
+    try:
+        return None if recorded is None else json.loads(shown(recorded))
+    except ValueError:
+        return f"<{len(recorded or '')} characters that cannot be read>"
 
 
 def _error(recorded: str) -> str:

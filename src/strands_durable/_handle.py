@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ._printable import url_for_people
 from ._records import ExecutionRecord, ExecutionStatus
 from ._result import ExecutionResult, OpenInterrupt
 from ._spec import AgentSpec
@@ -206,7 +207,7 @@ class DurableBackend(ABC):
         Raises:
             ExecutionBusyError: Its owner is alive.
         """
-        raise UnsupportedFeatureError(f"Removing from {self.url}", "this engine keeps its own history")
+        raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
     async def close(self) -> None:  # noqa: B027
         """Let go of what the backend holds open; executions stay."""

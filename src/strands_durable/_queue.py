@@ -150,13 +150,10 @@ class Queue:
 
         ``only`` names those that are looked for, if not all are.
         """
-        me = Owner.me().recorded()
-        beats = [Beat(*row) for row in self._store.read(f"SELECT {BEAT} FROM executions WHERE owner IS NOT NULL")]
+        me, dead = Owner.me().recorded(), self._dead()
         values = {
             "now": time.time(),
-            "dead": json.dumps(
-                [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
-            ),
+            "dead": json.dumps(dead),
             "me": me,
             "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
@@ -164,6 +161,12 @@ class Queue:
             "only": None if only is None else json.dumps(list(only)),
         }
         return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+
+    def _dead(self) -> list[int]:
+        """Return the executions whose owner, another process, is dead."""
+        me = Owner.me().recorded()
+        beats = [Beat(*row) for row in self._store.read(f"SELECT {BEAT} FROM executions WHERE owner IS NOT NULL")]
+        return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
@@ -254,8 +257,10 @@ class Queue:
         pairs = json.dumps(list(refused))
         rows = self._store.read(
             "SELECT d.execution, d.agent || ' ' || d.fingerprint FROM executions e JOIN dispatches d ON d.execution = e.id"
-            " WHERE e.status IN ('PENDING', 'RUNNING') AND e.owner IS NULL AND d.note IS NULL"
+            " WHERE e.status IN ('PENDING', 'RUNNING') AND d.note IS NULL"
+            " AND (e.owner IS NULL OR e.id IN (SELECT value FROM json_each(?)))"
             " AND d.agent || ' ' || d.fingerprint IN (SELECT value FROM json_each(?))",
+            json.dumps(self._dead()),
             pairs,
         )
         if rows:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 ACCEPTED = "accepted_drift"
 """Among what a dispatched execution was given: who accepted another version of its agent, when, and which one took it up."""
+NO_AGENT, OTHER_VERSION = "no agent ", " was dispatched as "
+"""In a note: the worker that left the execution has no such agent, or another version of it."""
 _BESIDE_USAGE = ("leg", "cycle", "latencyMs")
 
 

@@ -236,6 +236,7 @@ def test_a_note_says_why_an_execution_waits() -> None:
         connection.execute("UPDATE dispatches SET note = 'no agent here; start another worker'")
     store.close()
     assert cli("ls").stdout.splitlines()[-1] == "trip waits: no agent here; start another worker"
+    assert "trip  planner  PENDING  waits for a worker that has its agent" in cli("ls", "--waiting").stdout
     assert "waits   no agent here; start another worker\n" in cli("show", "trip").stdout
     assert json.loads(cli("ls", "--json").stdout)[0]["note"].startswith("no agent here")
 

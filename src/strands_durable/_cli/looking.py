@@ -71,7 +71,9 @@ def list_executions(place: Place, statuses: tuple[str, ...], waiting: bool, as_j
       owner                    the process at work on it; null if there is none
       created_at, updated_at   ISO 8601, UTC
     and with --waiting also
-      waits_for                person, worker or script
+      waits_for                person, worker (none has looked at it),
+                               agent (no worker had it), version (workers
+                               had another one) or script
       reason                   text, of several lines where the agent changed
       questions                as in show --json
     If there are more than were asked for, a line on stderr says so.

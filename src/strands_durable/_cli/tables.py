@@ -88,24 +88,23 @@ def _cut(text: str) -> Text:
 
 
 def execution_table(records: list[ExecutionRecord], width: int) -> Table:
-    """Return executions as a table; one that is narrow leaves out which process is at work, and cuts the names of agents."""
+    """Return executions as a table; a narrow one leaves out which process is at work, and cuts the names of agents."""
     is_narrow, now = width < _WIDE, time.time()
-    right, line = {"justify": "right", "no_wrap": True}, {"no_wrap": True}
-    id_width = max((len(record.execution_id) for record in records), default=0)
+    ids, statuses = [_plain(record.execution_id) for record in records], [_status(each, is_narrow) for each in records]
+    ages = [ago(now - record.updated_at) for record in records]
+    right = {"justify": "right", "no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
-        ("ID", {"overflow": "fold", "min_width": min(id_width, width - _BESIDE_ID)}), ("AGENT", {"min_width": 5}),
-        ("STATUS", line), ("STEPS", right), ("OWNER", {"overflow": "fold"}), ("UPDATED", right),
-    ]  # fmt: skip
+        ("ID", {"overflow": "fold", "min_width": min(max(map(len, ids)), width - _BESIDE_ID)}),
+        ("AGENT", {"max_width": max(5, width - max(map(len, ids)) - _BESIDE_ID) if is_narrow else None}),
+        ("STATUS", {"no_wrap": True, "min_width": max(map(len, statuses))}),
+        ("STEPS", {**right, "min_width": 5}),
+        ("OWNER", {"overflow": "fold"}),
+        ("UPDATED", {**right, "min_width": max(map(len, ages))}),
+    ]
     table = _table(column for column in columns if column[0] != "OWNER" or not is_narrow)
-    for record in records:
-        cells: list[Text | str] = [
-            _plain(record.execution_id),
-            _cut(record.agent or ""),
-            _status(record, is_narrow),
-            str(record.steps),
-        ]
-        cells += [] if is_narrow else [_plain(_owner(record))]
-        table.add_row(*cells, ago(now - record.updated_at))
+    for record, execution_id, status, age in zip(records, ids, statuses, ages, strict=True):
+        owner = [] if is_narrow else [_plain(_owner(record))]
+        table.add_row(execution_id, _cut(record.agent or ""), status, str(record.steps), *owner, age)
     return table
 
 

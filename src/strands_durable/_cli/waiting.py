@@ -7,13 +7,20 @@ from typing import Any, Literal
 
 from .._handle import DurableBackend
 from .._printable import masked_text, one_line, printable
-from .._records import ExecutionRecord, ExecutionStatus
+from .._records import NO_AGENT, OTHER_VERSION, ExecutionRecord, ExecutionStatus
 from .._summaries import Question, short
 from .advice import is_dispatched
 from .options import Place
 from .shapes import execution_json, questions_json
 
 S = ExecutionStatus
+_WHOM = {
+    "person": "a person",
+    "worker": "a worker",
+    "agent": "a worker that has its agent",
+    "version": "a worker with its version of the agent",
+    "script": "its script",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +28,7 @@ class Wait:
     """An execution that nobody works on, and that is not over."""
 
     record: ExecutionRecord
-    waits_for: Literal["person", "worker", "script"]
+    waits_for: Literal["person", "worker", "agent", "version", "script"]
     reason: str
     questions: tuple[Question, ...] = ()
 
@@ -49,15 +56,22 @@ async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
         return Wait(record=record, waits_for="person", reason="it asked, and has no answer", questions=questions)
     if not is_dispatched(record):
         return Wait(record=record, waits_for="script", reason="it was run inline; run its script again to resume it")
-    reason = record.note or f"no worker with agent {record.agent!r} has taken it up"
-    return Wait(record=record, waits_for="worker", reason=reason)
+    if record.note is None:
+        return Wait(record=record, waits_for="worker", reason=f"no worker with agent {record.agent!r} has taken it up")
+    first = record.note.partition("\n")[0]
+    is_other = OTHER_VERSION in first
+    return Wait(
+        record=record,
+        waits_for="agent" if first.startswith(NO_AGENT) else "version" if is_other else "worker",
+        reason=record.note,
+    )
 
 
 def lines_of(wait: Wait, place: Place, ago: str) -> list[str]:
     """Return what is printed of one."""
     record = wait.record
     agent = one_line(record.agent or "unknown")
-    whom = {"person": "a person", "worker": "a worker", "script": "its script"}[wait.waits_for]
+    whom = _WHOM[wait.waits_for]
     lines = [f"{one_line(record.execution_id)}  {agent}  {record.status.value}  waits for {whom}  ({ago})"]
     if not wait.questions:
         return lines + [f"    {line}" for line in printable(masked_text(wait.reason)).splitlines()]

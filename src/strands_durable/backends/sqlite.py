@@ -17,6 +17,7 @@ from .._handle import DurableBackend, ExecutionHandle, StreamEvent, Working
 from .._listing import Listing
 from .._logs import safe_logger
 from .._outcome import interrupts_of, result_of
+from .._printable import url_for_people
 from .._records import ExecutionRecord, ExecutionStatus
 from .._removal import Removal
 from .._requests import Requests
@@ -51,7 +52,8 @@ class SqliteBackend(DurableBackend):
         options = dict(parse_qsl(query))
         given = options.pop("worker", "on")
         if options or given not in ("on", "off", "own"):
-            raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
+            shown = url_for_people(url)
+            raise UnsupportedFeatureError(f"{shown!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
         self.path = path_of(location)
         self._concurrency = concurrency
         self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given == "own")
