@@ -168,7 +168,8 @@ class Journal(Shelf):
         if status is ExecutionStatus.SUSPENDED and self._is_answered(connection, call.call_id, result):
             status = ExecutionStatus.PENDING
         self.set_status(connection, status)
-        self.lease.drop(connection)
+        if status is ExecutionStatus.COMPLETED or not self.lease.tools.names:  # else a step in doubt is still running
+            self.lease.drop(connection)
 
     def _is_answered(self, connection: sqlite3.Connection, call_id: int, result: Any) -> bool:
         """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""

@@ -38,7 +38,8 @@ class ToolPolicy:
             the model that the outcome is unknown.
         verify: ``verify(step)`` returns the result if the call happened, or None if it did not. May be async.
         retries: How often an error result is tried again before the model sees it.
-        timeout: Seconds after which a call is given up and in doubt; its thread cannot be stopped.
+        timeout: Seconds after which a call is given up and in doubt. A sync tool runs on in its thread, and cannot be stopped:
+            ``retry`` and ``verify`` wait for it once more for as long, and never run it beside itself.
         inline: Run the tool without recording an intent; its result is recorded all the same.
     """
 

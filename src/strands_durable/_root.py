@@ -6,6 +6,7 @@ import logging
 import uuid
 import weakref
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any, Protocol
 
 from . import _admission
@@ -13,7 +14,7 @@ from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, acquire, look
+from ._lease import Heart, Lease, acquire, look
 from ._options import Options
 from ._records import answers_in
 from ._seat import Desk, DispatchedDesk, RootDesk, nested_desk
@@ -122,8 +123,7 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
             finally:
                 await events.aclose()
         finally:
-            heart.let_go(lease)
-            _release(lease)
+            lease.tools.when_idle(partial(_release, heart, lease))
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -158,8 +158,9 @@ def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
         process.end_session(options.path, session)
 
 
-def _release(lease: Lease) -> None:
+def _release(heart: Heart, lease: Lease) -> None:
     """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
+    heart.let_go(lease)
     if lease.dropped:
         return
     try:

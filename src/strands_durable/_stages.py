@@ -11,20 +11,24 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
 from ._call import Call
 from ._changes import difference
 from ._context import Frame, within
+from ._deadline import Deadline, TimedOut
 from ._doubt import judge_model, judge_tool, outcome_of, tool_result, unknown
 from ._events import RecordedEvent
 from ._failure import revive
 from ._keys import path
 from ._latch import ours
+from ._late import event_of
 from ._policy import ToolPolicy, policy_of
 from ._records import StepRecord
 from ._strands import (
@@ -37,8 +41,11 @@ from ._strands import (
     changed_model_state,
     copied,
     put_for_tool,
+    sync_function,
+    with_function,
 )
 from ._tool_steps import ToolRequest, title_of
+from ._tool_threads import ToolThread
 from ._usage import tool_runs
 
 Events = AsyncGenerator[Any, None]
@@ -189,6 +196,7 @@ class _ToolRun:
         self._step: StepRecord | None = None
         self._started_at = time.time()
         self._runs_before = (0, 0)
+        self._thread: ToolThread | None = None
         self.interrupted = False
         self.outcome: dict[str, Any] | None = None
 
@@ -215,13 +223,15 @@ class _ToolRun:
         hosted = agent_behind(context.tool)
         standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
         self._runs_before = tool_runs(call.agent, request.name)
+        context = self._threaded(context, partial(self._finish_late, standing, context, next_fn, *before))
         line = call.journal.line(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(standing, next_fn(context), _Deadline(self._policy.timeout)):
+            async for event in within(standing, next_fn(context), Deadline(self._policy.timeout)):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
                 if isinstance(event, ToolInterruptEvent):
+                    self._take()
                     self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
                 elif hosted is None and "tool_stream_event" in event:
                     line.say(event["tool_stream_event"].get("data"))
@@ -229,51 +239,132 @@ class _ToolRun:
             if self._result is None and not self.interrupted:
                 raise RuntimeError(_NO_RESULT)
         except InterruptException as interruption:
+            self._take()
             self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
             raise
-        except _TimedOut:
+        except TimedOut:
             with ours(call):
-                self.outcome = await self._timed_out(context)
-            return
+                if not await self._ends_after_all(context, next_fn):
+                    self.outcome = await self._timed_out(context)
+                    return
         except Exception as error:  # from a middleware inside ours: what the executor would make of it
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
             self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
         except BaseException as death:
+            if self._thread is not None:
+                self._thread.detach()
             call.notice(death)
             raise
         finally:
             line.close()
         if not self.interrupted and self._result is not None:
+            self._take()
             with ours(call, starts=False):
                 self.outcome = self._finish(standing, context, *before)
 
     def _finish(self, standing: Frame, context: ExecuteToolContext, state_before: Any, cancelled_before: Any) -> Any:
         """Commit the outcome; None if the policy wants another attempt."""
         assert self._result is not None
-        cancelled = cancel_flags(self._call.agent)
-        outcome = outcome_of(
-            self._result.tool_result,
-            exception=self._result.exception,
-            state=standing.changes,
-            invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
-            cancel=cancelled if cancelled != cancelled_before else None,
-        )
-        again = self._errors < self._policy.retries and outcome["result"].get("status") == "error"
+        outcome = self._outcome_of(self._result, standing, context, state_before, cancelled_before)
+        status = self._status_of(outcome)
         recorded = self._call.tools.finish(
             self._request,
             self._step,
             self._attempt,
             outcome,
-            status="failed" if again else "done",
+            status=status,
             started_at=self._started_at,
             ran=self._has_run(),
         )
-        return None if again else recorded
+        return None if status == "failed" else recorded
+
+    def _outcome_of(
+        self,
+        result: ToolResultEvent,
+        standing: Frame,
+        context: ExecuteToolContext,
+        state_before: Any,
+        cancelled_before: Any,
+    ) -> dict[str, Any]:
+        cancelled = cancel_flags(self._call.agent)
+        return outcome_of(
+            result.tool_result,
+            exception=result.exception,
+            state=standing.changes,
+            invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
+            cancel=cancelled if cancelled != cancelled_before else None,
+        )
+
+    def _status_of(self, outcome: dict[str, Any]) -> Literal["done", "failed"]:
+        again = self._errors < self._policy.retries and outcome["result"].get("status") == "error"
+        return "failed" if again else "done"
+
+    def _threaded(self, context: ExecuteToolContext, record: Callable[[Any], None]) -> ExecuteToolContext:
+        """Follow the function of a sync tool into its thread, which may outlive this call."""
+        function, request = sync_function(context.tool), self._request
+        if function is None:
+            return context
+        call = self._call
+        step = path(call.record.scope, call.record.position, request.key)
+        self._thread = ToolThread(request.name, step, call.journal.lease.tools, record)
+        return context.replace(tool=with_function(context.tool, partial(self._thread.run, function)))
+
+    def _take(self) -> None:
+        """Record what came out in this call, unless the tool's thread does so because the call has ended."""
+        if self._thread is not None and not self._thread.take():
+            raise asyncio.CancelledError
+
+    async def _ends_after_all(self, context: ExecuteToolContext, next_fn: Any) -> bool:
+        """Wait as long again for a sync tool that did not answer in time; return True if it has ended then.
+
+        As long as it runs, it is neither verified nor run again: both would happen beside it.
+        """
+        thread = self._thread
+        outcome = None if thread is None else thread.outcome
+        if thread is None or outcome is None:
+            return False
+        if self._wants_to_know():
+            await thread.wait(self._policy.timeout)
+        if not outcome.done():
+            thread.detach()
+            return False
+        event = await event_of(context, next_fn, outcome)
+        if isinstance(event, ToolInterruptEvent):
+            self._take()
+            self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
+            raise InterruptException(event.interrupts[0])
+        self._result = event
+        return True
+
+    def _wants_to_know(self) -> bool:
+        """Say whether the policy can decide nothing about a tool that still runs."""
+        is_retried = self._policy.in_doubt == "retry" and self._attempt <= self._policy.retries
+        return is_retried or self._policy.in_doubt == "verify"
+
+    def _finish_late(
+        self,
+        standing: Frame,
+        context: ExecuteToolContext,
+        next_fn: Any,
+        state_before: Any,
+        cancelled_before: Any,
+        outcome: Future[Any],
+    ) -> None:
+        """Record what a tool returned after its call had ended, in the tool's own thread."""
+        tools, request = self._call.tools, self._request
+        event = asyncio.run(event_of(context, next_fn, outcome))
+        if isinstance(event, ToolInterruptEvent):
+            end = tools.asking(request, [found.to_dict() for found in event.interrupts], ran=True)
+        else:
+            found = self._outcome_of(event, standing, context, state_before, cancelled_before)
+            end = tools.ending(request, self._step, found, self._status_of(found), ran=True)
+        tools.finish_late(request, self._step, self._attempt, end, self._started_at)
 
     async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
         """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
-        step = self._step
-        if step is None or (self._policy.in_doubt == "retry" and self._attempt > self._policy.retries):
+        step, still_runs = self._step, self._thread is not None and self._thread.is_detached
+        is_tried = self._policy.in_doubt == "retry" and self._attempt > self._policy.retries
+        if step is None or is_tried or (still_runs and self._wants_to_know()):
             outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
             return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
         return await judge_tool(self._call, self._policy, self._request, step, context)
@@ -302,35 +393,3 @@ def _redacts(event: Any) -> bool:
     chunk = event.get("event") if isinstance(event, dict) else None
     found = chunk.get("redactContent") if isinstance(chunk, dict) else None
     return bool(found and found.get("redactUserContentMessage"))
-
-
-class _TimedOut(Exception):
-    """A tool did not answer in time."""
-
-
-class _Deadline:
-    """Cancels the task it is entered in once a time is over; `asyncio.timeout` is not there before Python 3.11."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._until = None if seconds is None else time.monotonic() + seconds
-        self._over = False
-
-    def __enter__(self) -> None:
-        self._handle = None
-        if self._until is not None:
-            self._task = asyncio.current_task()
-            self._handle = asyncio.get_running_loop().call_later(max(0.0, self._until - time.monotonic()), self._cancel)
-
-    def _cancel(self) -> None:
-        self._over = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        if self._over and kind is asyncio.CancelledError:
-            uncancel = getattr(self._task, "uncancel", None)
-            if uncancel is not None:
-                uncancel()
-            raise _TimedOut from None

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -222,8 +223,11 @@ class Worker:
             await self._carrier.carry(claim, seen)
         finally:
             self._running.pop(lease.row_id, None)
-            heart.let_go(lease)
-            give_back(lease)
-            held.let_go(self._path, lease.row_id)
-            if self._change is not None:
-                self._change.tell()
+            lease.tools.when_idle(partial(self._release, heart, lease))
+
+    def _release(self, heart: Heart, lease: Lease) -> None:
+        heart.let_go(lease)
+        give_back(lease)
+        held.let_go(self._path, lease.row_id)
+        if self._change is not None:
+            self._change.tell()

@@ -14,6 +14,7 @@ import click
 
 from .._connect import connect
 from .._handle import DurableBackend
+from .._tool_threads import leave
 from .exits import leave_at_once
 from .options import Place, backend_option
 from .running import silence
@@ -118,6 +119,7 @@ def _work(asking: Work, backend: DurableBackend) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         if not is_clean:
             logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
+            leave()
             leave_at_once(0)
     finally:
         loop.close()
