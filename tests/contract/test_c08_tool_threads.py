@@ -44,7 +44,7 @@ def charge(amount: int, tool_context: ToolContext) -> str:
     """Charge a card, which takes as long as the test wants."""
     with LEDGER.open("a") as file:
         file.write(f"begun:{amount}\n")
-    until(Path("go").exists, 20)
+    until(Path("go").exists, 60)
     with LEDGER.open("a") as file:
         file.write(f"paid:{amount}\n")
     tool_context.agent.state.set("receipt", f"R-{amount}")
@@ -204,7 +204,7 @@ def test_c08_a_late_error_of_a_tool_is_its_result_too() -> None:
     def refuse(amount: int) -> str:
         """Charge a card that is refused."""
         LEDGER.write_text("begun")
-        until(Path("go").exists, 20)
+        until(Path("go").exists, 60)
         raise RuntimeError("card refused")
 
     agent = agent_of()
