@@ -10,6 +10,7 @@ The agent's code runs on a loop of its own, `Loop`; everything else here may be 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -48,7 +49,7 @@ class Loop:
         self.threads = Threads()
         self._loop.set_default_executor(self.threads)
         self._thread = threading.Thread(target=self._loop.run_forever, name="strands-durable-agents", daemon=True)
-        self._thread.start()
+        contextvars.Context().run(self._thread.start)
 
     def run(self, driver: Driver) -> Future[None]:
         """Have an execution run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import logging
 import threading
 import weakref
@@ -43,7 +44,7 @@ class WorkerThread:
                 return
             ready = threading.Event()
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
-            self._thread.start()
+            contextvars.Context().run(self._thread.start)  # its runs belong to no trace of the request that starts it
             ready.wait()
             _stop_at_exit(self)
 

@@ -7,6 +7,7 @@ builds a new agent for every execution it takes: nothing of one run can leak int
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Callable, Collection
@@ -169,7 +170,8 @@ class Worker:
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
         heart.keep(claim.lease)
-        self._running[claim.lease.row_id] = (claim, asyncio.ensure_future(self._carry(heart, claim)))
+        run = contextvars.Context().run(asyncio.ensure_future, self._carry(heart, claim))  # a trace of its own
+        self._running[claim.lease.row_id] = (claim, run)
         return True
 
     def _may_try(self, waiting: Waiting) -> bool:
