@@ -10,9 +10,11 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ._attach import attach
+from ._builds import in_time
 from ._invocation import active
 from ._lease import Lease, Released
 from ._orchestrators import contact_of
@@ -57,7 +59,7 @@ class Carrier:
     async def _run(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
         path = claim.lease.store.path
         try:
-            subject = await asyncio.to_thread(self._build, claim.waiting)
+            subject = await self._built(claim.waiting)
         except Released:
             raise
         except (Exception, SystemExit) as error:
@@ -72,6 +74,16 @@ class Carrier:
         finally:
             process.end_session(path, session)
             await asyncio.to_thread(_clean_up, subject)
+
+    async def _built(self, waiting: Waiting) -> Any:
+        """Return a new agent; one that comes too late is cleaned up."""
+
+        def late(outcome: Future[Any]) -> None:
+            if outcome.exception() is None:
+                _clean_up(outcome.result())
+
+        seconds = agents[waiting.agent].policies.build_timeout
+        return await in_time(partial(self._build, waiting), seconds, waiting.agent, late)
 
     def _build(self, waiting: Waiting) -> Any:
         agent = agents[waiting.agent]

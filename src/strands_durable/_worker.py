@@ -11,11 +11,14 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from ._builds import in_time
 from ._carrier import Carrier, Threads, cancel, give_back, refusal
+from ._codec import encode
 from ._lease import Heart, Lease, Released
 from ._queue import Claim, Queue, Waiting, held
 from ._registry import DurableAgent, agents
@@ -28,6 +31,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
+MAX_BUILDS = 32
+"""How many factories run at a time to find out what this worker has."""
+MAX_VERSIONS = 1000
+"""How many versions of agents a worker remembers that it has."""
+_OTHER_VERSION = "start a worker with the version that dispatched it"
 
 Suspects = Literal["when idle", "never", "only"]
 
@@ -62,6 +70,12 @@ class Worker:
         self._refused: dict[str, str] = {}
         self._refused_with: dict[str, DurableAgent | None] = {}
         """What this process had by the name of an agent when it refused it."""
+        self._taken: dict[str, DurableAgent] = {}
+        """The versions that this worker may run, with the agent that it has."""
+        self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By agent and arguments, the factories that run to tell which version this worker has."""
+        self._unknown: dict[str, tuple[str, str]] = {}
+        """The versions that wait for one of them."""
         self._carrier = Carrier(lease_seconds)
         self._change: Change | None = None
 
@@ -102,6 +116,8 @@ class Worker:
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
+            for building in self._building.values():
+                building.cancel()
             is_clean = await self._drain(drain_seconds)
         return is_clean and not threads.is_busy
 
@@ -136,12 +152,11 @@ class Worker:
 
     def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
         is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
-        taken, refused = 1, -1
-        while (taken or len(self._refused) > refused) and is_for_me and self._has_room():
-            refused = len(self._refused)
-            waiting = queue.waiting(
-                refused=self._refused, suspected=suspected, limit=self._concurrency, only=self._only
-            )
+        taken, before = 1, -1
+        while (taken or len(self._refused) + len(self._unknown) > before) and is_for_me and self._has_room():
+            before = len(self._refused) + len(self._unknown)
+            skipped = [*self._refused, *self._unknown]
+            waiting = queue.waiting(refused=skipped, suspected=suspected, limit=self._concurrency, only=self._only)
             taken = sum(self._take(queue, heart, found) for found in waiting)
 
     def _has_room(self) -> bool:
@@ -182,23 +197,70 @@ class Worker:
         return self._suspects != "never" and not self._at_work()
 
     def _has(self, waiting: Waiting) -> bool:
-        """Say whether this worker has the agent, and the same one; say so once if it has not."""
-        if waiting.pair in self._refused:
+        """Say whether this worker is known to have the agent, and the same one; say so once if it has not."""
+        version, agent = waiting.version, agents.get(waiting.agent)
+        if version in self._refused or version in self._unknown:
             return False
-        why = refusal(waiting)
-        if why is None:
+        if agent is not None and self._taken.get(version) is agent:
+            return True
+        if agent is None or agent.has_spec_with(waiting.spec.arguments):
+            return self._judged(waiting, refusal(waiting))
+        build = (agent.name, encode(waiting.spec.arguments))
+        if build not in self._building and len(self._building) < MAX_BUILDS:
+            task = contextvars.Context().run(asyncio.ensure_future, self._find_out(waiting, agent, build))
+            self._building[build] = task
+        if build in self._building:
+            self._unknown[version] = build
+        return False
+
+    async def _find_out(self, waiting: Waiting, agent: DurableAgent, build: tuple[str, str]) -> None:
+        """Have a factory run, for as long as it may, while others are carried."""
+        loop = asyncio.get_running_loop()
+
+        def late(_: object) -> None:
+            with suppress(RuntimeError):  # the worker has ended
+                loop.call_soon_threadsafe(self._forget, waiting.version)
+
+        why, hint = None, _OTHER_VERSION
+        try:
+            why = await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name, late)
+        except TimeoutError as error:
+            why, hint = str(error).rstrip("."), "this worker looks again when it has returned"
+        finally:
+            del self._building[build]
+            self._unknown = {version: found for version, found in self._unknown.items() if found != build}
+        self._judged(waiting, why, hint)
+        self._look_again()
+
+    def _judged(self, waiting: Waiting, why: str | None, hint: str = _OTHER_VERSION) -> bool:
+        """Remember whether this worker may run a version of an agent."""
+        agent = agents.get(waiting.agent)
+        if why is None and agent is not None:
+            while len(self._taken) >= MAX_VERSIONS:
+                del self._taken[next(iter(self._taken))]
+            self._taken[waiting.version] = agent
             return True
         logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
-        self._refused_with[waiting.pair] = agents.get(waiting.agent)
-        self._refused[waiting.pair] = f"{why}; start a worker with the version that dispatched it"
+        self._refused_with[waiting.version] = agent
+        self._refused[waiting.version] = f"{why}; {hint}"
         return False
+
+    def _forget(self, version: str) -> None:
+        """A factory has returned after its time: look again."""
+        self._refused_with.pop(version, None)
+        self._refused.pop(version, None)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._change is not None:
+            self._change.tell()
 
     def _reconsider(self) -> None:
         """Take back what was refused for want of an agent that has been registered since."""
-        for pair, agent in list(self._refused_with.items()):
-            if agents.get(pair.partition(" ")[0]) is not agent:
-                del self._refused_with[pair]
-                self._refused.pop(pair, None)
+        for version, agent in list(self._refused_with.items()):
+            if agents.get(version.partition(" ")[0]) is not agent:
+                del self._refused_with[version]
+                self._refused.pop(version, None)
 
     def _cancel(self, queue: Queue) -> None:
         """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
@@ -231,5 +293,4 @@ class Worker:
         heart.let_go(lease)
         give_back(lease)
         held.let_go(self._path, lease.row_id)
-        if self._change is not None:
-            self._change.tell()
+        self._look_again()
