@@ -248,6 +248,15 @@ class Queue:
                     [(refused[pair], execution) for execution, pair in rows],
                 )
 
+    def over(self, execution_ids: Collection[str]) -> set[str]:
+        """Return which of these executions are over for good: nobody can resume or answer them."""
+        rows = self._store.read(
+            "SELECT execution_id FROM executions WHERE execution_id IN (SELECT value FROM json_each(?))"
+            " AND status IN ('COMPLETED', 'CANCELLED')",
+            json.dumps(list(execution_ids)),
+        )
+        return {execution_id for (execution_id,) in rows}
+
     def cancelled(self, row_ids: Collection[int]) -> list[int]:
         """Return which of these executions somebody has asked to cancel."""
         rows = self._store.read(

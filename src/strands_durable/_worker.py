@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ MAX_BUILDS = 32
 """How many factories run at a time to find out what this worker has."""
 MAX_VERSIONS = 1000
 """How many versions of agents a worker remembers that it has."""
+MIN_PRUNED = 100
+"""With how many executions to work on a worker begins to forget those that are over."""
 _OTHER_VERSION = "start a worker with the version that dispatched it"
 
 Suspects = Literal["when idle", "never", "only"]
@@ -49,7 +51,7 @@ class Worker:
         suspects: What to do with executions that may have killed their worker: try one when nothing else runs here, leave
             them to somebody else, or do nothing but that.
         on_suspects: Called when there are some, and they are left to somebody else.
-        only: The ids of the executions to work on, if not on all; more may be added.
+        only: The ids of the executions to work on, if not on all; more may be added, and those that are over are removed.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Worker:
         lease_seconds: float = 10.0,
         suspects: Suspects = "when idle",
         on_suspects: Callable[[], None] | None = None,
-        only: Collection[str] | None = None,
+        only: set[str] | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
@@ -77,6 +79,7 @@ class Worker:
         self._unknown: dict[str, tuple[str, str]] = {}
         """The versions that wait for one of them."""
         self._carrier = Carrier(lease_seconds)
+        self._prune_at = MIN_PRUNED
         self._change: Change | None = None
 
     @property
@@ -144,11 +147,18 @@ class Worker:
         store.refuse_other()
         queue = Queue(store)
         self._reconsider()
+        self._prune(queue)
         self._cancel(queue)
         self._look_for(queue, heart, suspected=True)
         self._look_for(queue, heart, suspected=False)
         if self._refused:
             queue.note(self._refused)
+
+    def _prune(self, queue: Queue) -> None:
+        """Forget which executions are to be worked on that are over for good."""
+        if self._only is not None and len(self._only) >= self._prune_at:
+            self._only -= queue.over(list(self._only))
+            self._prune_at = max(MIN_PRUNED, 2 * len(self._only))
 
     def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
         is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
