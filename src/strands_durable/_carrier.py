@@ -10,9 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ._attach import attach
+from ._builds import in_time
 from ._drift import spec_changes
 from ._invocation import active
 from ._journal import Journal
@@ -66,7 +68,7 @@ class Carrier:
     async def _run(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
         path = claim.lease.store.path
         try:
-            subject = await asyncio.to_thread(self._build, claim.waiting)
+            subject = await self._built(claim.waiting)
         except Released:
             raise
         except (Exception, SystemExit) as error:
@@ -81,6 +83,16 @@ class Carrier:
             raise
         finally:
             await asyncio.to_thread(_clean_up, subject)
+
+    async def _built(self, waiting: Waiting) -> Any:
+        """Return a new agent; one that comes too late is cleaned up."""
+
+        def late(outcome: Future[Any]) -> None:
+            if outcome.exception() is None:
+                _clean_up(outcome.result())
+
+        seconds = agents[waiting.agent].policies.build_timeout
+        return await in_time(partial(self._build, waiting), seconds, waiting.agent, late)
 
     def _build(self, waiting: Waiting) -> Any:
         agent = agents[waiting.agent]

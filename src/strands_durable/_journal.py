@@ -191,7 +191,8 @@ class Journal(Shelf):
         if status is ExecutionStatus.SUSPENDED and self._is_answered(connection, call.call_id, result):
             status = ExecutionStatus.PENDING
         self.set_status(connection, status)
-        self.lease.drop(connection)
+        if status is ExecutionStatus.COMPLETED or not self.lease.tools.names:  # else a step in doubt is still running
+            self.lease.drop(connection)
 
     def end_left(self, connection: sqlite3.Connection, call: CallRecord, error: dict[str, Any]) -> None:
         """Record that a root call which its caller had left has failed; the lease is kept for the call that follows."""

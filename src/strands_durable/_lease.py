@@ -21,6 +21,7 @@ from ._owner import BEAT, Beat
 from ._owner import Owner as Owner
 from ._records import ExecutionStatus
 from ._store import Store
+from ._tool_threads import RunningTools, still_running
 from ._turns import Turns
 from .errors import (
     BackendUnavailableError,
@@ -60,6 +61,8 @@ class Lease:
         """How many of its steps wait for other executions, and do nothing themselves."""
         self.turns: Turns | None = None
         """Who decides when a step may run, where a commit is not enough."""
+        self.tools = RunningTools(store.path, execution_id)
+        """The sync tools that run under it, each in a thread: it is kept until they have ended."""
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""
@@ -107,8 +110,17 @@ def look(store: Store, execution_id: str) -> Lease:
 
 
 async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
-    """Become the owner of an execution, creating it if it is new; wait at most one lease for an owner that may be dead."""
+    """Become the owner of an execution, creating it if it is new; wait at most one lease for an owner that may be dead.
+
+    And as long for a tool of an earlier call of this process that still runs in a thread: its result is part of what resumes.
+    """
     first: Beat | None = None
+    deadline = time.monotonic() + seconds + _POLL_SECONDS
+    while running := still_running(store.path, execution_id):
+        if time.monotonic() > deadline:
+            why = f"A call of this process has ended, but its tool {' and '.join(map(repr, running))} still runs in a thread."
+            raise ExecutionBusyError(execution_id, str(Owner.me()), why)
+        await asyncio.sleep(_POLL_SECONDS)
     while True:
         found = _owner_of(store, execution_id)
         if found is None or Owner.parse(found.owner) == Owner.me() or not store.liveness.is_alive(found):

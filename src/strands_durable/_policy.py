@@ -58,7 +58,8 @@ class ToolPolicy:
         backoff_seconds: How long to wait before the first retry. Other tools run meanwhile.
         backoff_factor: What the wait is multiplied with for each further retry.
         backoff_max_seconds: The longest wait between two attempts.
-        timeout: Seconds after which a call is given up and in doubt; its thread cannot be stopped.
+        timeout: Seconds after which a call is given up and in doubt. A sync tool runs on in its thread, and cannot be stopped:
+            ``retry`` and ``verify`` wait for it once more for as long, and never run it beside itself.
         inline: Run the tool without recording an intent; its result is recorded all the same.
         on_resume: What to do with finished calls when a run is resumed on an agent that has not made them itself. ``reuse``:
             nothing, their recorded results are all that is needed. ``rerun``: make those that succeeded again, in order and

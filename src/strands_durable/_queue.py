@@ -32,9 +32,13 @@ logger = safe_logger(__name__)
 
 S = ExecutionStatus
 
-_ANY = """
+_VERSION = """
+d.agent || ' ' || d.fingerprint || ' '
+    || coalesce(CASE WHEN json_valid(d.spec) THEN json_extract(d.spec, '$.arguments') END, '')
+"""
+_ANY = f"""
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
-    d.is_suspected, d.is_alone, d.deaths, d.tries
+    d.is_suspected, d.is_alone, d.deaths, d.tries, {_VERSION}
 FROM executions e JOIN dispatches d ON d.execution = e.id
 """
 # Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
@@ -43,14 +47,15 @@ WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :
     AND e.id NOT IN (SELECT value FROM json_each(:held))
     AND (e.owner IS NULL OR e.owner = :me OR e.id IN (SELECT value FROM json_each(:dead)))
     AND {suspicion}
-    AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
+    AND (:refused = '[]' OR {version} NOT IN (SELECT value FROM json_each(:refused)))
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
-_OTHERS = _ANY + _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_OTHERS = _ANY + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
 _SUSPECTS = _ANY + _FREE.format(
+    version=_VERSION,
     suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
-    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)"
+    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)",
 )
 
 
@@ -72,11 +77,8 @@ class Waiting:
     was_alone: bool
     deaths: int
     tries: int
-
-    @property
-    def pair(self) -> str:
-        """What a worker has, or has not."""
-        return f"{self.agent} {self.fingerprint}"
+    version: str
+    """The agent, its fingerprint and the arguments of its factory: what a worker has, or has not."""
 
     @property
     def accepts_drift(self) -> Literal["any", "adopted"] | None:
@@ -256,10 +258,10 @@ class Queue:
         """Note on executions that are refused why they wait, where nothing is noted yet."""
         pairs = json.dumps(list(refused))
         rows = self._store.read(
-            "SELECT d.execution, d.agent || ' ' || d.fingerprint FROM executions e JOIN dispatches d ON d.execution = e.id"
+            f"SELECT d.execution, {_VERSION} FROM executions e JOIN dispatches d ON d.execution = e.id"
             " WHERE e.status IN ('PENDING', 'RUNNING') AND d.note IS NULL"
             " AND (e.owner IS NULL OR e.id IN (SELECT value FROM json_each(?)))"
-            " AND d.agent || ' ' || d.fingerprint IN (SELECT value FROM json_each(?))",
+            f" AND {_VERSION} IN (SELECT value FROM json_each(?))",
             json.dumps(self._dead()),
             pairs,
         )
@@ -269,6 +271,15 @@ class Queue:
                     "UPDATE dispatches SET note = ? WHERE execution = ? AND note IS NULL",
                     [(refused[pair], execution) for execution, pair in rows],
                 )
+
+    def over(self, execution_ids: Collection[str]) -> set[str]:
+        """Return which of these executions are over for good: nobody can resume or answer them."""
+        rows = self._store.read(
+            "SELECT execution_id FROM executions WHERE execution_id IN (SELECT value FROM json_each(?))"
+            " AND status IN ('COMPLETED', 'CANCELLED')",
+            json.dumps(list(execution_ids)),
+        )
+        return {execution_id for (execution_id,) in rows}
 
     def cancelled(self, row_ids: Collection[int]) -> list[int]:
         """Return which of these executions somebody has asked to cancel."""
@@ -295,7 +306,7 @@ class _Acquittal:
 
 def _waiting(row: Any) -> Waiting:
     row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
-    is_suspected, is_alone, deaths, tries = rest
+    is_suspected, is_alone, deaths, tries, version = rest
     return Waiting(
         row_id=row_id,
         execution_id=execution_id,
@@ -311,4 +322,5 @@ def _waiting(row: Any) -> Waiting:
         was_alone=bool(is_alone),
         deaths=deaths,
         tries=tries,
+        version=version,
     )

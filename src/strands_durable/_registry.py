@@ -8,9 +8,11 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from ._builds import in_time
 from ._codec import digest, encode
 from ._context import current_step, frame
 from ._handle import DurableBackend, ExecutionHandle
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Factory = Callable[..., "Agent | Graph | Swarm"]
 _KEPT_SPECS = 256
+BUILD_SECONDS = 30.0
+"""How long a factory may take, unless its `durable_agent` says otherwise."""
 _OURS = ("prompt", "execution_id", "invocation_state", "limits")
 
 agents: dict[str, DurableAgent] = {}
@@ -44,8 +48,12 @@ class Policies:
     on_drift: OnDrift | None = None
     model_in_doubt: ModelInDoubt | None = None
     tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
+    build_timeout: float = BUILD_SECONDS
+    """How long the factory may take, in seconds."""
 
     def __post_init__(self) -> None:
+        if self.build_timeout <= 0:
+            raise ValueError(f"build_timeout={self.build_timeout}: it must be more than 0 seconds")
         checked_policies(self.tool_policies)
         check("on_drift", self.on_drift or "raise", "raise", "warn", "rerun")
         check("model_in_doubt", self.model_in_doubt or "retry", "retry", "ask", "fail")
@@ -130,6 +138,16 @@ class DurableAgent:
                 del self._specs[next(iter(self._specs))]
             self._specs[key] = describe(self.name, subject, arguments, self.version)
         return self._specs[key]
+
+    def has_spec_with(self, arguments: Mapping[str, Any]) -> bool:
+        """Say whether the spec for these arguments is known, so that the factory need not run for it."""
+        return encode(dict(arguments), f"An argument of agent {self.name!r}") in self._specs
+
+    async def spec_in_time(self, arguments: Mapping[str, Any]) -> AgentSpec:
+        """Return the spec for a factory with keyword arguments, and leave the event loop free meanwhile."""
+        if self.has_spec_with(arguments):
+            return self.spec_with(**arguments)
+        return await in_time(partial(self.spec_with, **arguments), self.policies.build_timeout, self.name)
 
     def takes(self, spec: AgentSpec) -> bool:
         """Say whether a run that was dispatched with ``spec`` may go on with the agent as it is here."""
@@ -226,7 +244,7 @@ class DurableAgent:
             return handle
         if execution_id is None:
             execution_id = self._id_inside(prompt, arguments)
-        spec = self.spec_with(**arguments)
+        spec = await self.spec_in_time(arguments)
         return await self.backend.dispatch(
             spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
         )
@@ -264,6 +282,7 @@ def durable_agent(
     model_in_doubt: ModelInDoubt | None = None,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
     version: str | None = None,
+    build_timeout: float = BUILD_SECONDS,
 ) -> Callable[[Factory], DurableAgent]: ...
 
 
@@ -277,6 +296,7 @@ def durable_agent(
     model_in_doubt: ModelInDoubt | None = None,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
     version: str | None = None,
+    build_timeout: float = BUILD_SECONDS,
 ) -> DurableAgent | Callable[[Factory], DurableAgent]:
     """Make an agent of a factory: ``@durable_agent`` above a function that returns an Agent, a Graph or a Swarm.
 
@@ -290,8 +310,15 @@ def durable_agent(
         tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
         version: Which runs a worker may resume: those that were dispatched under the same version, whatever was edited in the
             agent since. Change it when a run that has begun must not be resumed by the edited agent.
+        build_timeout: How long the function may take, in seconds. It runs in a thread, and others are not held up by it: a
+            dispatch raises TimeoutError, a worker leaves the run to others, says so, and looks again when it has returned.
     """
-    policies = Policies(on_drift=on_drift, model_in_doubt=model_in_doubt, tool_policies=checked_policies(tool_policies))
+    policies = Policies(
+        on_drift=on_drift,
+        model_in_doubt=model_in_doubt,
+        tool_policies=checked_policies(tool_policies),
+        build_timeout=build_timeout,
+    )
     if factory is not None:
         return DurableAgent(factory, name, durable_backend, policies, version)
     return lambda found: DurableAgent(found, name, durable_backend, policies, version)

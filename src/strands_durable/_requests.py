@@ -249,8 +249,8 @@ class Requests:
             return
         journal.set_status(connection, S.PENDING)
         connection.execute(  # the worker that has just ended it may still be about to record what it failed with
-            "UPDATE executions SET fence = fence + 1, cancel_asked_at = NULL WHERE id = ?", (row_id,)
-        )
+            "UPDATE executions SET fence = fence + (owner IS NULL), cancel_asked_at = NULL WHERE id = ?", (row_id,)
+        )  # one that has not given up its lease is about to record a tool's result
         connection.execute(  # one that failed before it began, since its agent could not be built, has no head to go on from
             "UPDATE calls SET status = 'PENDING', attempt = attempt + 1, ended_at = NULL"
             " WHERE execution = ? AND run = ? AND parent = 0 AND status = 'FAILED' AND lineage = 0",

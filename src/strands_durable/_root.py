@@ -8,6 +8,7 @@ import uuid
 import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from strands.types.exceptions import ConcurrencyException
@@ -18,7 +19,7 @@ from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, Owner, acquire, look
+from ._lease import Heart, Lease, Owner, acquire, look
 from ._logs import safe_logger
 from ._options import Options
 from ._records import CallKind, ExecutionStatus, answers_in
@@ -174,8 +175,8 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
                 session.is_at_work = False
                 await events.aclose()
         finally:
-            session.let_go()
-            _release(lease)
+            session.hand_on()
+            lease.tools.when_idle(partial(_release, heart, lease))
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -287,8 +288,9 @@ def _is_suspended(options: Options, session: Session) -> bool:
     return bool(rows) and rows[0][0] != ExecutionStatus.COMPLETED.value
 
 
-def _release(lease: Lease) -> None:
+def _release(heart: Heart, lease: Lease) -> None:
     """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
+    heart.let_go(lease)
     if lease.dropped:
         return
     try:

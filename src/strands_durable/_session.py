@@ -170,12 +170,9 @@ class Session:
             self._writers = {}
         self._recorded_as = recorded_as
 
-    def let_go(self) -> None:
-        """Stop keeping the lease."""
-        if self._held is not None:
-            heart, lease = self._held
-            heart.let_go(lease)
-            self._held = None
+    def hand_on(self) -> None:
+        """Leave the lease to what gives it up: a tool may still run under it."""
+        self._held = None
 
     def leave(self) -> None:
         """End a root call."""

@@ -120,22 +120,43 @@ class ToolSteps:
         ran: bool = False,
     ) -> Outcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
-        text = self._encoded(request, step, outcome)
+        end = self.ending(request, step, outcome, status, ran=ran)
         self._call.take_messages()
-        end = Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
         with self._call.flushing("tool.done") as connection:
             if step is None:
                 step_id = self._insert(connection, request, attempt, started_at or time.time(), end)
             else:
                 step_id = step.step_id
                 self._call.journal.end_step(connection, step_id, end)
-        recorded: Outcome = decode(text)
+        recorded: Outcome = decode(str(end.result))
         if is_same(recorded, outcome):
             recorded = outcome  # Strands' traces keep this one for ever: do not keep two
         if status == "done":
             self._call.sources.returned(step_id, recorded["result"])
         self._note(request, step_id, attempt, status, result=recorded)
         return recorded
+
+    def finish_late(
+        self, request: ToolRequest, step: StepRecord | None, attempt: int, end: Ending, started_at: float
+    ) -> None:
+        """Commit the end of a tool whose call has ended: its step alone, as the conversation may be that of another call."""
+        with self._call.journal.transaction("tool.late") as connection:
+            if step is None:
+                self._insert(connection, request, attempt, started_at, end)
+            else:
+                self._call.journal.end_step(connection, step.step_id, end)
+
+    def ending(
+        self, request: ToolRequest, step: StepRecord | None, outcome: Outcome, status: StepStatus, *, ran: bool
+    ) -> Ending:
+        """Return the recorded end of a tool that has an outcome."""
+        text = self._encoded(request, step, outcome)
+        return Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
+
+    def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> Ending:
+        """Return the recorded end of a tool that waits for a person."""
+        text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
+        return Ending("interrupted", text, usage=None if ran else _NO_RUN)
 
     def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
         """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
@@ -184,14 +205,13 @@ class ToolSteps:
         ran: bool,
     ) -> None:
         """Record that a tool waits for a person. ``step`` is None where there was no intent."""
-        text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
-        end = Ending("interrupted", text, usage=None if ran else _NO_RUN)
+        end = self.asking(request, interrupts, ran=ran)
         if step is None:
             self._asking.append((request, attempt, end))
             return
         with self._call.journal.transaction("tool.interrupted") as connection:
             self._call.journal.end_step(connection, step.step_id, end)
-        self._latest[request.key] = replace(step, status="interrupted", result=decode(text))
+        self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
 
     def flush_asking(self, connection: sqlite3.Connection) -> None:
         """Record the tools without an intent that wait for a person; before the call waits, they run again."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -97,7 +98,8 @@ async def leaving(busy: Callable[[], int], stop: asyncio.Event) -> AsyncIterator
 
 
 def _wait(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 4096):  # not through sys.stdin, whose lock Python wants to have when it ends
+        pass
     try:
         loop.call_soon_threadsafe(orphaned.set)
     except RuntimeError:  # it has ended before its worker

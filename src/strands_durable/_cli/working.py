@@ -16,6 +16,7 @@ from .._connect import connect
 from .._handle import DurableBackend
 from .._logs import safe_logger
 from .._printable import url_for_people
+from .._tool_threads import leave
 from .exits import leave_at_once
 from .options import Place, backend_option
 from .running import silence
@@ -127,6 +128,7 @@ def _work(asking: Work, backend: DurableBackend) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         if not is_clean:
             logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
+            leave()
             leave_at_once(0)
     finally:
         loop.close()

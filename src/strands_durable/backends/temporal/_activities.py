@@ -147,7 +147,7 @@ class Activities:
             self._left.set()
 
     async def _refuse(self, driver: Driver, workflow_id: str) -> None:
-        why = await asyncio.to_thread(driver.refusal)
+        why = await driver.refusal()
         if why is None:
             return
         if why not in self._refused:
