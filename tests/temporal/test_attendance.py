@@ -44,7 +44,9 @@ def test_whoever_waits_hears_that_no_worker_polls_the_task_queue(
         for part in ("execution_id=<run>", f"task queue '{queue}' in namespace 'default'", worker):
             assert part in caplog.text
         assert "word" not in caplog.text
-        with pytest.raises(TimeoutError, match=rf"PENDING after 0\.1 s; no worker polls task queue '{queue}'") as caught:
+        with pytest.raises(
+            TimeoutError, match=rf"PENDING after 0\.1 s; no worker polls task queue '{queue}'"
+        ) as caught:
             await handle.result(0.1)
         assert worker in str(caught.value)
         with working(url):

@@ -13,21 +13,37 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError, RPCStatusCode
 
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._lease import Released
 from ..._outside import MAX_BYTES, Outside
 from ..._points import reach
-from ..._pruning import prune
 from ..._queue import Queue
 from ..._replica import Rows
 from ..._turns import Turn
 from ...errors import PayloadTooLargeError
-from ._life import BEAT_SECONDS, Live, beating, is_asked, is_taken_back, vouch, workflow_of
+from ._carrying import carry, leave
+from ._life import BEAT_SECONDS, Live, beating, is_asked, is_taken_back, signal, vouch
 from ._log import read
-from ._wire import DRIVE, GONE, NOT_HERE, OMITTED, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
+from ._pieces import Pieces, refuse_overflow
+from ._wire import (
+    CARRY,
+    DRIVE,
+    GONE,
+    NOT_HERE,
+    OMITTED,
+    PIECE,
+    PROGRESS,
+    RELEASE,
+    STEPS,
+    TOO_LARGE,
+    WAKE,
+    Carrying,
+    Driving,
+    Stepping,
+    Told,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +52,6 @@ _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
 _SUMMARY_LENGTH = 100
 _TEXT_LENGTH = 10_000
-_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
 class Activities:
@@ -84,7 +99,12 @@ class Activities:
 
     def drives(self) -> list[Any]:
         """Return what is to be registered where executions are taken over."""
-        return [activity.defn(name=DRIVE)(_copy(self.drive))]
+        return [activity.defn(name=DRIVE)(_copy(self.drive)), activity.defn(name=CARRY)(_copy(self.carry))]
+
+    async def carry(self, given: Carrying) -> Rows:
+        """Have a run of the workflow begin with what the one before it had come to."""
+        async with beating():
+            return await carry(self._client, self._outside, given)
 
     # Taking an execution over
 
@@ -166,7 +186,7 @@ class Activities:
                         told["queue"] = self._queue
                     is_first = False
                     reach("told:before")
-                    await self._signal(info, told)
+                    await signal(self._client, PROGRESS, told)
                     reach("told:after")
                 await live.change()
         except asyncio.CancelledError:
@@ -177,21 +197,8 @@ class Activities:
         told = await self._told(live.epoch, driver)
         told["end"] = _ended(driver, len(json.dumps(told["rows"])))
         if live.is_leaving:
-            prune(live.replica)
-            told["whole"] = await asyncio.to_thread(_carried, self._outside, live.replica.export(), info.workflow_id)
+            return await asyncio.to_thread(leave, self._outside, live.replica, told, info.workflow_id or "")
         return told
-
-    async def _signal(self, info: activity.Info, told: Told) -> None:
-        """Tell a batch; while the server is away, again and again: what it has twice it takes once."""
-        handle = workflow_of(self._client)
-        while True:
-            try:
-                return await handle.signal(PROGRESS, told)
-            except RPCError as error:
-                if error.status not in _AWAY:
-                    raise
-                logger.debug("execution_id=<%s>, error=<%s> | not told yet", info.workflow_id, error)
-                await asyncio.sleep(BEAT_SECONDS)
 
     async def _cancelled(self, live: Live) -> None:
         """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
@@ -244,17 +251,27 @@ class Activities:
 
     async def _told(self, epoch: int, driver: Driver) -> Told:
         batch: Batch = driver.batch()
-        workflow_id = activity.info().workflow_id
-        if self._outside.is_far:
-            rows = await asyncio.to_thread(_sent, self._outside, batch.rows, workflow_id)
-        else:
-            rows = _sent(self._outside, batch.rows, workflow_id)
+        info, pieces = activity.info(), Pieces()
+        what = _what(batch.rows, info.workflow_id)
+        send = partial(self._outside.sent, batch.rows, what, put=pieces.put)
+        rows = await asyncio.to_thread(send) if self._outside.is_far else send()
+        if pieces.size:
+            await self._send(pieces, what, info)
         return {
             "epoch": epoch,
             "number": batch.number,
             "rows": rows,
             "turns": [_asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()],
         }
+
+    async def _send(self, pieces: Pieces, what: str, info: activity.Info) -> None:
+        """Send what is too large for one payload, as long as Temporal keeps it."""
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        try:
+            await refuse_overflow(self._client, workflow_id, run_id, pieces.size, what)
+        except PayloadTooLargeError as error:
+            raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
+        await pieces.send(partial(signal, self._client, PIECE))
 
 
 def _ended(driver: Driver, beside: int) -> dict[str, Any]:
@@ -274,24 +291,11 @@ def _ended(driver: Driver, beside: int) -> dict[str, Any]:
     }
 
 
-def _sent(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
-    """Return a batch in a form that Temporal takes."""
+def _what(rows: Rows, workflow_id: str | None) -> str:
+    """Return what a batch is, for an error."""
     names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
-    of_tools = f", of {', '.join(names)}," if names else ""
-    return _taken(outside, rows, f"Execution {workflow_id!r}: what is recorded at once{of_tools}", plainly=True)
-
-
-def _carried(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
-    """Return a whole execution in a form that Temporal takes."""
-    what = f"Execution {workflow_id!r}: its conversation, which goes on in a new run of the workflow,"
-    return _taken(outside, rows, what, plainly=False)
-
-
-def _taken(outside: Outside, rows: Rows, what: str, *, plainly: bool) -> Rows:
-    try:
-        return outside.sent(rows, what, plainly=plainly)
-    except PayloadTooLargeError as error:
-        raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
+    of_tools = f", of {', '.join(names)}" if names else ""
+    return f"Execution {workflow_id!r}: what is recorded at once{of_tools}"
 
 
 def _asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:

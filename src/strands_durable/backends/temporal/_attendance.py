@@ -44,7 +44,10 @@ async def unattended(client: Client, place: Place) -> str | None:
 
 def worker_command(place: Place) -> str:
     """Return the command that starts a worker, without what may hold a password."""
-    given = {"namespace": place.namespace, "task_queue": place.task_queue if place.task_queue != DEFAULT_QUEUE else None}
+    given = {
+        "namespace": place.namespace,
+        "task_queue": place.task_queue if place.task_queue != DEFAULT_QUEUE else None,
+    }
     if place.payloads is not None:
         given["payloads"] = "..."
     options = urlencode({name: value for name, value in given.items() if value is not None}, safe="./:")

@@ -12,6 +12,7 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
 from ..._driver import Driver
 from ..._lease import Released
@@ -20,6 +21,7 @@ from ._wire import ALIVE
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 1.0
+_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
 def uptime() -> float:
@@ -109,6 +111,19 @@ async def vouch(client: Client, live: Live) -> None:
     except Exception as error:  # it has ended, or is not to be reached: then it is tried alone
         execution_id = activity.info().workflow_id
         logger.debug("execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", execution_id, error)
+
+
+async def signal(client: Client, name: str, what: Any) -> None:
+    """Tell the workflow something; while the server is away, again and again: what it has twice it takes once."""
+    handle = workflow_of(client)
+    while True:
+        try:
+            return await handle.signal(name, what)
+        except RPCError as error:
+            if error.status not in _AWAY:
+                raise
+            logger.debug("execution_id=<%s>, error=<%s> | not told yet", activity.info().workflow_id, error)
+            await asyncio.sleep(BEAT_SECONDS)
 
 
 async def is_taken_back(client: Client, live: Live) -> bool:

@@ -19,7 +19,23 @@ from ..._journal import Journal
 from ..._lease import look
 from ..._outside import Outside
 from ..._replica import Replica, Rows
-from ._wire import ALIVE, COMMIT, DRIVE, PROGRESS, STEPS, WAKE, Position, Start, alive_of, commit_of, told_of
+from ._pieces import Parcels, piece_of
+from ._wire import (
+    ALIVE,
+    CARRY,
+    COMMIT,
+    DRIVE,
+    PIECE,
+    PREVIOUS,
+    PROGRESS,
+    STEPS,
+    WAKE,
+    Position,
+    Start,
+    alive_of,
+    commit_of,
+    told_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +53,9 @@ class Log:
         self.survivor = 0
         """The last epoch whose worker was given up, and lives."""
         self.continued_from = ""
+        self._parcels = Parcels()
+        self._carried: Rows | None = None
+        """What the run began with, where that is not in its first event."""
         self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
@@ -50,8 +69,7 @@ class Log:
         """Take an event; return True if it tells something new."""
         kind = event.event_type
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            done = event.activity_task_completed_event_attributes
-            return done.scheduled_event_id in self._scheduled and self._told(await self._decoded(done.result))
+            return await self._completed(event)
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             return await self._scheduling(event)
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
@@ -84,12 +102,23 @@ class Log:
             alive = alive_of(await self._heard(signal.input))
             self.survivor = self.survivor if alive is None else alive["epoch"]
             return False
+        if signal.signal_name == PIECE:
+            self._parcels.add(piece_of(await self._heard(signal.input)))
+            return False
         return signal.signal_name == PROGRESS and self._told(await self._heard(signal.input))
+
+    async def _completed(self, event: HistoryEvent) -> bool:
+        done = event.activity_task_completed_event_attributes
+        name = self._scheduled.get(done.scheduled_event_id)
+        if name == CARRY:
+            self._carried = await self._decoded(done.result)
+            return True
+        return name is not None and self._told(await self._decoded(done.result))
 
     async def _scheduling(self, event: HistoryEvent) -> bool:
         scheduled = event.activity_task_scheduled_event_attributes
         name = scheduled.activity_type.name
-        if name in _TELLING:
+        if name in _TELLING or name == CARRY:
             self._scheduled[event.event_id] = name
         if name == DRIVE:
             driving = await self._decoded(scheduled.input)
@@ -161,10 +190,17 @@ class Log:
             if upto is not None and epoch >= upto[0]:
                 last = upto[1] if epoch == upto[0] else 0
             number = 0
-            while (last is None or number < last) and number + 1 in self._epochs[epoch]:
+            while (last is None or number < last) and self._is_whole(epoch, number + 1):
                 number += 1
                 found.append((epoch, number))
         return found
+
+    def _is_whole(self, epoch: int, number: int) -> bool:
+        rows = self._epochs[epoch].get(number)
+        return rows is not None and self._parcels.has(rows)
+
+    def _received(self, rows: Rows) -> Rows:
+        return self._outside.received(self._parcels.joined(rows))
 
     def position(self) -> Position:
         """Return where whoever goes on from here begins."""
@@ -174,11 +210,16 @@ class Log:
     def batch(self, place: tuple[int, int]) -> Rows:
         """Return one batch."""
         epoch, number = place
-        return self._outside.received(self._epochs[epoch][number])
+        return self._received(self._epochs[epoch][number])
 
     def rows(self) -> Rows:
         """Return the execution as the run found it."""
-        return self._outside.received(self.start["rows"])
+        return self._received(self.start["rows"] if self._carried is None else self._carried)
+
+    @property
+    def is_rooted(self) -> bool:
+        """Whether the history has all that the run began with; else it is yet to be taken over from the run before."""
+        return PREVIOUS not in self.start["rows"] or self._carried is not None
 
     def changes(self) -> Rows:
         """Return what was changed between the run before and this one."""

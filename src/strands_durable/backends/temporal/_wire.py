@@ -13,17 +13,22 @@ WAKE = "wake_agent"
 STEPS = {"model": "model_call", "tool": "tool_call", "effect": "durable_step", "node": "node_call"}
 PROGRESS = "progress"
 ALIVE = "alive"
+PIECE = "piece"
+CARRY = "carry_agent"
 COMMIT = "commit"
 STALE = "Stale"
 MALFORMED = "Malformed"
 NOT_HERE = "NotHere"
 GONE = "Gone"
 TOO_LARGE = "PayloadTooLarge"
+FORGOTTEN = "Forgotten"
 OMITTED = "omitted"
 """In the place of a result that is too large for Temporal; what is recorded has it whole."""
 
-PACKED = ("packed", "o")
-"""In the place of a table's name, for rows in a form that people do not read: see `Outside`."""
+PACKED, AWAY, PIECES = "packed", "o", "pieces"
+"""In the place of a table's name, for rows in a form that people do not read: see `Outside`, and `Pieces`."""
+PREVIOUS = "previous"
+"""In the place of a table's name: a run begins with what the one before it had come to, at this position."""
 
 Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
@@ -53,6 +58,8 @@ class Start(TypedDict, total=False):
     """Go on in a new run after so many events; 0: when Temporal suggests it."""
     previous_run_id: str
     """The run that this one goes on from, if it was not continued by itself."""
+    carried_bytes: int
+    """How much this run takes over from the one before, where that is more than it could be given."""
 
 
 class Driving(TypedDict):
@@ -69,6 +76,21 @@ class Alive(TypedDict):
     epoch: int
 
 
+class Piece(TypedDict):
+    """A part of what is too large for one payload."""
+
+    digest: str
+    data: str
+
+
+class Carrying(TypedDict):
+    """What a worker is given to have a run begin with what the one before it had come to."""
+
+    run_id: str
+    base: Position
+    changes: dict[str, Any]
+
+
 class Told(TypedDict, total=False):
     """A batch on its way."""
 
@@ -81,7 +103,9 @@ class Told(TypedDict, total=False):
     end: dict[str, Any]
     """How far it has come, with the last batch of an epoch."""
     whole: dict[str, Any]
-    """The whole execution, if the workflow is to be continued as new."""
+    """The whole execution, if the workflow is to be continued as new; or where the new run finds it."""
+    whole_bytes: int
+    """How much that is, where it is more than a payload takes."""
 
 
 class Stepping(TypedDict):
@@ -157,5 +181,5 @@ def _is_table(name: str, found: Any) -> bool:
     if isinstance(found, dict):  # by table, the keys of rows that are gone
         return all(isinstance(keys, list) for keys in found.values())
     if isinstance(found, str):
-        return name in PACKED
-    return isinstance(found, list) and all(isinstance(row, list) for row in found)
+        return name in (PACKED, AWAY)
+    return isinstance(found, list) and all(isinstance(row, str if name == PIECES else list) for row in found)

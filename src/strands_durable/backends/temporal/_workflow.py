@@ -17,20 +17,25 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
+from ._failures import failure, is_gone, is_of, is_too_large, overflow, too_large
+from ._pieces import HISTORY_BYTES, piece_of
 from ._wire import (
     ALIVE,
+    CARRY,
     COMMIT,
     DRIVE,
     GONE,
     MALFORMED,
     NOT_HERE,
+    PIECE,
+    PREVIOUS,
     PROGRESS,
     RELEASE,
     STALE,
     STEPS,
-    TOO_LARGE,
     WAKE,
     WORKFLOW,
+    Carrying,
     Commit,
     Driving,
     Position,
@@ -47,6 +52,10 @@ _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
 """How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
 _ID_BYTES = 200
+_MAX_EVENTS = 49_000
+"""Temporal ends a workflow at 51,200."""
+_GROWTH_BYTES, _GROWTH_EVENTS = 4_000_000, 4_000
+"""How much a run adds to what it began with, until a new one is worth what it takes over."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
@@ -55,6 +64,9 @@ _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     non_retryable_error_types=["TemporalTimeout:Heartbeat", GONE],
 )
 """A worker that lacks the agent hands it back; Temporal offers it again. A worker that is lost is for us to see to."""
+
+
+_UNTIL_IT_IS_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
 
 @workflow.defn(name=WORKFLOW)
@@ -83,12 +95,16 @@ class ExecutionWorkflow:
         self._is_leaving = False
         self._has_begun = False
         """Whether a step was let run since this run of the workflow began."""
+        self._stays: tuple[int, int] | None = None
+        """How large, and how long, history may become before a new run is tried again: the last time there was too much."""
         self._fruitless = 0
         """Workers in a row that took it over and got nowhere."""
 
     @workflow.run
     async def run(self, start: Start) -> Any:
         """Carry the execution to its end, and return its result."""
+        if PREVIOUS in start["rows"]:
+            await self._take_over()
         while True:
             told = await self._drive()
             end = {} if told is None else told["end"]
@@ -99,7 +115,7 @@ class ExecutionWorkflow:
                 return end["result"]
             if status == "FAILED":
                 self._show(status)
-                raise _failure(start["execution_id"], end["error"])
+                raise failure(start["execution_id"], end["error"])
             if status == "SUSPENDED":
                 self._show(status)
                 await workflow.wait_condition(lambda: self._is_woken)
@@ -107,7 +123,9 @@ class ExecutionWorkflow:
                 continue
             await self._rest(end.get("not_before", 0.0))
             if told is not None and "whole" in told:
-                self._continue(told["whole"])
+                self._continue(told["whole"], told.get("whole_bytes", 0))
+            if told is not None and "whole_bytes" in told:
+                self._stay(told["whole_bytes"])
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
@@ -118,9 +136,37 @@ class ExecutionWorkflow:
         if seconds > 0:
             await asyncio.sleep(seconds)
 
-    def _continue(self, whole: dict[str, Any]) -> None:
+    async def _take_over(self) -> None:
+        """Have a worker send what the run before had come to, which was too large to be given."""
+        info = workflow.info()
+        given: Carrying = {
+            "run_id": info.continued_run_id or self._start["previous_run_id"],
+            "base": self._start["rows"][PREVIOUS],
+            "changes": self._start.get("changes", {}),
+        }
+        await workflow.execute_activity(
+            CARRY,
+            given,
+            start_to_close_timeout=_FOR_EVER,
+            heartbeat_timeout=self._heartbeat,
+            retry_policy=_UNTIL_IT_IS_DONE,
+            result_type=dict,
+        )
+
+    def _stay(self, size: int) -> None:
+        """Continue in this run, since there is more than a new one may begin with; until Temporal would end the workflow."""
+        info = workflow.info()
+        history, events = info.get_current_history_size(), info.get_current_history_length()
+        if history > HISTORY_BYTES or events > _MAX_EVENTS:
+            raise overflow(self._start["execution_id"], size, history, events)
+        self._stays = min(history + _GROWTH_BYTES, HISTORY_BYTES), min(events + _GROWTH_EVENTS, _MAX_EVENTS)
+
+    def _continue(self, whole: dict[str, Any], size: int) -> None:
         """Go on in a new run, with an empty history."""
         given: Start = {**self._start, "rows": whole, "epoch": self._epoch}
+        given.pop("carried_bytes", None)
+        if size:
+            given["carried_bytes"] = size
         given.pop("previous_run_id", None)
         given.pop("changes", None)
         workflow.continue_as_new(given, memo={**workflow.memo(), "status": self._status, "steps": self._steps})
@@ -150,6 +196,12 @@ class ExecutionWorkflow:
             _ignore(ALIVE)
         else:
             self._survivor = alive["epoch"]
+
+    @workflow.signal(name=PIECE)
+    def piece(self, *given: Any) -> None:
+        """A part of what is too large for one payload is for those who read history."""
+        if piece_of(_one(given)) is None:
+            _ignore(PIECE)
 
     @workflow.signal(dynamic=True)
     def other(self, name: str, given: Sequence[RawValue]) -> None:
@@ -266,15 +318,15 @@ class ExecutionWorkflow:
         try:
             told = drive.result()
         except ActivityError as error:
-            if self._is_taken_back and (is_cancelled_exception(error) or _is_of(error, NOT_HERE)):
+            if self._is_taken_back and (is_cancelled_exception(error) or is_of(error, NOT_HERE)):
                 self._is_suspected = False
                 return None
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             is_timeout = isinstance(error.cause, TimeoutError)
-            if _is_too_large(error):
-                raise _too_large(error) from None
-            if not is_timeout and not _is_gone(error):
+            if is_too_large(error):
+                raise too_large(error) from None
+            if not is_timeout and not is_gone(error):
                 raise
             # A worker that is stopped may lose what it asked for last: once, that nobody began with it is no suspicion.
             self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
@@ -304,8 +356,17 @@ class ExecutionWorkflow:
 
     def _wants_new_run(self) -> bool:
         info = workflow.info()
+        history, events = info.get_current_history_size(), info.get_current_history_length()
+        if self._stays is not None:
+            return history > self._stays[0] or events > self._stays[1]
         limit = self._start.get("max_events", 0) if self._has_begun else 0  # or a low one would start over for ever
-        return info.is_continue_as_new_suggested() or bool(limit and info.get_current_history_length() > limit)
+        if limit and events > limit:
+            return True
+        carried = self._start.get(
+            "carried_bytes", 0
+        )  # Temporal suggests it at 4 MB, which may be what a run begins with
+        is_worth_it = not carried or events > _GROWTH_EVENTS or history > 2 * carried + _GROWTH_BYTES
+        return info.is_continue_as_new_suggested() and is_worth_it
 
     async def _leave(self) -> None:
         await self._ask(RELEASE, {"epoch": self._epoch}, RELEASE, "")
@@ -337,9 +398,9 @@ class ExecutionWorkflow:
             return told
         except ActivityError as error:
             # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
-            if epoch == self._epoch and not is_cancelled_exception(error) and not _is_gone(error):
+            if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
-                self._broken = _too_large(error) if _is_too_large(error) else None
+                self._broken = too_large(error) if is_too_large(error) else None
                 self._is_suspected = isinstance(error.cause, TimeoutError)
             return None
         finally:
@@ -386,27 +447,3 @@ def _hear(drive: asyncio.Task[Told]) -> None:
     """Take note of how a worker ended that was given up; or asyncio complains that nobody did."""
     if not drive.cancelled():
         drive.exception()
-
-
-def _is_of(error: ActivityError, kind: str) -> bool:
-    return isinstance(error.cause, ApplicationError) and error.cause.type == kind
-
-
-def _is_gone(error: ActivityError) -> bool:
-    """Say whether a worker has given an execution up: another one goes on."""
-    return _is_of(error, GONE)
-
-
-def _is_too_large(error: ActivityError) -> bool:
-    """Say whether a worker has more to tell than Temporal takes: no other worker could."""
-    return _is_of(error, TOO_LARGE)
-
-
-def _too_large(error: ActivityError) -> ApplicationError:
-    assert isinstance(error.cause, ApplicationError)
-    return ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
-
-
-def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
-    text = f"Execution {execution_id!r} failed: {error.get('text', '')}"
-    return ApplicationError(text, error, type=str(error.get("type", "")), non_retryable=True)
