@@ -115,7 +115,7 @@ def test_what_no_new_run_may_begin_with_continues_in_the_same_run_until_history_
         asyncio.run(main())
     assert "too large for a new run of the workflow, continues in the same one" in caplog.text
     with working(url):
-        monkeypatch.setattr(f"{TEMPORAL}._workflow.HISTORY_BYTES", 2_000_000)
+        monkeypatch.setattr(f"{TEMPORAL}._growth.HISTORY_BYTES", 2_000_000)
         asyncio.run(full())
     with working(f"{url}&payloads={place}"):
         asyncio.run(resumed())

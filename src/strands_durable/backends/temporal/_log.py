@@ -100,7 +100,8 @@ class Log:
         signal = event.workflow_execution_signaled_event_attributes
         if signal.signal_name == ALIVE:
             alive = alive_of(await self._heard(signal.input))
-            self.survivor = self.survivor if alive is None else alive["epoch"]
+            if alive is not None and "queue" not in alive:
+                self.survivor = alive["epoch"]
             return False
         if signal.signal_name == PIECE:
             self._parcels.add(piece_of(await self._heard(signal.input)))
@@ -125,7 +126,8 @@ class Log:
             self._bases[driving["epoch"]] = driving["base"]
         elif name in _TELLING and name != WAKE:
             given = await self._decoded(scheduled.input)
-            self._steps[event.event_id] = given["epoch"], given["step"]
+            if not given.get("held"):  # else it has begun in an epoch before, whatever becomes of this activity
+                self._steps[event.event_id] = given["epoch"], given["step"]
             self._waiting.pop((given["epoch"], given["turn"]), None)
         return False
 
@@ -151,7 +153,8 @@ class Log:
         # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
         self._untouched = [found for found in self._untouched if found[0] >= epoch]
         self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
-        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in told["turns"])
+        waiting = [turn for turn in told["turns"] if not turn.get("held")]
+        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in waiting)
         return True
 
     def withdraw(self, replica: Replica) -> None:

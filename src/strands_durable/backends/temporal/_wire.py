@@ -13,6 +13,7 @@ WAKE = "wake_agent"
 STEPS = {"model": "model_call", "tool": "tool_call", "effect": "durable_step", "node": "node_call"}
 PROGRESS = "progress"
 ALIVE = "alive"
+CANCEL = "cancel_agent"
 PIECE = "piece"
 CARRY = "carry_agent"
 COMMIT = "commit"
@@ -62,18 +63,30 @@ class Start(TypedDict, total=False):
     """How much this run takes over from the one before, where that is more than it could be given."""
 
 
-class Driving(TypedDict):
-    """What a worker is given to take an execution over."""
-
+class _Driving(TypedDict):
     epoch: int
     base: Position
     alone: bool
 
 
-class Alive(TypedDict):
+class Driving(_Driving, total=False):
+    """What a worker is given to take an execution over."""
+
+    lost: bool
+    """Whether Temporal has lost sight of the worker before; it may live."""
+    held: Position
+    """The last batch that history has of the worker that is given this: it still has the execution, and tells the rest."""
+
+
+class _Alive(TypedDict):
+    epoch: int
+
+
+class Alive(_Alive, total=False):
     """What a worker says that was given up, and lives."""
 
-    epoch: int
+    queue: str
+    """Where the workflow finds it, if it still has the execution."""
 
 
 class Piece(TypedDict):
@@ -100,6 +113,8 @@ class Told(TypedDict, total=False):
     turns: list[dict[str, Any]]
     queue: str
     """Where the worker hears, with the first batch of an epoch."""
+    stops: bool
+    """Whether it hears there that somebody has cancelled the execution."""
     end: dict[str, Any]
     """How far it has come, with the last batch of an epoch."""
     whole: dict[str, Any]
@@ -108,13 +123,18 @@ class Told(TypedDict, total=False):
     """How much that is, where it is more than a payload takes."""
 
 
-class Stepping(TypedDict):
-    """What a step is given."""
-
+class _Stepping(TypedDict):
     epoch: int
     turn: str
     step: list[Any]
     """Call, key and attempt."""
+
+
+class Stepping(_Stepping, total=False):
+    """What a step is given."""
+
+    held: bool
+    """Whether it was let run in an epoch before, and runs, or has ended: it is waited for."""
 
 
 class Commit(TypedDict):
@@ -140,7 +160,9 @@ def told_of(given: Any) -> Told | None:
 
 def alive_of(given: Any) -> Alive | None:
     """Return what a worker says that lives; None if it is nothing of the kind."""
-    return cast(Alive, given) if isinstance(given, dict) and _has_numbers(given, "epoch") else None
+    if not isinstance(given, dict) or not _has_numbers(given, "epoch") or not isinstance(given.get("queue", ""), str):
+        return None
+    return cast(Alive, given)
 
 
 def commit_of(given: Any) -> Commit | None:

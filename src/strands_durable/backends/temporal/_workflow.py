@@ -18,9 +18,11 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
 from ._failures import failure, is_gone, is_of, is_too_large, overflow, too_large
-from ._pieces import HISTORY_BYTES, piece_of
+from ._growth import Growth
+from ._pieces import piece_of
 from ._wire import (
     ALIVE,
+    CANCEL,
     CARRY,
     COMMIT,
     DRIVE,
@@ -52,10 +54,10 @@ _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
 """How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
 _ID_BYTES = 200
-_MAX_EVENTS = 49_000
-"""Temporal ends a workflow at 51,200."""
-_GROWTH_BYTES, _GROWTH_EVENTS = 4_000_000, 4_000
-"""How much a run adds to what it began with, until a new one is worth what it takes over."""
+_STEP_HEARTBEATS = 6
+"""How many times rarer than an execution its steps show signs of life: those of the execution say that the worker is there."""
+_HOLDER_TIMEOUT = timedelta(seconds=10)
+"""How long a worker that said that it still has the execution may take to be asked for it."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
@@ -95,8 +97,17 @@ class ExecutionWorkflow:
         self._is_leaving = False
         self._has_begun = False
         """Whether a step was let run since this run of the workflow began."""
-        self._stays: tuple[int, int] | None = None
-        """How large, and how long, history may become before a new run is tried again: the last time there was too much."""
+        self._growth = Growth(start)
+        self._last: Position = [0, 0]
+        """The last batch that was taken; one that a client has brought is of no worker."""
+        self._holder = ""
+        """Where the worker of the last batch is, if it was given up and still has the execution."""
+        self._is_with_holder = False
+        self._is_held_back = False
+        """Whether nothing counts that is told in this epoch: the workflow goes back to the holder."""
+        self._is_timed_out = False
+        """Whether Temporal has lost sight of the last worker."""
+        self._can_stop = False
         self._fruitless = 0
         """Workers in a row that took it over and got nowhere."""
 
@@ -125,7 +136,7 @@ class ExecutionWorkflow:
             if told is not None and "whole" in told:
                 self._continue(told["whole"], told.get("whole_bytes", 0))
             if told is not None and "whole_bytes" in told:
-                self._stay(told["whole_bytes"])
+                self._growth.stay(told["whole_bytes"])
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
@@ -152,14 +163,6 @@ class ExecutionWorkflow:
             retry_policy=_UNTIL_IT_IS_DONE,
             result_type=dict,
         )
-
-    def _stay(self, size: int) -> None:
-        """Continue in this run, since there is more than a new one may begin with; until Temporal would end the workflow."""
-        info = workflow.info()
-        history, events = info.get_current_history_size(), info.get_current_history_length()
-        if history > HISTORY_BYTES or events > _MAX_EVENTS:
-            raise overflow(self._start["execution_id"], size, history, events)
-        self._stays = min(history + _GROWTH_BYTES, HISTORY_BYTES), min(events + _GROWTH_EVENTS, _MAX_EVENTS)
 
     def _continue(self, whole: dict[str, Any], size: int) -> None:
         """Go on in a new run, with an empty history."""
@@ -194,8 +197,10 @@ class ExecutionWorkflow:
         alive = alive_of(_one(given))
         if alive is None:
             _ignore(ALIVE)
-        else:
+        elif "queue" not in alive:
             self._survivor = alive["epoch"]
+        elif alive["epoch"] == self._last[0]:
+            self._holder = alive["queue"]
 
     @workflow.signal(name=PIECE)
     def piece(self, *given: Any) -> None:
@@ -218,6 +223,7 @@ class ExecutionWorkflow:
         if self._position != base:
             raise ApplicationError(f"stale: {base} is not {self._position}", type=STALE, non_retryable=True)
         self._epoch, self._number = self._epoch + 1, 1
+        self._last, self._holder = [0, 0], ""
         self._is_woken = True
         self._show("PENDING")
         return self._position
@@ -235,39 +241,55 @@ class ExecutionWorkflow:
 
     async def _drive(self) -> Told | None:
         """Have a worker take the execution over; return its last batch, or None if it was lost."""
-        if self._is_suspected and self._is_alone:
+        if self._holder:
+            self._is_suspected = False
+        elif self._is_suspected and self._is_alone:
             await self._hear_of_survivor()
         elif self._survivor == self._epoch:
             self._is_suspected = False
         self._is_pardonable = self._is_suspected and not self._is_alone
         self._is_alone, self._is_taken_back = self._is_suspected, False
         given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
+        holder, self._holder = self._holder, ""
+        if holder:
+            given["held"] = self._last
+        elif self._is_timed_out:
+            given["lost"] = True
         self._epoch, self._number = self._epoch + 1, 0
         self._queue, self._lost, self._is_leaving = "", None, False
+        self._is_with_holder, self._is_held_back, self._is_timed_out = bool(holder), False, False
         self._late, self._waiting, self._running = {}, [], {}
         self._is_driven = True
+        drive = self._start_driving(given, holder)
+        try:
+            return await self._until_left(drive)
+        except asyncio.CancelledError:
+            drive.cancel()
+            if self._can_stop and self._queue:
+                self._running[CANCEL] = asyncio.create_task(self._tell_worker(CANCEL))
+            await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
+            raise
+        finally:
+            self._is_driven = False
+
+    def _start_driving(self, given: Driving, holder: str) -> asyncio.Task[Told]:
+        """Offer the execution to workers; or to the one that has it."""
         queue = workflow.info().task_queue
         drive: asyncio.Task[Told] = workflow.start_activity(
             DRIVE,
             given,
-            activity_id=f"{self._epoch}",
-            task_queue=f"{queue}/suspects" if self._is_suspected else queue,
+            activity_id=f"{given['epoch']}",
+            task_queue=holder or (f"{queue}/suspects" if given["alone"] else queue),
+            schedule_to_start_timeout=_HOLDER_TIMEOUT if holder else None,
             start_to_close_timeout=_FOR_EVER,
             heartbeat_timeout=self._heartbeat,
-            retry_policy=_UNTIL_SOMEBODY_HAS_IT,
+            retry_policy=_ONCE if holder else _UNTIL_SOMEBODY_HAS_IT,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=self._start["agent"],
             result_type=dict,
         )
         drive.add_done_callback(_hear)
-        try:
-            return await self._until_left(drive)
-        except asyncio.CancelledError:
-            drive.cancel()
-            await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
-            raise
-        finally:
-            self._is_driven = False
+        return drive
 
     async def _hear_of_survivor(self) -> None:
         """Give a process that tried the execution alone time to say that it lives: its death would be counted."""
@@ -290,14 +312,15 @@ class ExecutionWorkflow:
                     or bool(self._startable())
                     or self._may_leave()
                     or self._is_pardoned()
+                    or self._is_held()
                 )
             )
-            if self._is_pardoned():
-                self._is_taken_back = True
+            if self._is_pardoned() or self._is_held():
+                self._is_taken_back, self._is_held_back = True, self._is_held()
                 drive.cancel()
             if self._may_leave():
                 self._is_leaving = True
-                self._running[RELEASE] = asyncio.create_task(self._leave())
+                self._running[RELEASE] = asyncio.create_task(self._tell_worker(RELEASE))
             for turn in self._startable():
                 self._waiting.remove(turn)
                 self._has_begun = True
@@ -328,6 +351,7 @@ class ExecutionWorkflow:
                 raise too_large(error) from None
             if not is_timeout and not is_gone(error):
                 raise
+            self._is_timed_out = is_timeout
             # A worker that is stopped may lose what it asked for last: once, that nobody began with it is no suspicion.
             self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
             for task in self._running.values():
@@ -343,11 +367,17 @@ class ExecutionWorkflow:
         has_survived = self._is_pardonable and self._survivor == self._epoch - 1
         return has_survived and not self._queue and not self._is_taken_back
 
+    def _is_held(self) -> bool:
+        """Say whether the last worker still has the execution, and no other one has told anything."""
+        is_with_another = not self._is_with_holder and not self._queue
+        return bool(self._holder) and is_with_another and not self._is_taken_back
+
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may begin: before a new run none but those for which another one waits."""
         if not self._waiting or not self._queue or self._is_taken_back:
             return []
-        return [turn for turn in self._waiting if turn.get("is_inner") or not self._wants_new_run()]
+        is_due = not self._wants_new_run()
+        return [turn for turn in self._waiting if is_due or turn.get("is_inner") or turn.get("held")]
 
     def _may_leave(self) -> bool:
         """Say whether the worker is to leave the execution, so that it can go on in a new run."""
@@ -355,25 +385,16 @@ class ExecutionWorkflow:
         return is_idle and not self._is_leaving and self._wants_new_run()
 
     def _wants_new_run(self) -> bool:
-        info = workflow.info()
-        history, events = info.get_current_history_size(), info.get_current_history_length()
-        if self._stays is not None:
-            return history > self._stays[0] or events > self._stays[1]
-        limit = self._start.get("max_events", 0) if self._has_begun else 0  # or a low one would start over for ever
-        if limit and events > limit:
-            return True
-        carried = self._start.get(
-            "carried_bytes", 0
-        )  # Temporal suggests it at 4 MB, which may be what a run begins with
-        is_worth_it = not carried or events > _GROWTH_EVENTS or history > 2 * carried + _GROWTH_BYTES
-        return info.is_continue_as_new_suggested() and is_worth_it
+        return self._growth.wants_new_run(has_begun=self._has_begun)
 
-    async def _leave(self) -> None:
-        await self._ask(RELEASE, {"epoch": self._epoch}, RELEASE, "")
+    async def _tell_worker(self, what: str) -> None:
+        await self._ask(what, {"epoch": self._epoch}, what, "")
 
     async def _step(self, turn: dict[str, Any]) -> None:
         """Let a step run where its agent is, and take what came out."""
         given: Stepping = {"epoch": self._epoch, "turn": turn["id"], "step": turn["step"]}
+        if turn.get("held"):
+            given["held"] = True
         if "until" in turn:
             await asyncio.sleep(max(0.0, turn["until"] - workflow.time()))
         told = await self._ask(WAKE if "until" in turn else STEPS[turn["kind"]], given, turn["id"], turn["summary"])
@@ -389,7 +410,7 @@ class ExecutionWorkflow:
                 activity_id=_activity_id(epoch, key),
                 task_queue=self._queue,
                 start_to_close_timeout=_FOR_EVER,
-                heartbeat_timeout=self._heartbeat,
+                heartbeat_timeout=_STEP_HEARTBEATS * self._heartbeat,
                 retry_policy=_ONCE,
                 cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
                 summary=summary or None,
@@ -401,7 +422,7 @@ class ExecutionWorkflow:
             if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
                 self._broken = too_large(error) if is_too_large(error) else None
-                self._is_suspected = isinstance(error.cause, TimeoutError)
+                self._is_suspected = self._is_timed_out = isinstance(error.cause, TimeoutError)
             return None
         finally:
             if epoch == self._epoch:
@@ -409,14 +430,15 @@ class ExecutionWorkflow:
 
     def _take(self, told: Told) -> None:
         """Take a batch, in its turn; batches of a worker that was given up are no part of the execution."""
-        if told["epoch"] != self._epoch or not self._is_driven:
+        if told["epoch"] != self._epoch or not self._is_driven or self._is_held_back:
             return
         self._late[told["number"]] = told
         while self._number + 1 in self._late:
             found = self._late.pop(self._number + 1)
             self._number += 1
+            self._last, self._holder = self._position, ""
             if "queue" in found:
-                self._queue = found["queue"]
+                self._queue, self._can_stop = found["queue"], found.get("stops", False)
                 self._show("RUNNING")
             self._waiting += found["turns"]
 
