@@ -27,8 +27,8 @@ def server(tmp_path: Path) -> Iterator[TemporalServer]:
 @pytest.mark.timeout(120)
 def test_tools_and_model_calls_under_way_are_not_run_again_by_anybody(server: TemporalServer, tmp_path: Path) -> None:
     with Site(server, tmp_path, heartbeat_seconds=HEARTBEAT_SECONDS) as site:
-        during = site.dispatch("during", {"tool": "wait", "path": "ended"}, BOOK, "Done.", in_doubt="fail")
-        after = site.dispatch("after", BOOK, WAIT, "Done.", in_doubt="fail")
+        during = site.dispatch("during", {"tool": "wait", "path": "ended"}, BOOK, "Done.")
+        after = site.dispatch("after", BOOK, WAIT, "Done.")
         models = site.dispatch("models", BOOK, "Done.", waits_for="said")
         first = site.worker(3)
         site.until_told(2, what="wait")
