@@ -176,6 +176,17 @@ class Driver:
             inner = frozenset(turn_id for turn_id, turn in told.items() if self._is_inner(turn))
             return Batch(number=self._batches, rows=self._replica.changes(), turns=told, inner=inner)
 
+    def told_again(self, before: int) -> tuple[Batch, dict[str, Turn]]:
+        """Return a batch that tells of every step that waits, and the steps that run; batches are counted from ``before`` on.
+
+        For an engine that has lost sight of this process, and comes back to it.
+        """
+        with self._lock:
+            self._batches = before
+            self._untold = list(self._closed)
+            running = {turn_id: self._turns[turn_id] for turn_id in self._open}
+        return self.batch(), running
+
     def halt(self, why: DurableError | None = None, *, gently: bool = False) -> None:
         """Let nothing more start, because somebody cancelled the execution, or to leave it to another worker.
 

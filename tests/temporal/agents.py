@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import string
+import uuid
 from pathlib import Path
 from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
-from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import ModelThrottledException
 
@@ -100,6 +102,31 @@ def keep(size: int, tool_context: ToolContext) -> str:
     return "kept"
 
 
+_together: dict[str, list[asyncio.Event]] = {}
+
+
+@tool(context=True)
+async def hoard(size: int, tool_context: ToolContext) -> str:
+    """Return much, in the same moment as another."""
+    waiting = _together.setdefault(
+        tool_context.invocation_state["request_state"].setdefault("id", uuid.uuid4().hex), []
+    )
+    mine = asyncio.Event()
+    waiting.append(mine)
+    if len(waiting) == 2:
+        for each in waiting:
+            each.set()
+    await mine.wait()
+    return large(size)
+
+
+@durable_agent
+def squirrel(size: int) -> Agent:
+    """Have two results in the same moment that are more than one payload together."""
+    turn = [call("hoard", size=size), call("hoard", size=size + 1)]
+    return Agent(model=ScriptedModel([turn, "Done."]), tools=[hoard], callback_handler=None)
+
+
 @durable_agent
 def hoarder(size: int) -> Agent:
     """Have a large state in the end."""
@@ -119,10 +146,17 @@ def wordy(length: int) -> Agent:
 
 
 @durable_agent
-def greedy(sizes: list[int]) -> Agent:
-    """Call for much, one after the other."""
-    turns = [call("large", size=size) for size in sizes]
-    return Agent(model=ScriptedModel([*turns, "Done."]), tools=[large], callback_handler=None)
+def greedy(sizes: list[Any], marker: str = "") -> Agent:
+    """Call for much, one after the other, or for several at once; with a marker, fail in the end until the file is there."""
+
+    def turn(sizes: Any) -> Any:
+        return [call("large", size=size) for size in sizes] if isinstance(sizes, list) else call("large", size=sizes)
+
+    end = ["Done."] if not marker or Path(marker).exists() else []  # a script that has ended is an error
+    retry = ModelRetryStrategy(max_attempts=1)
+    model = ScriptedModel([*map(turn, sizes), *end])
+    manager = NullConversationManager()
+    return Agent(model=model, tools=[large], conversation_manager=manager, retry_strategy=retry, callback_handler=None)
 
 
 @tool

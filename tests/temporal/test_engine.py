@@ -347,30 +347,6 @@ def test_a_url_that_says_what_cannot_be_said_is_refused(url: str) -> None:
     assert "word" not in str(caught.value)
 
 
-def test_a_conversation_too_large_for_a_new_run_is_named_and_goes_on_with_a_place_for_it(
-    temporal: TemporalServer, tmp_path: Path
-) -> None:
-    url = url_of(temporal, max_events=60)
-    place = quote((tmp_path / "payloads").as_uri(), safe="")
-
-    async def main() -> None:
-        handle = await TemporalBackend(url).dispatch(
-            agents.greedy.spec_with(sizes=[1_200_000, 10, 1_200_000, 20, 30, 40]), "Go", execution_id="run"
-        )
-        with pytest.raises(errors.ExecutionFailedError, match=r"conversation, which goes on in a new run.*payloads="):
-            await handle.result(PATIENCE)
-
-    async def resumed() -> None:
-        handle = await TemporalBackend(f"{url}&payloads={place}").get("run")
-        await handle.resume()
-        assert str(await handle.result(PATIENCE)) == "Done.\n"
-
-    with working(url):
-        run(main())
-    with working(f"{url}&payloads={place}"):
-        run(resumed())
-
-
 def test_a_place_for_payloads_keeps_its_password_to_itself() -> None:
     place = Outside("memory://me:secret@shelf/runs")
     with pytest.raises(errors.BackendUnavailableError, match="memory://shelf/runs") as caught:

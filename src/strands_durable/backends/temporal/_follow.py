@@ -17,6 +17,7 @@ from ..._outside import Outside
 from ..._records import ExecutionStatus
 from ..._replica import Replica
 from ..._summaries import ExecutionDetail
+from ...errors import BackendUnavailableError
 from ._errors import is_astray, is_unknown
 from ._log import Log, events_of, read
 from ._presence import Presence
@@ -65,14 +66,7 @@ class Story:
 
     def _new(self) -> Replica:
         """Return the execution as it stood when the last run began."""
-        first = self._logs[0]
-        replica = first.empty()
-        replica.apply(first.rows())
-        for log, following in zip(self._logs, self._logs[1:], strict=False):
-            for place in log.batches():
-                replica.apply(log.batch(place))
-            replica.apply(following.changes())
-        return replica
+        return _begun(self._logs)
 
     def advance(self) -> None:
         """Take over what the last run has told since."""
@@ -140,6 +134,33 @@ class Story:
                 journal.end_call(connection, record, S.FAILED)
 
 
+def _begun(logs: list[Log]) -> Replica:
+    """Return the execution as it stood when the last of these runs began."""
+    first = logs[0]
+    replica = first.empty()
+    replica.apply(first.rows())
+    for log, following in zip(logs, logs[1:], strict=False):
+        for place in log.batches():
+            replica.apply(log.batch(place))
+        replica.apply(following.changes())
+    return replica
+
+
+async def rebuilt(client: Client, outside: Outside, workflow_id: str, run_id: str, upto: Position) -> Replica:
+    """Return an execution as a run of its workflow left it."""
+    logs = await _logs(client, outside, workflow_id, run_id, whole=False)
+
+    def build() -> Replica:
+        replica, last = _begun(logs), logs[-1]
+        if last.position() != upto:
+            raise BackendUnavailableError(workflow_id, f"the run {run_id} tells {last.position()} and not {upto}")
+        for place in last.batches():
+            replica.apply(last.batch(place))
+        return replica
+
+    return await asyncio.to_thread(build)
+
+
 async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
     """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
     description = await client.get_workflow_handle(workflow_id).describe()
@@ -149,11 +170,11 @@ async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bo
 
 async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
     logs = [await read(client, outside, workflow_id, run_id)]
-    while whole and logs[0].continued_from:
+    while (whole or not logs[0].is_rooted) and logs[0].continued_from:
         try:
             logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
         except RPCError as error:
-            if not is_unknown(error):
+            if not is_unknown(error) or not logs[0].is_rooted:
                 raise
             break  # Temporal has forgotten it
     return logs

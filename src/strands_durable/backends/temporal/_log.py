@@ -22,11 +22,15 @@ from ..._queue import Queue
 from ..._records import ACCEPTED
 from ..._replica import Replica, Rows
 from ..._requests import Requests
+from ._pieces import Parcels, piece_of
 from ._wire import (
     ACCEPT_DRIFT,
     ALIVE,
+    CARRY,
     COMMIT,
     DRIVE,
+    PIECE,
+    PREVIOUS,
     PROGRESS,
     STEPS,
     WAKE,
@@ -55,6 +59,9 @@ class Log:
         self.accepted_drift = ""
         """Names the last time that somebody accepted another version of the agent."""
         self.continued_from = ""
+        self._parcels = Parcels()
+        self._carried: Rows | None = None
+        """What the run began with, where that is not in its first event."""
         self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
@@ -68,8 +75,7 @@ class Log:
         """Take an event; return True if it tells something new."""
         kind = event.event_type
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            done = event.activity_task_completed_event_attributes
-            return done.scheduled_event_id in self._scheduled and self._told(await self._decoded(done.result))
+            return await self._completed(event)
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             return await self._scheduling(event)
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
@@ -102,21 +108,34 @@ class Log:
             self.accepted_drift = str(event.event_time.ToNanoseconds())
         if signal.signal_name == ALIVE:
             alive = alive_of(await self._heard(signal.input))
-            self.survivor = self.survivor if alive is None else alive["epoch"]
+            if alive is not None and "queue" not in alive:
+                self.survivor = alive["epoch"]
+            return False
+        if signal.signal_name == PIECE:
+            self._parcels.add(piece_of(await self._heard(signal.input)))
             return False
         return signal.signal_name == PROGRESS and self._told(await self._heard(signal.input))
+
+    async def _completed(self, event: HistoryEvent) -> bool:
+        done = event.activity_task_completed_event_attributes
+        name = self._scheduled.get(done.scheduled_event_id)
+        if name == CARRY:
+            self._carried = await self._decoded(done.result)
+            return True
+        return name is not None and self._told(await self._decoded(done.result))
 
     async def _scheduling(self, event: HistoryEvent) -> bool:
         scheduled = event.activity_task_scheduled_event_attributes
         name = scheduled.activity_type.name
-        if name in _TELLING:
+        if name in _TELLING or name == CARRY:
             self._scheduled[event.event_id] = name
         if name == DRIVE:
             driving = await self._decoded(scheduled.input)
             self._bases[driving["epoch"]] = driving["base"]
         elif name in _TELLING and name != WAKE:
             given = await self._decoded(scheduled.input)
-            self._steps[event.event_id] = given["epoch"], given["step"]
+            if not given.get("held"):  # else it has begun in an epoch before, whatever becomes of this activity
+                self._steps[event.event_id] = given["epoch"], given["step"]
             self._waiting.pop((given["epoch"], given["turn"]), None)
         return False
 
@@ -142,7 +161,8 @@ class Log:
         # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
         self._untouched = [found for found in self._untouched if found[0] >= epoch]
         self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
-        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in told["turns"])
+        waiting = [turn for turn in told["turns"] if not turn.get("held")]
+        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in waiting)
         return True
 
     def accept_drift(self, replica: Replica) -> None:
@@ -190,10 +210,17 @@ class Log:
             if upto is not None and epoch >= upto[0]:
                 last = upto[1] if epoch == upto[0] else 0
             number = 0
-            while (last is None or number < last) and number + 1 in self._epochs[epoch]:
+            while (last is None or number < last) and self._is_whole(epoch, number + 1):
                 number += 1
                 found.append((epoch, number))
         return found
+
+    def _is_whole(self, epoch: int, number: int) -> bool:
+        rows = self._epochs[epoch].get(number)
+        return rows is not None and self._parcels.has(rows)
+
+    def _received(self, rows: Rows) -> Rows:
+        return self._outside.received(self._parcels.joined(rows))
 
     def position(self) -> Position:
         """Return where whoever goes on from here begins."""
@@ -203,11 +230,16 @@ class Log:
     def batch(self, place: tuple[int, int]) -> Rows:
         """Return one batch."""
         epoch, number = place
-        return self._outside.received(self._epochs[epoch][number])
+        return self._received(self._epochs[epoch][number])
 
     def rows(self) -> Rows:
         """Return the execution as the run found it."""
-        return self._outside.received(self.start["rows"])
+        return self._received(self.start["rows"] if self._carried is None else self._carried)
+
+    @property
+    def is_rooted(self) -> bool:
+        """Whether the history has all that the run began with; else it is yet to be taken over from the run before."""
+        return PREVIOUS not in self.start["rows"] or self._carried is not None
 
     def changes(self) -> Rows:
         """Return what was changed between the run before and this one."""

@@ -14,17 +14,23 @@ STEPS = {"model": "model_call", "tool": "tool_call", "effect": "durable_step", "
 PROGRESS = "progress"
 ALIVE = "alive"
 ACCEPT_DRIFT = "accept_drift"
+CANCEL = "cancel_agent"
+PIECE = "piece"
+CARRY = "carry_agent"
 COMMIT = "commit"
 STALE = "Stale"
 MALFORMED = "Malformed"
 NOT_HERE = "NotHere"
 GONE = "Gone"
 TOO_LARGE = "PayloadTooLarge"
+FORGOTTEN = "Forgotten"
 OMITTED = "omitted"
 """In the place of a result that is too large for Temporal; what is recorded has it whole."""
 
-PACKED = ("packed", "o")
-"""In the place of a table's name, for rows in a form that people do not read: see `Outside`."""
+PACKED, AWAY, PIECES = "packed", "o", "pieces"
+"""In the place of a table's name, for rows in a form that people do not read: see `Outside`, and `Pieces`."""
+PREVIOUS = "previous"
+"""In the place of a table's name: a run begins with what the one before it had come to, at this position."""
 
 Position = list[int]
 """Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
@@ -54,20 +60,49 @@ class Start(TypedDict, total=False):
     """Go on in a new run after so many events; 0: when Temporal suggests it."""
     previous_run_id: str
     """The run that this one goes on from, if it was not continued by itself."""
+    carried_bytes: int
+    """How much this run takes over from the one before, where that is more than it could be given."""
 
 
-class Driving(TypedDict):
-    """What a worker is given to take an execution over."""
-
+class _Driving(TypedDict):
     epoch: int
     base: Position
     alone: bool
 
 
-class Alive(TypedDict):
+class Driving(_Driving, total=False):
+    """What a worker is given to take an execution over."""
+
+    lost: bool
+    """Whether Temporal has lost sight of the worker before; it may live."""
+    held: Position
+    """The last batch that history has of the worker that is given this: it still has the execution, and tells the rest."""
+
+
+class _Alive(TypedDict):
+    epoch: int
+
+
+class Alive(_Alive, total=False):
     """What a worker says that was given up, and lives."""
 
-    epoch: int
+    queue: str
+    """Where the workflow finds it, if it still has the execution."""
+
+
+class Piece(TypedDict):
+    """A part of what is too large for one payload."""
+
+    digest: str
+    data: str
+
+
+class Carrying(TypedDict):
+    """What a worker is given to have a run begin with what the one before it had come to."""
+
+    run_id: str
+    base: Position
+    changes: dict[str, Any]
 
 
 class Told(TypedDict, total=False):
@@ -79,19 +114,28 @@ class Told(TypedDict, total=False):
     turns: list[dict[str, Any]]
     queue: str
     """Where the worker hears, with the first batch of an epoch."""
+    stops: bool
+    """Whether it hears there that somebody has cancelled the execution."""
     end: dict[str, Any]
     """How far it has come, with the last batch of an epoch."""
     whole: dict[str, Any]
-    """The whole execution, if the workflow is to be continued as new."""
+    """The whole execution, if the workflow is to be continued as new; or where the new run finds it."""
+    whole_bytes: int
+    """How much that is, where it is more than a payload takes."""
 
 
-class Stepping(TypedDict):
-    """What a step is given."""
-
+class _Stepping(TypedDict):
     epoch: int
     turn: str
     step: list[Any]
     """Call, key and attempt."""
+
+
+class Stepping(_Stepping, total=False):
+    """What a step is given."""
+
+    held: bool
+    """Whether it was let run in an epoch before, and runs, or has ended: it is waited for."""
 
 
 class Commit(TypedDict):
@@ -117,7 +161,9 @@ def told_of(given: Any) -> Told | None:
 
 def alive_of(given: Any) -> Alive | None:
     """Return what a worker says that lives; None if it is nothing of the kind."""
-    return cast(Alive, given) if isinstance(given, dict) and _has_numbers(given, "epoch") else None
+    if not isinstance(given, dict) or not _has_numbers(given, "epoch") or not isinstance(given.get("queue", ""), str):
+        return None
+    return cast(Alive, given)
 
 
 def commit_of(given: Any) -> Commit | None:
@@ -158,5 +204,5 @@ def _is_table(name: str, found: Any) -> bool:
     if isinstance(found, dict):  # by table, the keys of rows that are gone
         return all(isinstance(keys, list) for keys in found.values())
     if isinstance(found, str):
-        return name in PACKED
-    return isinstance(found, list) and all(isinstance(row, list) for row in found)
+        return name in (PACKED, AWAY)
+    return isinstance(found, list) and all(isinstance(row, str if name == PIECES else list) for row in found)

@@ -17,21 +17,28 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
+from ._failures import failure, is_gone, is_of, is_too_large, too_large
+from ._growth import Growth
+from ._pieces import piece_of
 from ._wire import (
     ACCEPT_DRIFT,
     ALIVE,
+    CANCEL,
+    CARRY,
     COMMIT,
     DRIVE,
     GONE,
     MALFORMED,
     NOT_HERE,
+    PIECE,
+    PREVIOUS,
     PROGRESS,
     RELEASE,
     STALE,
     STEPS,
-    TOO_LARGE,
     WAKE,
     WORKFLOW,
+    Carrying,
     Commit,
     Driving,
     Position,
@@ -48,6 +55,10 @@ _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
 """How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
 _ID_BYTES = 200
+_STEP_HEARTBEATS = 6
+"""How many times rarer than an execution its steps show signs of life: those of the execution say that the worker is there."""
+_HOLDER_TIMEOUT = timedelta(seconds=10)
+"""How long a worker that said that it still has the execution may take to be asked for it."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
@@ -56,6 +67,9 @@ _UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
     non_retryable_error_types=["TemporalTimeout:Heartbeat", GONE],
 )
 """A worker that lacks the agent hands it back; Temporal offers it again. A worker that is lost is for us to see to."""
+
+
+_UNTIL_IT_IS_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
 
 @workflow.defn(name=WORKFLOW)
@@ -84,12 +98,25 @@ class ExecutionWorkflow:
         self._is_leaving = False
         self._has_begun = False
         """Whether a step was let run since this run of the workflow began."""
+        self._growth = Growth(start)
+        self._last: Position = [0, 0]
+        """The last batch that was taken; one that a client has brought is of no worker."""
+        self._holder = ""
+        """Where the worker of the last batch is, if it was given up and still has the execution."""
+        self._is_with_holder = False
+        self._is_held_back = False
+        """Whether nothing counts that is told in this epoch: the workflow goes back to the holder."""
+        self._is_timed_out = False
+        """Whether Temporal has lost sight of the last worker."""
+        self._can_stop = False
         self._fruitless = 0
         """Workers in a row that took it over and got nowhere."""
 
     @workflow.run
     async def run(self, start: Start) -> Any:
         """Carry the execution to its end, and return its result."""
+        if PREVIOUS in start["rows"]:
+            await self._take_over()
         while True:
             told = await self._drive()
             end = {} if told is None else told["end"]
@@ -100,7 +127,7 @@ class ExecutionWorkflow:
                 return end["result"]
             if status == "FAILED":
                 self._show(status)
-                raise _failure(start["execution_id"], end["error"])
+                raise failure(start["execution_id"], end["error"])
             if status == "SUSPENDED":
                 self._show(status)
                 await workflow.wait_condition(lambda: self._is_woken)
@@ -108,7 +135,9 @@ class ExecutionWorkflow:
                 continue
             await self._rest(end.get("not_before", 0.0))
             if told is not None and "whole" in told:
-                self._continue(told["whole"])
+                self._continue(told["whole"], told.get("whole_bytes", 0))
+            if told is not None and "whole_bytes" in told:
+                self._growth.stay(told["whole_bytes"])
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
@@ -119,9 +148,29 @@ class ExecutionWorkflow:
         if seconds > 0:
             await asyncio.sleep(seconds)
 
-    def _continue(self, whole: dict[str, Any]) -> None:
+    async def _take_over(self) -> None:
+        """Have a worker send what the run before had come to, which was too large to be given."""
+        info = workflow.info()
+        given: Carrying = {
+            "run_id": info.continued_run_id or self._start["previous_run_id"],
+            "base": self._start["rows"][PREVIOUS],
+            "changes": self._start.get("changes", {}),
+        }
+        await workflow.execute_activity(
+            CARRY,
+            given,
+            start_to_close_timeout=_FOR_EVER,
+            heartbeat_timeout=self._heartbeat,
+            retry_policy=_UNTIL_IT_IS_DONE,
+            result_type=dict,
+        )
+
+    def _continue(self, whole: dict[str, Any], size: int) -> None:
         """Go on in a new run, with an empty history."""
         given: Start = {**self._start, "rows": whole, "epoch": self._epoch}
+        given.pop("carried_bytes", None)
+        if size:
+            given["carried_bytes"] = size
         given.pop("previous_run_id", None)
         given.pop("changes", None)
         workflow.continue_as_new(given, memo={**workflow.memo(), "status": self._status, "steps": self._steps})
@@ -149,8 +198,16 @@ class ExecutionWorkflow:
         alive = alive_of(_one(given))
         if alive is None:
             _ignore(ALIVE)
-        else:
+        elif "queue" not in alive:
             self._survivor = alive["epoch"]
+        elif alive["epoch"] == self._last[0]:
+            self._holder = alive["queue"]
+
+    @workflow.signal(name=PIECE)
+    def piece(self, *given: Any) -> None:
+        """A part of what is too large for one payload is for those who read history."""
+        if piece_of(_one(given)) is None:
+            _ignore(PIECE)
 
     @workflow.signal(dynamic=True)
     def other(self, name: str, given: Sequence[RawValue]) -> None:
@@ -171,6 +228,7 @@ class ExecutionWorkflow:
         if self._position != base:
             raise ApplicationError(f"stale: {base} is not {self._position}", type=STALE, non_retryable=True)
         self._epoch, self._number = self._epoch + 1, 1
+        self._last, self._holder = [0, 0], ""
         self._is_woken = True
         self._show("PENDING")
         return self._position
@@ -188,39 +246,55 @@ class ExecutionWorkflow:
 
     async def _drive(self) -> Told | None:
         """Have a worker take the execution over; return its last batch, or None if it was lost."""
-        if self._is_suspected and self._is_alone:
+        if self._holder:
+            self._is_suspected = False
+        elif self._is_suspected and self._is_alone:
             await self._hear_of_survivor()
         elif self._survivor == self._epoch:
             self._is_suspected = False
         self._is_pardonable = self._is_suspected and not self._is_alone
         self._is_alone, self._is_taken_back = self._is_suspected, False
         given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
+        holder, self._holder = self._holder, ""
+        if holder:
+            given["held"] = self._last
+        elif self._is_timed_out:
+            given["lost"] = True
         self._epoch, self._number = self._epoch + 1, 0
         self._queue, self._lost, self._is_leaving = "", None, False
+        self._is_with_holder, self._is_held_back, self._is_timed_out = bool(holder), False, False
         self._late, self._waiting, self._running = {}, [], {}
         self._is_driven = True
+        drive = self._start_driving(given, holder)
+        try:
+            return await self._until_left(drive)
+        except asyncio.CancelledError:
+            drive.cancel()
+            if self._can_stop and self._queue:
+                self._running[CANCEL] = asyncio.create_task(self._tell_worker(CANCEL))
+            await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
+            raise
+        finally:
+            self._is_driven = False
+
+    def _start_driving(self, given: Driving, holder: str) -> asyncio.Task[Told]:
+        """Offer the execution to workers; or to the one that has it."""
         queue = workflow.info().task_queue
         drive: asyncio.Task[Told] = workflow.start_activity(
             DRIVE,
             given,
-            activity_id=f"{self._epoch}",
-            task_queue=f"{queue}/suspects" if self._is_suspected else queue,
+            activity_id=f"{given['epoch']}",
+            task_queue=holder or (f"{queue}/suspects" if given["alone"] else queue),
+            schedule_to_start_timeout=_HOLDER_TIMEOUT if holder else None,
             start_to_close_timeout=_FOR_EVER,
             heartbeat_timeout=self._heartbeat,
-            retry_policy=_UNTIL_SOMEBODY_HAS_IT,
+            retry_policy=_ONCE if holder else _UNTIL_SOMEBODY_HAS_IT,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=self._start["agent"],
             result_type=dict,
         )
         drive.add_done_callback(_hear)
-        try:
-            return await self._until_left(drive)
-        except asyncio.CancelledError:
-            drive.cancel()
-            await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
-            raise
-        finally:
-            self._is_driven = False
+        return drive
 
     async def _hear_of_survivor(self) -> None:
         """Give a process that tried the execution alone time to say that it lives: its death would be counted."""
@@ -243,14 +317,15 @@ class ExecutionWorkflow:
                     or bool(self._startable())
                     or self._may_leave()
                     or self._is_pardoned()
+                    or self._is_held()
                 )
             )
-            if self._is_pardoned():
-                self._is_taken_back = True
+            if self._is_pardoned() or self._is_held():
+                self._is_taken_back, self._is_held_back = True, self._is_held()
                 drive.cancel()
             if self._may_leave():
                 self._is_leaving = True
-                self._running[RELEASE] = asyncio.create_task(self._leave())
+                self._running[RELEASE] = asyncio.create_task(self._tell_worker(RELEASE))
             for turn in self._startable():
                 self._waiting.remove(turn)
                 self._has_begun = True
@@ -271,16 +346,17 @@ class ExecutionWorkflow:
         try:
             told = drive.result()
         except ActivityError as error:
-            if self._is_taken_back and (is_cancelled_exception(error) or _is_of(error, NOT_HERE)):
+            if self._is_taken_back and (is_cancelled_exception(error) or is_of(error, NOT_HERE)):
                 self._is_suspected = False
                 return None
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             is_timeout = isinstance(error.cause, TimeoutError)
-            if _is_too_large(error):
-                raise _too_large(error) from None
-            if not is_timeout and not _is_gone(error):
+            if is_too_large(error):
+                raise too_large(error) from None
+            if not is_timeout and not is_gone(error):
                 raise
+            self._is_timed_out = is_timeout
             # A worker that is stopped may lose what it asked for last: once, that nobody began with it is no suspicion.
             self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
             for task in self._running.values():
@@ -296,11 +372,17 @@ class ExecutionWorkflow:
         has_survived = self._is_pardonable and self._survivor == self._epoch - 1
         return has_survived and not self._queue and not self._is_taken_back
 
+    def _is_held(self) -> bool:
+        """Say whether the last worker still has the execution, and no other one has told anything."""
+        is_with_another = not self._is_with_holder and not self._queue
+        return bool(self._holder) and is_with_another and not self._is_taken_back
+
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may begin: before a new run none but those for which another one waits."""
         if not self._waiting or not self._queue or self._is_taken_back:
             return []
-        return [turn for turn in self._waiting if turn.get("is_inner") or not self._wants_new_run()]
+        is_due = not self._wants_new_run()
+        return [turn for turn in self._waiting if is_due or turn.get("is_inner") or turn.get("held")]
 
     def _may_leave(self) -> bool:
         """Say whether the worker is to leave the execution, so that it can go on in a new run."""
@@ -308,16 +390,16 @@ class ExecutionWorkflow:
         return is_idle and not self._is_leaving and self._wants_new_run()
 
     def _wants_new_run(self) -> bool:
-        info = workflow.info()
-        limit = self._start.get("max_events", 0) if self._has_begun else 0  # or a low one would start over for ever
-        return info.is_continue_as_new_suggested() or bool(limit and info.get_current_history_length() > limit)
+        return self._growth.wants_new_run(has_begun=self._has_begun)
 
-    async def _leave(self) -> None:
-        await self._ask(RELEASE, {"epoch": self._epoch}, RELEASE, "")
+    async def _tell_worker(self, what: str) -> None:
+        await self._ask(what, {"epoch": self._epoch}, what, "")
 
     async def _step(self, turn: dict[str, Any]) -> None:
         """Let a step run where its agent is, and take what came out."""
         given: Stepping = {"epoch": self._epoch, "turn": turn["id"], "step": turn["step"]}
+        if turn.get("held"):
+            given["held"] = True
         if "until" in turn:
             await asyncio.sleep(max(0.0, turn["until"] - workflow.time()))
         told = await self._ask(WAKE if "until" in turn else STEPS[turn["kind"]], given, turn["id"], turn["summary"])
@@ -333,7 +415,7 @@ class ExecutionWorkflow:
                 activity_id=_activity_id(epoch, key),
                 task_queue=self._queue,
                 start_to_close_timeout=_FOR_EVER,
-                heartbeat_timeout=self._heartbeat,
+                heartbeat_timeout=_STEP_HEARTBEATS * self._heartbeat,
                 retry_policy=_ONCE,
                 cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
                 summary=summary or None,
@@ -342,10 +424,10 @@ class ExecutionWorkflow:
             return told
         except ActivityError as error:
             # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
-            if epoch == self._epoch and not is_cancelled_exception(error) and not _is_gone(error):
+            if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
-                self._broken = _too_large(error) if _is_too_large(error) else None
-                self._is_suspected = isinstance(error.cause, TimeoutError)
+                self._broken = too_large(error) if is_too_large(error) else None
+                self._is_suspected = self._is_timed_out = isinstance(error.cause, TimeoutError)
             return None
         finally:
             if epoch == self._epoch:
@@ -353,14 +435,15 @@ class ExecutionWorkflow:
 
     def _take(self, told: Told) -> None:
         """Take a batch, in its turn; batches of a worker that was given up are no part of the execution."""
-        if told["epoch"] != self._epoch or not self._is_driven:
+        if told["epoch"] != self._epoch or not self._is_driven or self._is_held_back:
             return
         self._late[told["number"]] = told
         while self._number + 1 in self._late:
             found = self._late.pop(self._number + 1)
             self._number += 1
+            self._last, self._holder = self._position, ""
             if "queue" in found:
-                self._queue = found["queue"]
+                self._queue, self._can_stop = found["queue"], found.get("stops", False)
                 self._show("RUNNING")
             self._waiting += found["turns"]
 
@@ -391,27 +474,3 @@ def _hear(drive: asyncio.Task[Told]) -> None:
     """Take note of how a worker ended that was given up; or asyncio complains that nobody did."""
     if not drive.cancelled():
         drive.exception()
-
-
-def _is_of(error: ActivityError, kind: str) -> bool:
-    return isinstance(error.cause, ApplicationError) and error.cause.type == kind
-
-
-def _is_gone(error: ActivityError) -> bool:
-    """Say whether a worker has given an execution up: another one goes on."""
-    return _is_of(error, GONE)
-
-
-def _is_too_large(error: ActivityError) -> bool:
-    """Say whether a worker has more to tell than Temporal takes: no other worker could."""
-    return _is_of(error, TOO_LARGE)
-
-
-def _too_large(error: ActivityError) -> ApplicationError:
-    assert isinstance(error.cause, ApplicationError)
-    return ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
-
-
-def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
-    text = f"Execution {execution_id!r} failed: {error.get('text', '')}"
-    return ApplicationError(text, error, type=str(error.get("type", "")), non_retryable=True)
