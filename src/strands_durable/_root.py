@@ -8,6 +8,7 @@ import time
 import uuid
 import weakref
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,6 +36,9 @@ Events = AsyncGenerator[Any, None]
 _POLL_SECONDS = 0.005
 _CLOSING_SECONDS = 1.0
 """How long a call waits for one before it that was broken off: its stream ends a moment after it was dropped."""
+
+_LAYERS = 20
+"""More than there are generators of Strands around one another in a tool."""
 
 _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """The execution with a made-up id in which an agent or orchestrator waits for answers."""
@@ -141,6 +145,7 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
+    outer.session.follow(events)
     try:
         async for event in events:
             yield event
@@ -171,6 +176,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
             finally:
                 session.is_at_work = False
                 await events.aclose()
+                await _close_streams(session)
         finally:
             session.let_go()
             _release(lease)
@@ -183,6 +189,24 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         if target.is_made_up:
             _tell(given.get("invocation_state"), target.execution_id)
             _end_made_up(options, subject, session)
+
+
+async def _close_streams(session: Session) -> None:
+    """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
+
+    An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
+    closed drops others in turn, which the event loop closes one after the other.
+    """
+    deadline, found = time.monotonic() + _CLOSING_SECONDS, session.open_streams()
+    was_open = bool(found)
+    while found and time.monotonic() < deadline:
+        for stream in found:
+            with suppress(RuntimeError):  # it is running
+                await stream.aclose()
+        await asyncio.sleep(_POLL_SECONDS)
+        found = session.open_streams()
+    for _ in range(_LAYERS if was_open else 0):
+        await asyncio.sleep(0)
 
 
 async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
