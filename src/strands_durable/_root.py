@@ -38,7 +38,7 @@ _CLOSING_SECONDS = 1.0
 """How long a call waits for one before it that was broken off: its stream ends a moment after it was dropped."""
 
 _LAYERS = 20
-"""More than there are generators of Strands around one another in a tool."""
+"""More than there are generators of Strands around one another in a call."""
 
 _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """The execution with a made-up id in which an agent or orchestrator waits for answers."""
@@ -166,17 +166,18 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
             subject.enter(session)
             journal = Journal(lease)
             desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
-            events = subject.open(options, journal, session, desk, prompt, given)
+            events, is_left = subject.open(options, journal, session, desk, prompt, given), True
             try:
                 session.is_at_work = True
                 async for event in events:
                     session.is_at_work = False
                     yield event
                     session.is_at_work = True
+                is_left = False
             finally:
                 session.is_at_work = False
                 await events.aclose()
-                await _close_streams(session)
+                await _close_streams(session, is_left)
         finally:
             session.let_go()
             _release(lease)
@@ -191,21 +192,21 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
             _end_made_up(options, subject, session)
 
 
-async def _close_streams(session: Session) -> None:
+async def _close_streams(session: Session, is_left: bool) -> None:
     """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
 
     An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
-    closed drops others in turn, which the event loop closes one after the other.
+    closed drops others in turn, which the event loop closes one after the other; they tidy up what a next call needs.
     """
     deadline, found = time.monotonic() + _CLOSING_SECONDS, session.open_streams()
-    was_open = bool(found)
+    is_left = is_left or bool(found)
     while found and time.monotonic() < deadline:
         for stream in found:
             with suppress(RuntimeError):  # it is running
                 await stream.aclose()
         await asyncio.sleep(_POLL_SECONDS)
         found = session.open_streams()
-    for _ in range(_LAYERS if was_open else 0):
+    for _ in range(_LAYERS if is_left else 0):
         await asyncio.sleep(0)
 
 

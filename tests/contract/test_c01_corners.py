@@ -362,6 +362,31 @@ async def test_c01_the_calls_inside_a_stream_that_is_closed_have_ended_when_it_i
     assert effects["waited"] == 1
 
 
+@in_a_loop
+async def test_c01_a_closed_stream_does_not_take_the_output_tool_from_the_call_that_resumes_it() -> None:
+    agent = agent_of([call("book", city="Paris"), call("Trip", city="Paris")], structured_output_model=Trip)
+    stream = agent.stream_async("Go")
+    async for event in stream:
+        if "event" in event:
+            break
+    await stream.aclose()
+    assert (await agent.invoke_async("Go")).structured_output == Trip(city="Paris")
+
+
+@in_a_loop
+async def test_c01_the_calls_inside_a_call_that_was_left_for_another_have_ended_too() -> None:
+    helper = plain_agent([call("pay", amount=1), "Helped."], name="helper")
+    agent = agent_of([call("helper", input="go"), "Done.", "Done."], more=[helper.as_tool()])
+    stream = agent.stream_async("Go")
+    async for _ in stream:
+        if effects["pay 1"]:
+            break
+    await stream.aclose()
+    assert query("SELECT status FROM calls") == [("RUNNING",), ("RUNNING",)]
+    await agent.invoke_async("Something else")
+    assert query("SELECT status FROM calls") == [("FAILED",), ("FAILED",), ("COMPLETED",)]
+
+
 # One id, given in both ways
 
 
