@@ -233,7 +233,9 @@ def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return _stages.run_in_loop(call, context, next_fn)
-    return _stages.execute_tool(call, context, next_fn)
+    events = _stages.execute_tool(call, context, next_fn)
+    call.session.follow(events)
+    return events
 
 
 def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:

@@ -25,7 +25,7 @@ from ._records import CallRecord, ExecutionStatus, answers_in
 from ._returns import say_returned
 from ._seat import Desk
 from ._segment import Segments
-from ._session import Site
+from ._session import Member, Site
 from ._strands import (
     AgentResultEvent,
     Interrupt,
@@ -48,6 +48,8 @@ active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
+_uncounted: weakref.WeakKeyDictionary[Agent, tuple[Member, int, Metrics]] = weakref.WeakKeyDictionary()
+"""The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
 LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
 """What a call raises whose caller has left it."""
@@ -142,6 +144,7 @@ class Invocation:
     def _count_anew(self, call: Call) -> None:
         """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
         member, call_id = self._site.member, call.record.call_id
+        _settle(self._agent)
         member.uncount(call_id, self._agent.event_loop_metrics)
         if call_id not in member.counted:
             call.past = Past(self._journal, call_id, call.progress)
@@ -173,6 +176,7 @@ class Invocation:
         active[agent] = call
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
+        _settle(agent)
         self._metrics = Metrics(agent.event_loop_metrics)
         member.counted.add(call.record.call_id)
         self._desk.began(call.record)
@@ -183,7 +187,7 @@ class Invocation:
         active.pop(self._agent, None)
         segments.pop(self._agent, None)
         if not self._is_over:
-            self._site.member.count(call.record.call_id, self._metrics.added(self._agent.event_loop_metrics))
+            _uncounted[self._agent] = (self._site.member, call.record.call_id, self._metrics)
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -273,6 +277,7 @@ class Invocation:
     def counted(self, record: CallRecord) -> None:
         """Add what a recorded call cost to the agent's metrics, once."""
         member, metrics = self._site.member, self._agent.event_loop_metrics
+        _settle(self._agent)
         member.uncount(record.call_id, metrics)
         if record.call_id not in member.counted:
             member.counted.add(record.call_id)
@@ -307,6 +312,13 @@ def is_elsewhere(error: BaseException) -> bool:
     if isinstance(error, Interrupted):
         return False
     return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released))
+
+
+def _settle(agent: Agent) -> None:
+    """Find out what the last call of an agent has added to its metrics, before anything else is counted."""
+    if agent in _uncounted:
+        member, call_id, before = _uncounted.pop(agent)
+        member.count(call_id, before.added(agent.event_loop_metrics))
 
 
 def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:

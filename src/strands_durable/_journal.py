@@ -197,7 +197,11 @@ class Journal(Shelf):
     def end_left(self, connection: sqlite3.Connection, call: CallRecord, error: dict[str, Any]) -> None:
         """Record that a root call which its caller had left has failed; the lease is kept for the call that follows."""
         self.insert_failure(connection, call.call_id, call.attempt, error)
-        connection.execute("UPDATE calls SET status = 'FAILED', ended_at = ? WHERE id = ?", (time.time(), call.call_id))
+        connection.execute(
+            "WITH RECURSIVE inside (id) AS (SELECT ? UNION ALL SELECT c.id FROM calls c JOIN inside ON c.parent = inside.id)"
+            " UPDATE calls SET status = 'FAILED', ended_at = ? WHERE id IN inside AND status = 'RUNNING'",
+            (call.call_id, time.time()),
+        )
 
     def _is_answered(self, connection: sqlite3.Connection, call_id: int, result: Any) -> bool:
         """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""

@@ -7,6 +7,7 @@ import time
 import uuid
 import weakref
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -36,6 +37,9 @@ Events = AsyncGenerator[Any, None]
 _POLL_SECONDS = 0.005
 _CLOSING_SECONDS = 1.0
 """How long a call waits for one before it that was broken off: its stream ends a moment after it was dropped."""
+
+_LAYERS = 20
+"""More than there are generators of Strands around one another in a call."""
 
 _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """The execution with a made-up id in which an agent or orchestrator waits for answers."""
@@ -142,6 +146,7 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
+    outer.session.follow(events)
     try:
         async for event in events:
             yield event
@@ -164,16 +169,18 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
             subject.enter(session)
             journal = Journal(lease)
             desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
-            events = subject.open(options, journal, session, desk, prompt, given)
+            events, is_left = subject.open(options, journal, session, desk, prompt, given), True
             try:
                 session.is_at_work = True
                 async for event in events:
                     session.is_at_work = False
                     yield event
                     session.is_at_work = True
+                is_left = False
             finally:
                 session.is_at_work = False
                 await events.aclose()
+                await _close_streams(session, is_left)
         finally:
             session.hand_on()
             lease.tools.when_idle(partial(_release, heart, lease))
@@ -186,6 +193,24 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         if target.is_made_up:
             _tell(given.get("invocation_state"), target.execution_id)
             _end_made_up(options, subject, session)
+
+
+async def _close_streams(session: Session, is_left: bool) -> None:
+    """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
+
+    An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
+    closed drops others in turn, which the event loop closes one after the other; they tidy up what a next call needs.
+    """
+    deadline, found = time.monotonic() + _CLOSING_SECONDS, session.open_streams()
+    is_left = is_left or bool(found)
+    while found and time.monotonic() < deadline:
+        for stream in found:
+            with suppress(RuntimeError):  # it is running
+                await stream.aclose()
+        await asyncio.sleep(_POLL_SECONDS)
+        found = session.open_streams()
+    for _ in range(_LAYERS if is_left else 0):
+        await asyncio.sleep(0)
 
 
 async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -132,6 +132,10 @@ class Session:
     """The objects that wait for answers here."""
     is_at_work: bool = False
     """True while the call under way runs; not while its stream waits to be read on or is being closed."""
+    streams: weakref.WeakKeyDictionary[AsyncGenerator[Any, None], asyncio.AbstractEventLoop] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+    """The tools and calls inside the root call, as far as they may not have ended, and their event loops."""
     _writers: dict[str, object] = field(default_factory=dict)
     """By agent_id, who wrote last to the log that all objects of that agent_id share."""
     _recorded_as: tuple[bytes, int] | None = None
@@ -154,7 +158,7 @@ class Session:
                 heart, lease = self._held
                 heart.let_go(lease)
                 self._held = None
-            self._loop = asyncio.get_running_loop()
+            self._loop, self.streams = asyncio.get_running_loop(), weakref.WeakKeyDictionary()
             return True
 
     def hold(self, heart: Heart, lease: Lease) -> None:
@@ -173,6 +177,15 @@ class Session:
     def hand_on(self) -> None:
         """Leave the lease to what gives it up: a tool may still run under it."""
         self._held = None
+
+    def follow(self, stream: AsyncGenerator[Any, None]) -> None:
+        """Have a tool or a call inside the root call end with it."""
+        self.streams[stream] = asyncio.get_running_loop()
+
+    def open_streams(self) -> list[AsyncGenerator[Any, None]]:
+        """Return what of this event loop has not ended, from the outside in."""
+        loop = asyncio.get_running_loop()
+        return [stream for stream, its in list(self.streams.items()) if its is loop and stream.ag_frame is not None]
 
     def leave(self) -> None:
         """End a root call."""

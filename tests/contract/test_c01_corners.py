@@ -308,6 +308,84 @@ def test_c01_an_object_that_is_stuck_in_a_closed_loop_is_refused_and_its_call_ha
     assert effects == {"book Paris": 1, "pay 1": 1}
 
 
+@tool
+async def wait() -> str:
+    """Wait until the reader of the stream has left it."""
+    effects["wait"] += 1
+    while not effects["left"]:
+        await asyncio.sleep(0.001)
+    effects["waited"] += 1
+    return "waited"
+
+
+def around_an_agent(kind: str) -> Any:
+    """Something that has an agent call a tool inside it."""
+    agent, durability = plain_agent([call("wait"), "Done."], name="inner", more=[wait]), Durability("runs.db", execution_id="trip")
+    if kind == "agent as a tool":
+        return agent_of([call("inner", input="go"), "Done."], more=[agent.as_tool()])
+    if kind == "swarm":
+        return Swarm([agent], plugins=[durability])
+    builder = GraphBuilder()
+    builder.add_node(agent, "inner")
+    builder.set_max_node_executions(5)
+    return builder.set_plugins([durability]).build()
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled and closed"])
+@pytest.mark.parametrize("kind", ["agent as a tool", "swarm", "graph"])
+@in_a_loop
+async def test_c01_the_calls_inside_a_stream_that_is_closed_have_ended_when_it_is(kind: str, how: str) -> None:
+    """Else their agents refuse the next call, and the refusal becomes a tool's result or a failed node."""
+    subject = around_an_agent(kind)
+    stream = subject.stream_async("Go")
+
+    async def read() -> None:
+        async for _ in stream:
+            if effects["wait"] and how == "closed":
+                return
+
+    reader = asyncio.ensure_future(read())
+    while not effects["wait"]:
+        await asyncio.sleep(0.001)
+    if how == "closed":
+        effects["left"] = 1
+        await reader
+    else:
+        while not reader.done():  # `wait_for`, before Python 3.12, may lose a cancel
+            reader.cancel()
+            await asyncio.sleep(0.001)
+    await stream.aclose()
+    effects["left"] = 1
+    await subject.invoke_async("Go")
+    assert {status for (status,) in query("SELECT status FROM calls")} == {"COMPLETED"}
+    assert effects["waited"] == 1
+
+
+@in_a_loop
+async def test_c01_a_closed_stream_does_not_take_the_output_tool_from_the_call_that_resumes_it() -> None:
+    agent = agent_of([call("book", city="Paris"), call("Trip", city="Paris")], structured_output_model=Trip)
+    stream = agent.stream_async("Go")
+    async for event in stream:
+        if "event" in event:
+            break
+    await stream.aclose()
+    assert (await agent.invoke_async("Go")).structured_output == Trip(city="Paris")
+
+
+@in_a_loop
+async def test_c01_the_calls_inside_a_call_that_was_left_for_another_have_ended_too() -> None:
+    helper = plain_agent([call("pay", amount=1), "Helped."], name="helper")
+    agent = agent_of([call("helper", input="go"), "Done.", "Done."], more=[helper.as_tool()])
+    stream = agent.stream_async("Go")
+    async for _ in stream:
+        if effects["pay 1"]:
+            break
+    await stream.aclose()
+    assert query("SELECT status FROM calls") == [("RUNNING",), ("RUNNING",)]
+    await agent.invoke_async("Something else")
+    assert query("SELECT status FROM calls") == [("FAILED",), ("FAILED",), ("COMPLETED",)]
+
+
 # One id, given in both ways
 
 
