@@ -190,7 +190,7 @@ class Requests:
     def cancel(self, execution_id: str) -> None:
         """Cancel an execution that nobody works on; ask the owner of one that is at work.
 
-        An owner that cannot be seen from here may be alive, and is asked. If it is dead, the process that takes its place cancels.
+        An owner that cannot be seen from here may be alive, and is asked. If it is dead, the next owner cancels.
         """
         with self._store.transaction("cancel") as connection:
             journal = self.journal(execution_id)
