@@ -413,17 +413,6 @@ class Journal(Shelf):
         """Return one call."""
         return call_of(self.store.read_one(f"{CALL} WHERE id = ?", call_id))
 
-    def config(self, config_id: int) -> dict[str, Any]:
-        """Return what an agent or orchestrator was made of."""
-        row = self.store.read_one("SELECT data FROM verified_configs WHERE id = ?", config_id)
-        found: dict[str, Any] = json.loads(row[0])
-        return found
-
-    def config_id(self, connection: sqlite3.Connection, digest: str, data: dict[str, Any]) -> int:
-        """Record what an agent is made of, once; return its id."""
-        connection.execute("INSERT OR IGNORE INTO configs (digest, data) VALUES (?, ?)", (digest, json.dumps(data)))
-        return int(connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()[0])
-
 
 def _without_marks(given: Any) -> Any:
     """Strands writes a tracking id into messages that it is given: they are the same input all the same."""

@@ -76,7 +76,7 @@ class Replica(Store):
         """Always: it is nowhere else."""
         return True
 
-    def refuse_other(self) -> None:
+    def refuse_other(self, *, lately: bool = False) -> None:
         """There is no file that could have been replaced."""
 
     @property

@@ -185,7 +185,9 @@ class Session:
     def open_streams(self) -> list[AsyncGenerator[Any, None]]:
         """Return what of this event loop has not ended, from the outside in."""
         loop = asyncio.get_running_loop()
-        return [stream for stream, its in list(self.streams.items()) if its is loop and stream.ag_frame is not None]
+        return [
+            stream for stream, its in list(self.streams.items()) if its is loop and getattr(stream, "ag_frame", None)
+        ]
 
     def leave(self) -> None:
         """End a root call."""

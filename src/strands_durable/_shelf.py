@@ -1,4 +1,4 @@
-"""The recorded heads, states, messages and answers of calls: every SQL statement about them; see `_journal` for the rest."""
+"""The recorded heads, states, messages, answers and configs of calls: every SQL statement about them; the rest: `_journal`."""
 
 from __future__ import annotations
 
@@ -176,3 +176,14 @@ class Shelf:
         """Return the recorded answers of a call; also those that it began with, if ``given`` is its input."""
         rows = self.store.read("SELECT interrupt_id, answer FROM verified_answers WHERE call = ?", call_id)
         return {**(answers_in(given) or {}), **{interrupt_id: decode(answer) for interrupt_id, answer in rows}}
+
+    def config(self, config_id: int) -> dict[str, Any]:
+        """Return what an agent or orchestrator was made of."""
+        row = self.store.read_one("SELECT data FROM verified_configs WHERE id = ?", config_id)
+        found: dict[str, Any] = json.loads(row[0])
+        return found
+
+    def config_id(self, connection: sqlite3.Connection, digest: str, data: dict[str, Any]) -> int:
+        """Record what an agent is made of, once; return its id."""
+        connection.execute("INSERT OR IGNORE INTO configs (digest, data) VALUES (?, ?)", (digest, json.dumps(data)))
+        return int(connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()[0])

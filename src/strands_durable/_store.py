@@ -74,11 +74,12 @@ class Store:
     """How long the recorded form of a result may be; None for any length."""
     is_abandoned = False
     """Whether what SQLite keeps beside the file was lost: this process must not write to it any more."""
+    _is_unscrubbed = False
+    _scrubbed_at = 0.0
 
     def __init__(self, path: Path, *, busy_seconds: float = 10.0) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
-        self._is_unscrubbed, self._scrubbed_at = False, 0.0
         self.liveness = Liveness()
         with self._mapped():
             if version_of(path) == 0:
@@ -150,7 +151,7 @@ class Store:
         reach(f"{label}:after")
 
     def _begin(self, connection: _blobs.Connection, fence: Fence | None, lasting: bool) -> None:
-        self.refuse_other()
+        self.refuse_other(lately=True)  # after the commit they are looked at again
         if connection.checks is not None:
             connection.checks.uses = {}
         if not lasting:
@@ -174,8 +175,10 @@ class Store:
         """Whether another file has taken the place of the one that was opened."""
         return self._file.is_replaced
 
-    def refuse_other(self) -> None:
-        """Raise if the files are not those that were opened."""
+    def refuse_other(self, *, lately: bool = False) -> None:
+        """Raise if the files are not those that were opened; with ``lately``, to have looked a moment ago is enough."""
+        if lately and self._file.was_looked_at():
+            return
         lost = self._file.lost()
         if lost is None and not self.is_abandoned:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from ._schema import APPLICATION_ID, FORMAT, OLDEST
 from .errors import FormatVersionError
 
 _SUFFIXES = ("", "-wal", "-shm")
+_MOMENT_SECONDS = 0.05
+_TICK_NANOSECONDS = 100_000_000
 
 
 def version_of(path: Path) -> int:
@@ -55,9 +58,12 @@ class StoreFile:
     """The files of an open store, as they were when it was opened."""
 
     def __init__(self, path: Path) -> None:
+        self._folder = str(path.parent)
         self._paths = [f"{path}{suffix}" for suffix in _SUFFIXES]
         self._opened = [_identity(name) for name in self._paths]
         self._written_at = os.stat(path).st_mtime_ns
+        self._folder_at = -1
+        self._looked_at = 0.0
 
     @property
     def is_replaced(self) -> bool:
@@ -65,18 +71,26 @@ class StoreFile:
         found = _identity(self._paths[0])
         return found is not None and found != self._opened[0]
 
+    def was_looked_at(self) -> bool:
+        """Say whether the files were looked at a moment ago."""
+        return time.monotonic() - self._looked_at < _MOMENT_SECONDS
+
     def lost(self) -> str | None:
         """Return the name of a file that was deleted or replaced; None while all are the ones that were opened."""
-        written_at = 0
-        for name, opened in zip(self._paths, self._opened, strict=True):
-            try:
-                found = os.stat(name)
-            except OSError:
-                return name
-            if (found.st_dev, found.st_ino) != opened:
-                return name
-            written_at = written_at or found.st_mtime_ns
-        self._written_at = written_at
+        try:
+            found, folder = os.stat(self._paths[0]), os.stat(self._folder)
+        except OSError:
+            return self._paths[0]
+        if (found.st_dev, found.st_ino) != self._opened[0]:
+            return self._paths[0]
+        if folder.st_mtime_ns != self._folder_at:
+            for name, opened in list(zip(self._paths, self._opened, strict=True))[1:]:
+                if _identity(name) != opened:
+                    return name
+            # A file that is deleted changes its folder, but a second change within one tick of the clock does not show.
+            is_settled = time.time_ns() - folder.st_mtime_ns > _TICK_NANOSECONDS
+            self._folder_at = folder.st_mtime_ns if is_settled else -1
+        self._written_at, self._looked_at = found.st_mtime_ns, time.monotonic()
         return None
 
     def is_untouched(self) -> bool:

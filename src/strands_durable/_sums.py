@@ -21,7 +21,7 @@ from typing import Any
 from . import _blobs
 from ._tables import tables
 
-UNKNOWN = 1 << 41
+_UNKNOWN = 1 << 41
 """In place of a checksum: another program has written the row."""
 _BASE = 1 << 40
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until"}
@@ -29,6 +29,8 @@ TABLES = ("executions", "dispatches", "calls", "failures", "answers", "replies",
           "configs", "secrets", "chunks", "uses", "removals")  # fmt: skip
 _KEPT = ("failures", "answers", "replies", "heads", "state")
 """Tables of which `calls.kept` counts the rows of a call."""
+_REPLACED = ("heads", "state", "messages", "chunks")
+"""Tables of which a row is overwritten as a whole: a damaged one is not kept by it."""
 
 
 class DamageError(sqlite3.DatabaseError):
@@ -46,7 +48,7 @@ class Checks:
 
     def verify(self, table: str, recorded: Any, *cells: Any) -> int:
         """Return 1 if a row is as it was written."""
-        if recorded != UNKNOWN and recorded != _sum(table, cells):
+        if recorded != _UNKNOWN and recorded != _sum(table, _text(cells)):
             self.damage = f"a row of {table!r} ({_brief(cells)}) does not match its checksum"
             raise DamageError(self.damage)
         return 1
@@ -65,37 +67,33 @@ class Checks:
 
     def written(self, table: str, *cells: Any) -> int:
         """Return the checksum of a row that was written."""
-        self._count([cells[place] for place in _places(table)], 1)
-        return _sum(table, cells)
+        text = _text(cells)
+        if _blobs.REFERENCE_MARK in text:
+            self._count([cells[place] for place in _places(table)], 1)
+        return _sum(table, text)
 
-    def overwritten(self, table: str, recorded: Any, *cells: Any) -> int:
-        """Take leave of a row that is overwritten; one that is damaged would get a checksum that says it is not."""
-        self._count([cells[place] for place in _places(table)], -1)
-        return self.verify(table, recorded, *cells)
-
-    def deleted(self, *cells: Any) -> int:
-        """Take leave of a row that is deleted, damaged or not."""
-        self._count(cells, -1)
+    def left(self, *texts: Any) -> int:
+        """Take note that a row with these texts is overwritten or deleted."""
+        self._count(texts, -1)
         return 1
 
-    def _count(self, cells: Sequence[Any], by: int) -> None:
-        for cell in cells:
-            if type(cell) is str and _blobs.REFERENCE_MARK in cell:
-                for digest in _blobs.digests_in(cell):
-                    self.uses[digest] = self.uses.get(digest, 0) + by
+    def _count(self, texts: Sequence[Any], by: int) -> None:
+        for text in texts:
+            for digest in _blobs.digests_in(text) if type(text) is str else ():
+                self.uses[digest] = self.uses.get(digest, 0) + by
 
 
 def add(connection: sqlite3.Connection) -> None:
     """Give every row of a file that has none a checksum, and count what refers to bytes."""
     for table in TABLES:
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {UNKNOWN}")
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {_UNKNOWN}")
     checks = _functions(connection)
     for table in TABLES:
         names = ", ".join(_covered(table))
         connection.execute(f"UPDATE {table} SET sum = row_written('{table}', {names})")
     counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in _KEPT)
     connection.execute(f"UPDATE calls SET kept = {counts}")
-    rows = [(digest, number, _sum("uses", (digest, number))) for digest, number in checks.uses.items()]
+    rows = [(digest, number, _sum("uses", _text((digest, number)))) for digest, number in checks.uses.items()]
     connection.executemany("INSERT INTO uses (digest, number, sum) VALUES (?, ?, ?)", rows)
 
 
@@ -213,8 +211,7 @@ def _functions(connection: sqlite3.Connection) -> Checks:
         "row_same": checks.same,
         "row_missing": checks.missing,
         "row_written": checks.written,
-        "row_overwritten": checks.overwritten,
-        "row_deleted": checks.deleted,
+        "row_left": checks.left,
     }
     for name, function in functions.items():
         connection.create_function(name, -1, function)
@@ -223,26 +220,30 @@ def _functions(connection: sqlite3.Connection) -> Checks:
 
 @functools.cache
 def _triggers(table: str) -> list[str]:
-    names = _covered(table)
-    key = tables()[table].key
-    here = " AND ".join(f"{name} = NEW.{name}" for name in key)
-    old = ", ".join(f"OLD.{name}" for name in names)
-    write = f"UPDATE {table} SET sum = row_written('{table}', {', '.join(names)}) WHERE {here};"
-    more, less = (
-        f"UPDATE calls SET kept = kept + {by} WHERE id = {{}}.call;" if table in _KEPT else "" for by in (1, -1)
-    )
-    texts = [f"OLD.{name}" for name in _blobs.columns(table)]
-    forget = f"SELECT row_deleted({', '.join(texts)});" if texts else ""
-    found = [
-        f"CREATE TEMP TRIGGER {table}_inserted AFTER INSERT ON main.{table} BEGIN {write}{more.format('NEW')} END",
-        f"CREATE TEMP TRIGGER {table}_updated AFTER UPDATE OF {', '.join(names)} ON main.{table}"
-        f" BEGIN SELECT row_overwritten('{table}', OLD.sum, {old});{write} END",
+    names = ", ".join(_covered(table))
+    old = ", ".join(f"OLD.{name}" for name in _covered(table))
+    here = " AND ".join(f"{name} = NEW.{name}" for name in tables()[table].key)
+    write = f"UPDATE {table} SET sum = row_written('{table}', {names}) WHERE {here};"
+    check = "" if table in _REPLACED else f"SELECT row_verified('{table}', OLD.sum, {old});"
+    more, less = (f"UPDATE calls SET kept = kept {by} WHERE id = " if table in _KEPT else "" for by in ("+ 1", "- 1"))
+    found = {
+        "INSERT": f"{write}{more and more + 'NEW.call;'}",
+        f"UPDATE OF {names}": f"{check}{_leave(table)}{write}",
+        "DELETE": f"{_leave(table)}{less and less + 'OLD.call;'}",
+    }
+    return [
+        f"CREATE TEMP TRIGGER {table}_{event[:6]} AFTER {event} ON main.{table} BEGIN {actions} END"
+        for event, actions in found.items()
+        if actions
     ]
-    if forget or less:
-        found.append(
-            f"CREATE TEMP TRIGGER {table}_deleted AFTER DELETE ON main.{table} BEGIN {forget}{less.format('OLD')} END"
-        )
-    return found
+
+
+def _leave(table: str) -> str:
+    """Return the statement that counts what a row has referred to; most refer to nothing."""
+    texts = [f"OLD.{name}" for name in _blobs.columns(table)]
+    mark = _blobs.REFERENCE_MARK
+    is_referring = " OR ".join(f"instr({text}, '{mark}')" for text in texts)
+    return f"SELECT row_left({', '.join(texts)}) WHERE {is_referring};" if texts else ""
 
 
 @functools.cache
@@ -258,9 +259,17 @@ def _places(table: str) -> list[int]:
     return [place for place, name in enumerate(_covered(table)) if name in texts]
 
 
-def _sum(table: str, cells: Sequence[Any]) -> int:
-    text = "\0".join([table, *[cell if type(cell) is str else repr(cell) for cell in cells]])
-    return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"))
+def _text(cells: Sequence[Any]) -> str:
+    return "\0".join([cell if type(cell) is str else repr(cell) for cell in cells])
+
+
+def _sum(table: str, text: str) -> int:
+    return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"), _start(table))
+
+
+@functools.cache
+def _start(table: str) -> int:
+    return zlib.crc32(table.encode())
 
 
 def _brief(cells: Sequence[Any]) -> str:

@@ -320,7 +320,10 @@ async def wait() -> str:
 
 def around_an_agent(kind: str) -> Any:
     """Something that has an agent call a tool inside it."""
-    agent, durability = plain_agent([call("wait"), "Done."], name="inner", more=[wait]), Durability("runs.db", execution_id="trip")
+    agent, durability = (
+        plain_agent([call("wait"), "Done."], name="inner", more=[wait]),
+        Durability("runs.db", execution_id="trip"),
+    )
     if kind == "agent as a tool":
         return agent_of([call("inner", input="go"), "Done."], more=[agent.as_tool()])
     if kind == "swarm":

@@ -18,7 +18,7 @@ from strands_durable import connect, errors
 from strands_durable._catalog import Catalog
 from strands_durable._store import FORMAT, Store
 from strands_durable._stores import stores
-from strands_durable._sums import TABLES, UNKNOWN
+from strands_durable._sums import _UNKNOWN, TABLES
 from strands_durable.testing import CrashPoints, forget_process
 from tests.processes import Child, run
 from tests.script import answers
@@ -66,7 +66,7 @@ def test_a_store_of_format_3_becomes_one_of_this_format_when_it_is_opened() -> N
     assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
     with closing(sqlite3.connect("runs.db")) as connection:
         for table in TABLES:
-            assert connection.execute(f"SELECT count(*) FROM {table} WHERE sum = {UNKNOWN}").fetchone() == (0,), table
+            assert connection.execute(f"SELECT count(*) FROM {table} WHERE sum = {_UNKNOWN}").fetchone() == (0,), table
         assert connection.execute("SELECT number FROM uses").fetchall() == [(2,)], "a prompt and a result"
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 

@@ -21,7 +21,7 @@ from strands_durable import Durability, durable
 from strands_durable._catalog import Catalog
 from strands_durable._demo import trip
 from strands_durable._summaries import short
-from strands_durable._sums import UNKNOWN
+from strands_durable._sums import _UNKNOWN
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli
@@ -242,7 +242,7 @@ def test_failures_and_error_results_are_told_apart() -> None:
 def test_every_recorded_status_has_a_word(status: str, word: str) -> None:
     build(["Hello."])("Hi")
     with sqlite3.connect("runs.db") as connection:
-        connection.execute("UPDATE steps SET status = ?, sum = ?", (status, UNKNOWN))
+        connection.execute("UPDATE steps SET status = ?, sum = ?", (status, _UNKNOWN))
     connection.close()
     assert states() == [("model 1", 1, word)]
 
