@@ -96,8 +96,8 @@ def _may_be_due(subject: Any, policies: dict[str, ToolPolicy], seen: set[int]) -
     if contact is not None:
         parts = list(contact.executors().values())
     elif is_agent(subject):
-        tools = list(subject.tool_registry.registry.items())
-        if any(_may_rerun(tool, _policy(subject, tool, name, policies)) for name, tool in tools):
+        tools, given = list(subject.tool_registry.registry.items()), _with_own(subject, policies)
+        if any(_may_rerun(tool, policy_of(tool, name, given)) for name, tool in tools):
             return True
         parts = [agent_behind(tool) for _, tool in tools] + agents_beside(subject)
     else:
@@ -111,11 +111,12 @@ def _may_rerun(tool: Any, policy: ToolPolicy) -> bool:
     return may_live_in_process(tool) if policy.on_resume is None else policy.on_resume != "reuse"
 
 
-def _policy(agent: Agent, tool: Any, name: str, policies: dict[str, ToolPolicy]) -> ToolPolicy:
+def _with_own(agent: Agent, policies: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
+    """Return the policies that hold for the tools of an agent in a call with these."""
     from ._attach import options_of
 
     own = options_of(agent)
-    return policy_of(tool, name, policies if own is None else {**own.tool_policies, **policies})
+    return policies if own is None else {**own.tool_policies, **policies}
 
 
 class _Reruns:
@@ -147,7 +148,7 @@ class _Reruns:
         step = self._journal.step(row.step_id)
         given = input_of(self._journal, row, step)
         tool = agent.tool_registry.registry[row.name]
-        policy = _policy(agent, tool, row.name, self._policies)
+        policy = policy_of(tool, row.name, _with_own(agent, self._policies))
         if given is None:
             logger.warning(
                 "execution_id=<%s>, tool=<%s>, step=<%s> | finished call cannot be repeated, its input is not on record",
@@ -175,7 +176,7 @@ class _Reruns:
         """Return the agent that a finished call was made by, if it is here and the call may have to be made again on it."""
         agent = self._object(row.call_id)
         tool = agent.tool_registry.registry.get(row.name) if is_agent(agent) else None
-        if tool is None or not _may_rerun(tool, _policy(agent, tool, row.name, self._policies)):
+        if tool is None or not _may_rerun(tool, policy_of(tool, row.name, _with_own(agent, self._policies))):
             return None
         name = step_name(self._journal.execution_id, self._record(row.call_id), row.key)
         return None if is_made_on(agent, name) else agent
