@@ -85,8 +85,8 @@ def hold(lease: Lease, *, is_made_up: bool) -> None:
 
 def watch(subject: Any, is_durable: Callable[[Any], bool]) -> None:
     """Listen to Ctrl-C during the sync calls of durable objects of this class."""
-    defining = next(found for found in type(subject).__mro__ if "__call__" in vars(found))
-    if defining in _watched:
+    defining = next((found for found in type(subject).__mro__ if "__call__" in vars(found)), None)
+    if defining is None or defining in _watched:
         return
     _watched.add(defining)
     original: Any = vars(defining)["__call__"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _PIPED_WIDTH = 200
-_WIDE, _BESIDE_ID = 110, 40
+_GAP, _BESIDE_ID = 2, 40
 _STYLES = {
     "done": "green", "COMPLETED": "green", "running": "cyan", "RUNNING": "cyan", "answered": "dim", "discarded": "dim",
     "PENDING": "yellow", "error": "red", "failed": "red", "FAILED": "red", "CANCELLED": "dim", "not storable": "red",
@@ -89,9 +89,10 @@ def _cut(text: str) -> Text:
 
 def execution_table(records: list[ExecutionRecord], width: int) -> Table:
     """Return executions as a table; a narrow one leaves out which process is at work, and cuts the names of agents."""
-    is_narrow, now = width < _WIDE, time.time()
-    ids, statuses = [_plain(record.execution_id) for record in records], [_status(each, is_narrow) for each in records]
-    ages = [ago(now - record.updated_at) for record in records]
+    now = time.time()
+    ids, ages = [_plain(each.execution_id) for each in records], [ago(now - each.updated_at) for each in records]
+    is_narrow = _width(records, ages) > width
+    statuses = [_status(each, is_narrow) for each in records]
     right = {"justify": "right", "no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
         ("ID", {"overflow": "fold", "min_width": min(max(map(len, ids)), width - _BESIDE_ID)}),
@@ -106,6 +107,16 @@ def execution_table(records: list[ExecutionRecord], width: int) -> Table:
         owner = [] if is_narrow else [_plain(_owner(record))]
         table.add_row(execution_id, _cut(record.agent or ""), status, str(record.steps), *owner, age)
     return table
+
+
+def _width(records: list[ExecutionRecord], ages: list[str]) -> int:
+    """Return how wide the table is with nothing cut and nothing left out."""
+    rows = [
+        (record.execution_id, record.agent or "", _status(record).plain, _owner(record), age)
+        for record, age in zip(records, ages, strict=True)
+    ]
+    columns = zip(("ID", "AGENT", "STATUS", "OWNER", "UPDATED"), *rows, strict=True)
+    return sum(max(map(len, column)) + _GAP for column in columns) + len("STEPS")
 
 
 def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
