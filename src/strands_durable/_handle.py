@@ -15,14 +15,15 @@ from .errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from ._summaries import ExecutionDetail, StepSummary
+    from ._sync import SyncBackend, SyncHandle
 
 
 Working = Literal["on", "off", "own"]
 """What a process that dispatches carries itself: everything, nothing, or only what it dispatched or holds."""
 
 
-class StreamEvent(TypedDict, total=False):
-    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+class _StreamPart(TypedDict):
+    """What every event of a stream has."""
 
     number: int
     """Of a committed step: the how many-th of its execution. Pass the last one as ``after`` to go on from there.
@@ -34,6 +35,11 @@ class StreamEvent(TypedDict, total=False):
     attempt: int
     kind: Literal["model", "tool", "effect", "node"]
     name: str
+
+
+class StreamEvent(_StreamPart, total=False):
+    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+
     status: str
     """How the attempt ended: done, failed, interrupted, unstorable or discarded."""
     result: Any
@@ -50,6 +56,13 @@ class ExecutionHandle(ABC):
     """One execution, held from any process: see it, wait for it, answer it, stop it."""
 
     execution_id: str
+
+    @property
+    def sync(self) -> SyncHandle:
+        """The same execution, for sync code."""
+        from ._sync import SyncHandle
+
+        return SyncHandle(self)
 
     @abstractmethod
     async def status(self) -> ExecutionStatus:
@@ -127,6 +140,13 @@ class DurableBackend(ABC):
 
     url: str
 
+    @property
+    def sync(self) -> SyncBackend:
+        """The same backend, for sync code: ``connect(url).sync.get("trip-42").result()``."""
+        from ._sync import SyncBackend
+
+        return SyncBackend(self)
+
     @abstractmethod
     async def dispatch(
         self,
@@ -168,9 +188,10 @@ class DurableBackend(ABC):
         return self
 
     def start(self) -> None:  # noqa: B027
-        """Start the worker of this process, where the backend has one.
+        """Have this process work on everything that waits, where the backend has workers in processes that dispatch.
 
-        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
+        A server calls it when it starts, to go on with what was left. Without it, on a file, a process works on what it
+        dispatches, waits for, answers or resumes; ``strands-durable worker FILE`` works on everything, in a process of its own.
         """
 
     @abstractmethod

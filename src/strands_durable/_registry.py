@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from strands.multiagent.swarm import Swarm
     from strands.tools import ToolProvider
 
+    from ._sync import SyncHandle
+
 T = TypeVar("T")
 Factory = Callable[..., "Agent | Graph | Swarm"]
 _KEPT_SPECS = 256
@@ -248,6 +250,23 @@ class DurableAgent:
         return await self.backend.dispatch(
             spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
         )
+
+    def dispatch(
+        self,
+        prompt: Any = None,
+        *,
+        execution_id: str | None = None,
+        invocation_state: Mapping[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
+        **arguments: Any,
+    ) -> SyncHandle:
+        """Start a run from sync code, or attach to the one that has this id, and return its handle at once."""
+        from ._sync import run
+
+        dispatching = self.dispatch_async(
+            prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits, **arguments
+        )
+        return run(dispatching).sync
 
     def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
         """Return the id of a run that a step starts: a tool that is tried again is to find the runs that it had started."""
