@@ -183,7 +183,7 @@ class DurableBackend(ABC):
         """
 
     async def unattended(self) -> str | None:
-        """Return what to say where nobody works on what is dispatched here, with the command that starts a worker; else None."""
+        """Return what to say where nobody works on what is dispatched, with the command that starts a worker; else None."""
         return None
 
     async def remove(self, execution_id: str) -> None:

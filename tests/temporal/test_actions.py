@@ -32,7 +32,9 @@ def free_port() -> int:
 def heartbeats(port: int) -> int:
     """Return how many signs of life a server has heard."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
-    found = re.findall(r'^service_requests\{.*operation="RecordActivityTaskHeartbeat".*service_name="frontend".*\} (\d+)$', text, re.M)
+    found = re.findall(
+        r'^service_requests\{.*operation="RecordActivityTaskHeartbeat".*service_name="frontend".*\} (\d+)$', text, re.M
+    )
     return sum(int(number) for number in found)
 
 
