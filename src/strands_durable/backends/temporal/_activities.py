@@ -17,13 +17,14 @@ from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._lease import Released
 from ..._logs import safe_logger
-from ..._outside import MAX_BYTES, Outside
+from ..._outside import Outside
 from ..._points import reach
 from ..._queue import Queue
 from ..._replica import Replica, Rows
 from ..._turns import Turn
 from ...errors import PayloadTooLargeError
 from ._carrying import carry, leave
+from ._forms import asked, ended, what
 from ._held import Held, Key
 from ._life import BEAT_SECONDS, Beat, beating, is_asked, is_cancelled, is_shutdown, is_withdrawn, signal
 from ._link import Link
@@ -36,7 +37,6 @@ from ._wire import (
     DRIVE,
     GONE,
     NOT_HERE,
-    OMITTED,
     PIECE,
     PROGRESS,
     RELEASE,
@@ -54,8 +54,6 @@ logger = safe_logger(__name__)
 _HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
-_SUMMARY_LENGTH = 100
-_TEXT_LENGTH = 10_000
 
 
 _NONE: Mapping[str, Turn] = {}
@@ -150,7 +148,7 @@ class Activities:
         log.accept_drift(replica)
         live = self._lively(given, replica, seconds, beat)
         if given["alone"] and is_pardoned and not live.driver.is_suspected:
-            return {**await self._told(live, live.batch()), "end": _ended(live.driver, 0)}  # for any worker
+            return {**await self._told(live, live.batch()), "end": ended(live.driver, 0)}  # for any worker
         await self._refuse(live.driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
@@ -234,7 +232,7 @@ class Activities:
             driver.halt(Released())
             raise
         told = await self._told(live, live.batch())
-        told["end"] = _ended(driver, len(json.dumps(told["rows"])))
+        told["end"] = ended(driver, len(json.dumps(told["rows"])))
         if live.is_leaving:
             return await asyncio.to_thread(leave, self._outside, live.replica, told, info.workflow_id or "")
         return told
@@ -318,58 +316,23 @@ class Activities:
 
     async def _told(self, live: Live, batch: Batch, running: Mapping[str, Turn] = _NONE) -> Told:
         epoch, info, pieces = live.epoch, activity.info(), Pieces()
-        what = _what(batch.rows, info.workflow_id)
-        send = partial(self._outside.sent, batch.rows, what, put=pieces.put)
+        name = what(batch.rows, info.workflow_id)
+        send = partial(self._outside.sent, batch.rows, name, put=pieces.put)
         rows = await asyncio.to_thread(send) if self._outside.is_far else send()
         if pieces.size:
-            await self._send(pieces, what, info)
-        asked = [_asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()]
-        held = [{**_asked(turn_id, turn, False), "held": True} for turn_id, turn in running.items()]
-        return {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *asked]}
+            await self._send(pieces, name, info)
+        waiting = [asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()]
+        held = [{**asked(turn_id, turn, False), "held": True} for turn_id, turn in running.items()]
+        return {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *waiting]}
 
-    async def _send(self, pieces: Pieces, what: str, info: activity.Info) -> None:
+    async def _send(self, pieces: Pieces, name: str, info: activity.Info) -> None:
         """Send what is too large for one payload, as long as Temporal keeps it."""
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         try:
-            await refuse_overflow(self._client, workflow_id, run_id, pieces.size, what)
+            await refuse_overflow(self._client, workflow_id, run_id, pieces.size, name)
         except PayloadTooLargeError as error:
             raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
         await pieces.send(partial(signal, self._client, PIECE))
-
-
-def _ended(driver: Driver, beside: int) -> dict[str, Any]:
-    """Return how far an execution has come, in a form that Temporal takes with so many bytes beside it."""
-    end = driver.ended()
-    result, error = end.result, end.error
-    if len(json.dumps(result)) + beside > MAX_BYTES:
-        result = {OMITTED: "its result is too large for Temporal, with what was recorded last"}
-    if error is not None:
-        error = {**error, "text": error["text"][:_TEXT_LENGTH]}
-    return {
-        "status": end.status.value,
-        "result": result,
-        "error": error,
-        "steps": end.steps,
-        "not_before": end.not_before,
-    }
-
-
-def _what(rows: Rows, workflow_id: str | None) -> str:
-    """Return what a batch is, for an error."""
-    names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
-    of_tools = f", of {', '.join(names)}" if names else ""
-    return f"Execution {workflow_id!r}: what is recorded at once{of_tools}"
-
-
-def _asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:
-    """Return what the workflow is to know of a step that waits."""
-    asked: dict[str, Any] = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt]}
-    asked["summary"] = ""
-    if is_inner:
-        asked["is_inner"] = True
-    if turn.kind != "model":
-        asked["summary"] = f"{turn.name} {turn.title}"[:_SUMMARY_LENGTH]
-    return {**asked, "until": turn.until} if turn.until else asked
 
 
 def _key(info: activity.Info) -> Key:

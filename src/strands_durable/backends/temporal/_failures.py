@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from ._wire import GONE, TOO_LARGE
+from ._wire import GONE, MALFORMED, TOO_LARGE, Commit, commit_of
 
 
 def is_of(error: ActivityError, kind: str) -> bool:
@@ -34,8 +34,8 @@ def overflow(execution_id: str, size: int, history: int, events: int) -> Applica
     """Return what a workflow fails with before Temporal ends it: what fails can be resumed."""
     text = (
         f"Execution {execution_id!r}: its conversation has {size:,} bytes, too many for a new run of the workflow, and its "
-        f"history has {history:,} bytes in {events:,} events, where Temporal ends workflows. Name a place for large payloads in "
-        "the URL of workers and clients (payloads=), and resume it there."
+        f"history has {history:,} bytes in {events:,} events, where Temporal ends workflows. Name a place for large payloads "
+        "in the URL of workers and clients (payloads=), and resume it there."
     )
     return ApplicationError(text, type=TOO_LARGE, non_retryable=True)
 
@@ -44,3 +44,12 @@ def failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
     """Return what a workflow fails with whose execution has failed."""
     text = f"Execution {execution_id!r} failed: {error.get('text', '')}"
     return ApplicationError(text, error, type=str(error.get("type", "")), non_retryable=True)
+
+
+def committed(given: Any) -> Commit:
+    """Return what a client adds; raise, for the client, if it is nothing of the kind."""
+    found = commit_of(given)
+    if found is None:
+        text = "This update takes one object, with base ([epoch, number]) and rows; the execution is as it was"
+        raise ApplicationError(text, type=MALFORMED, non_retryable=True)
+    return found

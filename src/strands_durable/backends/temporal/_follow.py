@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -139,7 +140,7 @@ def _begun(logs: list[Log]) -> Replica:
     first = logs[0]
     replica = first.empty()
     replica.apply(first.rows())
-    for log, following in zip(logs, logs[1:], strict=False):
+    for log, following in itertools.pairwise(logs):
         for place in log.batches():
             replica.apply(log.batch(place))
         replica.apply(following.changes())

@@ -1,4 +1,4 @@
-"""Whether the server can be reached: asked for all that a worker carries at once. It is no action that anybody is billed for."""
+"""Whether the server can be reached: asked once for all that a worker carries. It is no action that is billed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is larger than one payload, in several: each is a signal, and what they make up counts once somebody refers to all of them.
+"""What is larger than one payload, in several: each is a signal, and they count once a batch refers to all of them.
 
 A piece is named by its digest. Whoever sends one twice, or dies before the last, has changed nothing.
 """

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
-from ._failures import failure, is_gone, is_of, is_too_large, too_large
+from ._asking import ask, carry, start_driving
+from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
 from ._growth import Growth
 from ._pieces import piece_of
 from ._wire import (
     ACCEPT_DRIFT,
     ALIVE,
     CANCEL,
-    CARRY,
     COMMIT,
-    DRIVE,
-    GONE,
-    MALFORMED,
     NOT_HERE,
     PIECE,
     PREVIOUS,
@@ -39,37 +35,18 @@ from ._wire import (
     WAKE,
     WORKFLOW,
     Carrying,
-    Commit,
     Driving,
     Position,
     Start,
     Stepping,
     Told,
     alive_of,
-    commit_of,
     told_of,
 )
 
-_FOR_EVER = timedelta(days=3650)
 _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
 """How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
-_ID_BYTES = 200
-_STEP_HEARTBEATS = 6
-"""How many times rarer than an execution its steps show signs of life: those of the execution say that the worker is there."""
-_HOLDER_TIMEOUT = timedelta(seconds=10)
-"""How long a worker that said that it still has the execution may take to be asked for it."""
-_ONCE = RetryPolicy(maximum_attempts=1)
-_UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
-    initial_interval=timedelta(seconds=1),
-    backoff_coefficient=1.5,
-    maximum_interval=timedelta(seconds=10),
-    non_retryable_error_types=["TemporalTimeout:Heartbeat", GONE],
-)
-"""A worker that lacks the agent hands it back; Temporal offers it again. A worker that is lost is for us to see to."""
-
-
-_UNTIL_IT_IS_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
 
 @workflow.defn(name=WORKFLOW)
@@ -156,14 +133,7 @@ class ExecutionWorkflow:
             "base": self._start["rows"][PREVIOUS],
             "changes": self._start.get("changes", {}),
         }
-        await workflow.execute_activity(
-            CARRY,
-            given,
-            start_to_close_timeout=_FOR_EVER,
-            heartbeat_timeout=self._heartbeat,
-            retry_policy=_UNTIL_IT_IS_DONE,
-            result_type=dict,
-        )
+        await carry(given, self._start)
 
     def _continue(self, whole: dict[str, Any], size: int) -> None:
         """Go on in a new run, with an empty history."""
@@ -221,7 +191,7 @@ class ExecutionWorkflow:
     @workflow.update(name=COMMIT)
     async def commit(self, *given: Any) -> Position:
         """Take what a client adds; refuse it if the client did not see all there is."""
-        base = _committed(given)["base"]
+        base = committed(_one(given))["base"]
         await workflow.wait_condition(  # on a replay, what this waits for may come after it
             lambda: self._position > base or (self._position == base and not self._is_driven)
         )
@@ -236,7 +206,7 @@ class ExecutionWorkflow:
     @commit.validator
     def check_commit(self, *given: Any) -> None:
         """Refuse what is malformed before it is part of history."""
-        _committed(given)
+        committed(_one(given))
 
     @property
     def _position(self) -> Position:
@@ -265,7 +235,8 @@ class ExecutionWorkflow:
         self._is_with_holder, self._is_held_back, self._is_timed_out = bool(holder), False, False
         self._late, self._waiting, self._running = {}, [], {}
         self._is_driven = True
-        drive = self._start_driving(given, holder)
+        drive = start_driving(given, self._start, holder)
+        drive.add_done_callback(_hear)
         try:
             return await self._until_left(drive)
         except asyncio.CancelledError:
@@ -277,25 +248,6 @@ class ExecutionWorkflow:
         finally:
             self._is_driven = False
 
-    def _start_driving(self, given: Driving, holder: str) -> asyncio.Task[Told]:
-        """Offer the execution to workers; or to the one that has it."""
-        queue = workflow.info().task_queue
-        drive: asyncio.Task[Told] = workflow.start_activity(
-            DRIVE,
-            given,
-            activity_id=f"{given['epoch']}",
-            task_queue=holder or (f"{queue}/suspects" if given["alone"] else queue),
-            schedule_to_start_timeout=_HOLDER_TIMEOUT if holder else None,
-            start_to_close_timeout=_FOR_EVER,
-            heartbeat_timeout=self._heartbeat,
-            retry_policy=_ONCE if holder else _UNTIL_SOMEBODY_HAS_IT,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=self._start["agent"],
-            result_type=dict,
-        )
-        drive.add_done_callback(_hear)
-        return drive
-
     async def _hear_of_survivor(self) -> None:
         """Give a process that tried the execution alone time to say that it lives: its death would be counted."""
         lost, seconds = self._epoch, min(_SURVIVOR_SECONDS, self._start["heartbeat_seconds"] / 2)
@@ -303,10 +255,6 @@ class ExecutionWorkflow:
             await workflow.wait_condition(lambda: self._survivor == lost, timeout=seconds)
         except asyncio.TimeoutError:
             return
-
-    @property
-    def _heartbeat(self) -> timedelta:
-        return timedelta(seconds=self._start["heartbeat_seconds"])
 
     async def _until_left(self, drive: asyncio.Task[Told]) -> Told | None:
         while True:
@@ -409,19 +357,7 @@ class ExecutionWorkflow:
     async def _ask(self, what: str, given: Any, key: str, summary: str) -> Told | None:
         epoch = self._epoch
         try:
-            told: Told = await workflow.execute_activity(
-                what,
-                given,
-                activity_id=_activity_id(epoch, key),
-                task_queue=self._queue,
-                start_to_close_timeout=_FOR_EVER,
-                heartbeat_timeout=_STEP_HEARTBEATS * self._heartbeat,
-                retry_policy=_ONCE,
-                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-                summary=summary or None,
-                result_type=dict,
-            )
-            return told
+            return await ask(what, given, f"{epoch}-{key}", self._queue, self._start, summary)
         except ActivityError as error:
             # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
             if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
@@ -455,19 +391,6 @@ def _one(given: tuple[Any, ...]) -> Any:
 
 def _ignore(name: str) -> None:
     workflow.logger.warning("signal=<%s> | not of a form that this workflow knows, ignored", name)
-
-
-def _committed(given: tuple[Any, ...]) -> Commit:
-    found = commit_of(_one(given))
-    if found is None:
-        text = "This update takes one object, with base ([epoch, number]) and rows; the execution is as it was"
-        raise ApplicationError(text, type=MALFORMED, non_retryable=True)
-    return found
-
-
-def _activity_id(epoch: int, key: str) -> str:
-    """Return an id that every server takes; the first word of a turn's is its number."""
-    return f"{epoch}-{key}".encode()[:_ID_BYTES].decode(errors="ignore")
 
 
 def _hear(drive: asyncio.Task[Told]) -> None:
