@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._registry import DurableAgent, durable_agent
     from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
     from ._spec import AgentSpec
+    from ._types import register_type
 
 __all__ = [
     "AgentSpec",
@@ -38,6 +39,7 @@ __all__ = [
     "durable_agent",
     "errors",
     "policy",
+    "register_type",
 ]
 __version__ = "0.1.0"
 
@@ -63,6 +65,7 @@ _HOMES = {
     "durable_agent": "._registry",
     "errors": ".errors",
     "policy": "._policy",
+    "register_type": "._types",
 }
 
 
