@@ -14,16 +14,18 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ._blobs import shown
-from ._codec import decode
+from ._codec import peek
 from ._failure import summary
 from ._keys import model_key
 from ._lease import Owner
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_usage
+from ._spec import AgentSpec
 from ._store import path_of, refuse_foreign, translated
 from ._summaries import (
     ERROR_LENGTH,
@@ -36,17 +38,24 @@ from ._summaries import (
     number_of,
     short,
 )
-from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
+from ._unreadable import reading
+from .errors import BackendUnavailableError, ExecutionNotFoundError, UnreadableError, UnsupportedFeatureError
 
 T = TypeVar("T")
 _BUSY_SECONDS = 10.0
-_EXECUTIONS = """
+# What is looked at to say that an execution cannot be run; of what is long, only whether it is whole.
+_PROBE = "CASE WHEN length({0}) < 65536 THEN {0} WHEN json_valid({0}) THEN NULL ELSE '' END"
+_EXECUTIONS = f"""
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
     (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
     coalesce(last.ended_at, last.started_at, 0),
     coalesce(d.agent, (SELECT c.scope FROM calls c WHERE c.execution = e.id AND c.parent = 0 ORDER BY c.id LIMIT 1)),
-    d.note, e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED')
+    d.note, e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED'),
+    CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN d.spec END,
+    CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN {_PROBE.format("d.given")} END,
+    CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN (SELECT {_PROBE.format("c.input")} FROM calls c
+        WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0 ORDER BY c.position DESC LIMIT 1) END
 FROM executions e LEFT JOIN dispatches d ON d.execution = e.id LEFT JOIN steps last ON last.id =
     (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run)
 """
@@ -137,12 +146,60 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
         sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     ) as connection:
         connection.execute("BEGIN")
+        connection.text_factory = _text
         return query(connection)
 
 
+def _text(data: bytes) -> str:
+    """A damaged text is shown as far as it can be: it must not hide the rest of the store."""
+    return data.decode("utf-8", "replace")
+
+
 def _execution(row: Any) -> ExecutionRecord:
+    """Return what ``ls`` shows of an execution; what cannot be read of it is said, and is no reason to show nothing."""
+    damage: list[str] = []
+    with _judging(damage):
+        return _readable(row)
+    execution_id, kind, status, run, created_at, updated_at = row[1:7]
+    return ExecutionRecord(
+        execution_id=str(execution_id),
+        kind=str(kind),
+        status=ExecutionStatus(status) if status in list(ExecutionStatus) else ExecutionStatus.FAILED,
+        run=run if isinstance(run, int) else 0,
+        calls=row[9],
+        steps=row[10],
+        owner=None,
+        created_at=_number(created_at),
+        updated_at=_number(updated_at),
+        agent=None if row[12] is None else str(row[12]),
+        unreadable=damage[0],
+    )
+
+
+@contextmanager
+def _judging(reasons: list[str]) -> Iterator[None]:
+    """Read something that may be damaged; then the reason is added to the list."""
+    try:
+        with reading():
+            yield
+    except UnreadableError as error:
+        reasons.append(short(error.reason, ERROR_LENGTH))
+
+
+def _number(found: Any) -> float:
+    return float(found) if isinstance(found, (int, float)) else 0.0
+
+
+def _readable(row: Any) -> ExecutionRecord:
     _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
-    agent, note, is_cancelling = rest
+    agent, note, is_cancelling, spec, given, prompt = rest
+    if owner is not None:
+        Owner.parse(owner)
+    if spec is not None:
+        AgentSpec.from_json(peek(shown(spec)))
+    for text in (given, prompt):
+        if text is not None:
+            peek(shown(text))
     return ExecutionRecord(
         execution_id=execution_id,
         kind=kind,
@@ -176,7 +233,8 @@ def detail_of(connection: sqlite3.Connection, execution_id: str) -> ExecutionDet
     is_owned = execution.owner is not None
     calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
     found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
-    return ExecutionDetail(execution=execution, calls=found)
+    reasons = [reason for reason in (execution.unreadable, *(call.unreadable for call in found)) if reason is not None]
+    return ExecutionDetail(execution=replace(execution, unreadable=reasons[0] if reasons else None), calls=found)
 
 
 def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
@@ -194,10 +252,17 @@ def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
 def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) -> CallSummary:
     call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress, *rest = row
     kind, member, _ = rest
-    known = ExecutionStatus(status)
+    known, outcome, where, told = ExecutionStatus.FAILED, {}, Progress(), "(unreadable)"
+    damage: list[str] = []
+    with _judging(damage):
+        known = ExecutionStatus(status)
+    with _judging(damage):
+        outcome = {} if result is None else dict(peek(shown(result)))
+    with _judging(damage):
+        where = Progress() if progress is None else Progress(**json.loads(progress))
+    with _judging(damage):
+        told = "(redacted)" if given is None else short(peek(shown(given)))
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    outcome = {} if result is None else decode(shown(result))
-    where = Progress() if progress is None else Progress(**json.loads(progress))
     steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
     if known is ExecutionStatus.RUNNING:
         steps += _model_under_way(where, steps, is_owned=is_owned)
@@ -207,7 +272,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         scope=scope,
         member=short(member),
         depth=depth,
-        input="(redacted)" if given is None else short(decode(shown(given))),
+        input=told,
         status=known,
         phase=where.phase,
         attempt=attempt,
@@ -217,6 +282,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         failures=_failures(connection, call_id),
         questions=_questions(connection, call_id, outcome) if known is ExecutionStatus.SUSPENDED else (),
         steps=tuple(steps),
+        unreadable=damage[0] if damage else None,
     )
 
 
@@ -291,6 +357,9 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
 
 
 def _error(recorded: str) -> str:
-    record = decode(shown(recorded))
-    text = record["text"] if record["type"] == "ToolResult" else summary(record)
-    return short(text, ERROR_LENGTH)
+    damage: list[str] = []
+    with _judging(damage):
+        record = peek(shown(recorded))
+        text = record["text"] if record["type"] == "ToolResult" else summary(record)
+        return short(text, ERROR_LENGTH)
+    return f"(unreadable: {damage[0]})"

@@ -93,7 +93,9 @@ def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
         path = "value" + "".join(reversed(error.path))
         return NotSerializableError(what, path, error.type_name, error.detail)
     if isinstance(error, RecursionError):
-        return NotSerializableError(what, "value", type(value).__name__, " nested too deeply for the stack that is left")
+        return NotSerializableError(
+            what, "value", type(value).__name__, " nested too deeply for the stack that is left"
+        )
     return NotSerializableError(what, "value", "int", f" ({error})")  # of more digits than Python writes
 
 

@@ -29,7 +29,7 @@ from ._records import CallRecord, ExecutionStatus
 from ._replica import Replica, Rows, StillHeart
 from ._stores import stores
 from ._turns import Turn
-from .errors import DurableError
+from .errors import DurableError, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,13 @@ class Driver:
 
     def refusal(self) -> str | None:
         """Say why this process may not run the execution; None if it may."""
-        return refusal(Queue(self._replica).only())
+        queue = Queue(self._replica)
+        try:
+            waiting = queue.only()
+            queue.prompt_of(waiting)
+        except UnreadableError as error:
+            return f"it cannot be read here: {error.reason}. {error.hint}"
+        return refusal(waiting)
 
     @property
     def is_suspected(self) -> bool:

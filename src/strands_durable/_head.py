@@ -171,7 +171,9 @@ class Head:
 
 
 def _storable(own: dict[str, Any], named: set[str] | None) -> dict[str, Any]:
-    refused = {key: why for key, value in own.items() if (why := refusal(value, f"invocation_state[{key!r}]")) is not None}
+    refused = {
+        key: why for key, value in own.items() if (why := refusal(value, f"invocation_state[{key!r}]")) is not None
+    }
     for key, why in refused.items():
         if named is not None and key not in named:
             named.add(key)

@@ -35,7 +35,7 @@ from ._strands import (
     wait_for_answers,
 )
 from ._usage import Past
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Invocation:
             return
         if call.progress.phase in ("done", "waiting"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, Released)):
             member.forget()
             return
         self._desk.ended(call.record)

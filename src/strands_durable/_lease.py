@@ -32,6 +32,7 @@ from .errors import (
     ExecutionBusyError,
     ExecutionCancelledError,
     LeaseLostError,
+    UnreadableError,
 )
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,10 @@ class Owner:
     @classmethod
     def parse(cls, text: str) -> Owner:
         """Return the owner whose recorded form is ``text``."""
-        return cls(**json.loads(text))
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise UnreadableError(f"its owner is recorded as {text[:80]!r}, which names no process") from error
 
     def recorded(self) -> str:
         """Return the recorded form."""

@@ -25,7 +25,7 @@ from ._records import CallRecord, ExecutionStatus, StepRecord
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class Orchestration:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
         if call.is_cancelled(error) or call.progress.phase in ("done", "waiting", "failed"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, Released)):
             return
         self._desk.ended(call.record)
         if not isinstance(error, Exception):

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from typing import Any
 from ._codec import decode
 from ._failure import describe
 from ._journal import Journal
-from ._lease import Lease, Owner
+from ._lease import Lease, Owner, look
 from ._records import ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
-from .errors import WorkerLostError
+from ._unreadable import aside, reading
+from .errors import BackendUnavailableError, TypeNotRegisteredError, UnreadableError, WorkerLostError
 
 S = ExecutionStatus
+_MANY = 1000
 
 _ANY = """
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
@@ -36,7 +39,7 @@ FROM executions e JOIN dispatches d ON d.execution = e.id
 # Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
 _FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
-    AND e.id NOT IN (SELECT value FROM json_each(:held))
+    AND e.id NOT IN (SELECT value FROM json_each(:held)) AND e.id NOT IN (SELECT value FROM json_each(:aside))
     AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
         OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
     AND {suspicion}
@@ -44,8 +47,9 @@ WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
-_OTHERS = _ANY + _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
-_SUSPECTS = _ANY + _FREE.format(
+_IDS = "SELECT e.id FROM executions e JOIN dispatches d ON d.execution = e.id"
+_OTHERS = _IDS + _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_SUSPECTS = _IDS + _FREE.format(
     suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
     " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)"
 )
@@ -139,13 +143,10 @@ class Queue:
     ) -> list[Waiting]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
-        ``only`` names those that are looked for, if not all are.
+        ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
         """
-        owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
-        )]  # fmt: skip
-        known = {text: Owner.parse(text) for text in owners}
-        values = {
+        known = self._owners()
+        values: dict[str, Any] = {
             "now": time.time(),
             "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
             "at_work": json.dumps([text for text, owner in known.items() if owner.is_at_work()]),
@@ -155,11 +156,50 @@ class Queue:
             "limit": limit,
             "only": None if only is None else json.dumps(list(only)),
         }
-        return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+        while True:
+            values["aside"] = json.dumps(aside.ids(self._store.path))
+            rows = self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)
+            found: list[Waiting] = []
+            for (row_id,) in rows:
+                if len(found) < limit and (waiting := self._look_at(row_id)) is not None:
+                    found.append(waiting)
+            if len(rows) < values["limit"] or len(found) == limit:
+                return found
+            values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
+
+    def _owners(self) -> dict[str, Owner]:
+        """Return the owners that can be told from their record: of any other nobody can say that it is gone, or that it lives."""
+        rows = self._store.read("SELECT DISTINCT CAST(owner AS BLOB) FROM executions WHERE owner IS NOT NULL")
+        known = {}
+        for (text,) in rows:
+            with suppress(UnreadableError, UnicodeDecodeError):
+                known[text.decode()] = Owner.parse(text.decode())
+        return known
+
+    def _look_at(self, row_id: int) -> Waiting | None:
+        """Return an execution by itself; None if it cannot be read, or is gone."""
+        execution_id = None
+        try:
+            with reading():
+                rows = self._store.read("SELECT execution_id FROM executions WHERE id = ?", row_id)
+                execution_id = rows[0][0] if rows else None
+                return _waiting(self._store.read(f"{_ANY} WHERE e.id = ?", row_id)[0]) if rows else None
+        except UnreadableError as error:
+            self.put_aside(row_id, execution_id or f"row {row_id}", error)
+            return None
+
+    def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
+        """Leave an execution that this process cannot read; where another could, its row says what for it waits."""
+        aside.put(self._store.path, row_id, execution_id, error)
+        if isinstance(error, TypeNotRegisteredError):  # a damaged row is left as it is
+            note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
+            with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
+                connection.execute("UPDATE dispatches SET note = ? WHERE execution = ?", (note, row_id))
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
-        return _waiting(self._store.read(_ANY)[0])
+        with reading():
+            return _waiting(self._store.read(_ANY)[0])
 
     def pardon(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
@@ -172,6 +212,11 @@ class Queue:
 
         A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
         """
+        try:
+            prompt = self.prompt_of(waiting)
+        except UnreadableError as error:
+            self.put_aside(waiting.row_id, waiting.execution_id, error)
+            return None
         me, now, is_suspected = Owner.me().recorded(), time.time(), alone or waiting.is_suspected
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
         with self._store.transaction("claim", lasting=False) as connection:
@@ -198,9 +243,15 @@ class Queue:
                 return None
         if is_suspected:
             lease.on_progress = _Acquittal(lease)
-        record = journal.call_at(0)
-        assert record is not None
-        return Claim(lease=lease, waiting=waiting, prompt=record.input)
+        return Claim(lease=lease, waiting=waiting, prompt=prompt)
+
+    def prompt_of(self, waiting: Waiting) -> Any:
+        """Return what an execution is to be given; nothing is claimed that could not be run."""
+        with reading(waiting.execution_id):
+            record = Journal(look(self._store, waiting.execution_id)).call_at(0)
+            if record is None:
+                raise UnreadableError("its call is not recorded")
+            return record.input
 
     def fail(self, lease: Lease, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
@@ -269,9 +320,19 @@ class _Acquittal:
         )
 
 
+def _checked(given: Any) -> dict[str, Any]:
+    """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
+    found: dict[str, Any] = {"invocation_state": given["invocation_state"], "limits": given["limits"]}
+    if type(found["invocation_state"]) is not dict:
+        raise UnreadableError("its invocation_state is no dict")
+    return found
+
+
 def _waiting(row: Any) -> Waiting:
     row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries = rest
+    if owner is not None:
+        Owner.parse(owner)
     return Waiting(
         row_id=row_id,
         execution_id=execution_id,
@@ -282,7 +343,7 @@ def _waiting(row: Any) -> Waiting:
         agent=agent,
         fingerprint=fingerprint,
         spec=AgentSpec.from_json(decode(spec)),
-        given=decode(given),
+        given=_checked(decode(given)),
         is_marked=bool(is_suspected),
         was_alone=bool(is_alone),
         deaths=deaths,

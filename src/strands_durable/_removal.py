@@ -6,12 +6,17 @@ What agents were made of (``configs``) is shared between executions, says nothin
 from __future__ import annotations
 
 import sqlite3
+import time
+from contextlib import suppress
+from typing import Any
 
 from . import _blobs
 from ._lease import Owner
 from ._store import Store
-from .errors import ExecutionBusyError, ExecutionNotFoundError
+from .errors import ExecutionBusyError, ExecutionNotFoundError, UnreadableError
 
+_LONG_SECONDS = 3600.0
+"""No lease is that long: what seems to be is damaged."""
 _CALLS = "SELECT id FROM calls WHERE execution = ?"
 _OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("chunks", "call"), ("heads", "call"),
              ("state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
@@ -45,13 +50,21 @@ class Removal:
         if row is None:
             raise ExecutionNotFoundError(execution_id, str(self._store.path))
         row_id, owner, lease_until = row
-        if owner is not None and Owner.parse(owner).is_alive(lease_until):
+        if owner is not None and (who := _alive(owner, lease_until)) is not None:
             raise ExecutionBusyError(
-                execution_id,
-                str(Owner.parse(owner)),
-                f"'strands-durable cancel {execution_id}' asks it to stop; then it can be removed.",
+                execution_id, who, f"'strands-durable cancel {execution_id}' asks it to stop; then it can be removed."
             )
         return int(row_id)
+
+
+def _alive(recorded: str, lease_until: Any) -> str | None:
+    """Return an owner that is to be taken for alive; one that cannot be read is so while it may be renewing its lease."""
+    with suppress(UnreadableError):
+        owner = Owner.parse(recorded)
+        return str(owner) if owner.is_alive(lease_until) else None
+    now = time.time()
+    is_leased = isinstance(lease_until, float) and now < lease_until < now + _LONG_SECONDS
+    return "a process whose record is damaged" if is_leased else None
 
 
 def _delete(connection: sqlite3.Connection, row_id: int) -> set[str]:

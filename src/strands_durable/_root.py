@@ -20,7 +20,7 @@ from ._seat import Desk, DispatchedDesk, RootDesk, nested_desk
 from ._session import Session, process
 from ._store import Store
 from ._stores import stores
-from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
+from .errors import BackendUnavailableError, DurableError, ExecutionBusyError, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +127,8 @@ async def _owned(options: Options, subject: Subject, prompt: Any, given: dict[st
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
+    except UnreadableError as error:
+        raise error.of(execution_id) from error.__cause__
     finally:
         session.leave()
         if is_made_up:

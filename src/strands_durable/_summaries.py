@@ -100,6 +100,8 @@ class CallSummary:
     failures: tuple[Failure, ...]
     questions: tuple[Question, ...]
     steps: tuple[StepSummary, ...]
+    unreadable: str | None = None
+    """Why something of it cannot be read, if so; the other fields tell what could be."""
 
 
 @dataclass(frozen=True, kw_only=True)

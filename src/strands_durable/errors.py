@@ -178,12 +178,19 @@ class UnreadableError(DurableError):
 
     def __init__(self, reason: str, hint: str = "", execution_id: str | None = None) -> None:
         super().__init__(reason, hint, execution_id)
-        self.reason, self.hint, self.execution_id = reason, hint, execution_id
+        self.reason, self.execution_id = reason, execution_id
+        self.hint = hint or "Nothing was changed. Restore the file from a backup, or remove the execution."
+
+    def of(self, execution_id: str | None) -> UnreadableError:
+        """Say which execution it is about, where nobody has said so yet."""
+        if self.execution_id is None:
+            self.execution_id = execution_id
+            self.args = (*self.args[:-1], execution_id)
+        return self
 
     def __str__(self) -> str:
         what = "A recorded value" if self.execution_id is None else f"Execution {self.execution_id!r}"
-        hint = self.hint or "Nothing was changed. Restore the file from a backup, or remove the execution."
-        return f"{what} cannot be read: {self.reason}. {hint}"
+        return f"{what} cannot be read: {self.reason}. {self.hint}"
 
 
 class TypeNotRegisteredError(UnreadableError):

@@ -120,7 +120,20 @@ ZONES = [
     None, timezone.utc, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=1), "CET"),
     ZoneInfo("Europe/Paris"), ZoneInfo("UTC"), Zone(),
 ]  # fmt: skip
-TEXTS = ["", "$", "v", "text", "\x00\u2028", "\U0001f600", "\ud800", "\udc00x", "\ud83d\ude00", 'a"b\\', '{"$":"type"', "ü"]
+TEXTS = [
+    "",
+    "$",
+    "v",
+    "text",
+    "\x00\u2028",
+    "\U0001f600",
+    "\ud800",
+    "\udc00x",
+    "\ud83d\ude00",
+    'a"b\\',
+    '{"$":"type"',
+    "ü",
+]
 
 
 class Values:

@@ -38,7 +38,8 @@ def list_executions(
     """List executions, the one that changed last first.
 
     A RUNNING execution whose owner is gone was left behind by a process that died: the next worker goes on with it, or its
-    script when it is run again. Below the table stands why executions wait, where a worker has left them.
+    script when it is run again. Below the table stands why executions wait, where a worker has left them, and what is wrong with
+    those that cannot be read: no worker runs them, "rm" removes them.
 
     \b
     With --json: a list of objects
@@ -49,6 +50,7 @@ def list_executions(
                                FAILED or CANCELLED
       is_cancelling            somebody has asked to cancel it
       note                     why a worker has left it; null if none has
+      unreadable               why it cannot be read; null if it can
       run                      how often it was started over under its id
       calls, steps             how many the current run has recorded
       owner                    the process at work on it; null if there is none
@@ -94,6 +96,7 @@ def show(execution_id: str, place: Place, as_json: bool) -> None:
         started_at, ended_at
         failures    a list of {attempt, error, at}
         questions   what it waits for: a list of {interrupt_id, name, reason}
+        unreadable  why something of it cannot be read; null if all can
         steps       a list of objects, one for each attempt
           key, number, name, input, attempt, error
           kind        model, tool, effect or node

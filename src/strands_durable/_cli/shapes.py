@@ -32,6 +32,7 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "status": record.status.value,
         "is_cancelling": record.is_cancelling,
         "note": record.note,
+        "unreadable": record.unreadable,
         "run": record.run,
         "calls": record.calls,
         "steps": record.steps,
@@ -74,6 +75,7 @@ def _call_json(call: CallSummary) -> dict[str, Any]:
         "failures": [{**vars(failure), "at": _iso(failure.at)} for failure in call.failures],
         "questions": [dict(vars(question)) for question in call.questions],
         "steps": [_step_json(step) for step in call.steps],
+        "unreadable": call.unreadable,
     }
 
 

@@ -24,6 +24,7 @@ _PIPED_WIDTH = 200
 _STYLES = {
     "done": "green", "COMPLETED": "green", "running": "cyan", "RUNNING": "cyan", "answered": "dim", "discarded": "dim",
     "PENDING": "yellow", "error": "red", "failed": "red", "FAILED": "red", "CANCELLED": "dim", "not storable": "red",
+    "unreadable": "red",
     "in doubt": "yellow", "waiting for a person": "magenta", "SUSPENDED": "magenta",
 }  # fmt: skip
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -91,11 +92,16 @@ def execution_table(records: list[ExecutionRecord]) -> Table:
 def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
     """Print why executions wait, where a worker has left them."""
     for record in records:
-        if record.note is not None:
+        if record.unreadable is not None:
+            text = f"{record.execution_id} cannot be read: {one_line(record.unreadable)}"
+            out.print(_plain(text), style="red", soft_wrap=True)
+        elif record.note is not None:
             out.print(_plain(f"{record.execution_id} waits: {one_line(record.note)}"), style="yellow", soft_wrap=True)
 
 
 def _status(record: ExecutionRecord) -> Text:
+    if record.unreadable is not None:
+        return _word("unreadable")
     status = _word(record.status.value)
     return status.append(", cancelling", style="dim") if record.is_cancelling else status
 
@@ -126,7 +132,9 @@ def print_detail(out: Console, detail: ExecutionDetail, place: Place) -> None:
         _print_fact(out, "owner", _owner(execution))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
-    if execution.note is not None:
+    if execution.unreadable is not None:
+        _print_fact(out, "damage", f"it cannot be read: {one_line(execution.unreadable)}")
+    elif execution.note is not None:
         _print_fact(out, "waits", one_line(execution.note))
     if (then := next_step(detail, place)) is not None:
         _print_fact(out, "next", then)

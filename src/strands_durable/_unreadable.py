@@ -1,0 +1,73 @@
+"""Executions that cannot be read: each is named and put aside, and none of them keeps a process from the others. Knows no Strands."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._types import known_names
+from .errors import BackendUnavailableError, DurableError, TypeNotRegisteredError, UnreadableError
+
+logger = logging.getLogger(__name__)
+
+DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+_AGAIN_SECONDS = 600.0
+
+
+@contextmanager
+def reading(execution_id: str | None = None) -> Iterator[None]:
+    """Read rows of one execution: whatever is wrong with them becomes an `UnreadableError` that names it."""
+    try:
+        yield
+    except UnreadableError as error:
+        raise error.of(execution_id) from error.__cause__
+    except BackendUnavailableError as error:
+        if "decode to UTF-8" not in str(error.__cause__):
+            raise  # it is about the whole store
+        raise UnreadableError("a row of it is damaged (a text that is no UTF-8)", "", execution_id) from error
+    except DurableError:
+        raise
+    except DAMAGE as error:
+        raise UnreadableError(f"a row of it is damaged ({type(error).__name__}: {error})", "", execution_id) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Put:
+    until: float
+    """When to look at it again, on the monotonic clock: somebody may have repaired it."""
+    names: frozenset[str] | None
+    """The types that were registered, if it is one more that is missing: then nothing else will help."""
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self.until if self.names is None else known_names() != self.names
+
+
+class Aside:
+    """The executions that this process could not read; a worker looks for others."""
+
+    def __init__(self) -> None:
+        self._put: dict[tuple[Path, int], _Put] = {}
+        self._logged: dict[tuple[Path, int], str] = {}
+
+    def put(self, path: Path, row_id: int, execution_id: str, error: UnreadableError) -> None:
+        """Look at an execution no more for a while; say so once for each reason."""
+        place = (path, row_id)
+        names = known_names() if isinstance(error, TypeNotRegisteredError) else None
+        self._put[place] = _Put(until=time.monotonic() + _AGAIN_SECONDS, names=names)
+        if self._logged.get(place) != error.reason:
+            self._logged[place] = error.reason
+            logger.error(
+                "execution_id=<%s>, reason=<%s> | cannot be read, put aside. %s", execution_id, error.reason, error.hint
+            )
+
+    def ids(self, path: Path) -> list[int]:
+        """Return the rows that are not looked at now."""
+        return [row_id for (found, row_id), put in list(self._put.items()) if found == path and not put.is_due]
+
+
+aside = Aside()
