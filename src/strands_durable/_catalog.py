@@ -314,9 +314,15 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float) -> StepSummary:
         attempt=attempt,
         started_at=started_at,
         ended_at=ended_at,
-        usage=None if usage is None else shown_usage(json.loads(usage)),
+        usage=_usage(usage),
         error=None if error is None else _error(error),
     )
+
+
+def _usage(recorded: str | None) -> dict[str, int] | None:
+    with _judging([]):
+        return None if recorded is None else shown_usage(json.loads(recorded))
+    return None
 
 
 def _state(

@@ -17,6 +17,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
+from ._unreadable import reading
 from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
@@ -338,6 +339,7 @@ class Journal(Shelf):
         )
         return int(rows[0][0])
 
+    @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(
@@ -369,13 +371,13 @@ class Journal(Shelf):
         if not rows:
             return None
         key, config_id = rows[0]
-        data = self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0]
-        return f"step 'model {int(key.split('/')[0])}'", json.loads(data)
+        return f"step 'model {int(key.split('/')[0])}'", self.config(config_id)
 
     def call(self, call_id: int) -> CallRecord:
         """Return one call."""
         return call_of(self.store.read(f"{CALL} WHERE id = ?", call_id)[0])
 
+    @reading()
     def config(self, config_id: int) -> dict[str, Any]:
         """Return what an agent or orchestrator was made of."""
         found: dict[str, Any] = json.loads(self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0])

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from enum import Enum
@@ -36,7 +33,7 @@ DAMAGES = {
     "truncated spec": "UPDATE dispatches SET spec = substr(spec, 1, 40) WHERE {0}",
     "other spec": "UPDATE dispatches SET spec = '[1]' WHERE {0}",
     "no utf-8": "UPDATE dispatches SET spec = CAST(CAST(spec AS BLOB) || x'ff' AS TEXT) WHERE {0}",
-    "truncated input": "UPDATE calls SET input = '\\"Go' WHERE {0}",
+    "truncated input": "UPDATE calls SET input = substr(input, 1, 2) WHERE {0}",
     "unparsable owner": "UPDATE executions SET owner = 'nobody' WHERE {1}",
     "no owner of ours": """UPDATE executions SET owner = '{"pid":1}' WHERE {1}""",
 }
@@ -129,7 +126,7 @@ def test_c26_dispatching_it_again_says_what_is_wrong() -> None:
 def test_c26_a_result_that_cannot_be_read_is_an_error_of_that_execution() -> None:
     handles = [dispatch(["Done."], name) for name in ("good", "bad")]
     work_until_completed("good", "bad")
-    sql("UPDATE calls SET result = substr(result, 1, 9) WHERE scope = 'scripted' AND execution = 2")
+    sql("UPDATE calls SET result = substr(result, 1, 9) WHERE execution = 2")
     assert str(result(handles[0])) == "Done.\n"
     with pytest.raises(errors.UnreadableError, match="Execution 'bad' cannot be read"):
         result(handles[1])
