@@ -44,7 +44,7 @@ from .errors import BackendUnavailableError, ExecutionNotFoundError, UnreadableE
 T = TypeVar("T")
 _BUSY_SECONDS = 10.0
 # What is looked at to say that an execution cannot be run; of what is long, only whether it is whole.
-_PROBE = "CASE WHEN length({0}) < 65536 THEN {0} WHEN json_valid({0}) THEN NULL ELSE '' END"
+_PROBE = "CASE WHEN length({0}) < 65536 THEN {0} WHEN NOT json_valid({0}) THEN '' END"
 _EXECUTIONS = f"""
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),

@@ -45,7 +45,7 @@ def decode(text: str) -> Any:
 
 
 def peek(text: str) -> Any:
-    """Return what people may see of a recorded value: values of registered types are told as text, whoever has registered them.
+    """Return a recorded value for display: a value of a registered type as text, so that this process need not know the type.
 
     Raises:
         UnreadableError: It is no recorded form.
@@ -53,7 +53,7 @@ def peek(text: str) -> Any:
     if _REGISTERED_MARK not in text:
         return decode(text)
     try:
-        return unpack(_told(json.loads(text)))
+        return unpack(_described(json.loads(text)))
     except _DAMAGE as error:
         raise _unreadable(error) from error
 
@@ -100,7 +100,7 @@ def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
 
 
 def _refuse_one_way(text: str, what: str) -> None:
-    """Refuse values of registered types that do not come back: nobody but their own functions can tell."""
+    """Refuse values of registered types that do not come back: only their own functions can show it."""
     try:
         why = None if _encoded(decode(text), what) == text else "to_json(from_json(...)) is not what was recorded"
     except (UnreadableError, NotSerializableError) as error:
@@ -145,12 +145,12 @@ def _with_halves_apart(packed: Any) -> Any:
     return {key: _with_halves_apart(item) for key, item in packed.items()}
 
 
-def _told(value: Any) -> Any:
+def _described(value: Any) -> Any:
     """Return parsed JSON with a few words in place of values of registered types."""
     if type(value) is list:
-        return [_told(item) for item in value]
+        return [_described(item) for item in value]
     if type(value) is not dict:
         return value
     if value.get("$") == "type":
-        return f"{value['name']}({json.dumps(_told(value['v']), ensure_ascii=False)})"
-    return {key: _told(item) for key, item in value.items()}
+        return f"{value['name']}({json.dumps(_described(value['v']), ensure_ascii=False)})"
+    return {key: _described(item) for key, item in value.items()}

@@ -38,7 +38,7 @@ class Unpackable(Exception):
 
 
 def is_built_in(kind: type) -> bool:
-    """Say whether values of a class have a recorded form without anybody's doing."""
+    """Say whether values of a class have a recorded form without being registered."""
     return kind in _PLAIN or kind in (dict, list) or kind in _PACKERS
 
 
@@ -174,9 +174,8 @@ def _base64(value: Any) -> str:
 
 
 _PATHS = {kind.__name__: kind for kind in (PosixPath, WindowsPath, PurePosixPath, PureWindowsPath)}
-_FACTORIES: dict[str, Any] = {
-    kind.__name__: kind for kind in (int, float, bool, str, bytes, list, tuple, dict, set, frozenset, deque, Counter, OrderedDict)
-}  # fmt: skip
+_BUILT_IN = (int, float, bool, str, bytes, list, tuple, dict, set, frozenset, deque, Counter, OrderedDict)
+_FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in _BUILT_IN}
 _PACKERS: dict[type, Callable[[Any, int], Any]] = {
     float: _pack_float,
     tuple: _items("tuple"),

@@ -160,10 +160,11 @@ class Head:
 
     def _offer(self, part: str, value: dict[str, Any]) -> None:
         """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
-        found = mark(value)
+        what = f"The agent's {part} state"
+        found = mark(value, what)
         if self._offered.get(part) != found:
             self._offered[part] = found
-            self._pending[part] = encode(value, f"The agent's {part} state")
+            self._pending[part] = encode(value, what)
 
     def storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:
         """Return what of an invocation state can be recorded; what cannot be is named once in the log."""

@@ -168,7 +168,7 @@ class Queue:
             values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
 
     def _owners(self) -> dict[str, Owner]:
-        """Return the owners that can be told from their record: of any other nobody can say that it is gone, or that it lives."""
+        """Return the owners whose record can be read; whether any other is alive cannot be known."""
         rows = self._store.read("SELECT DISTINCT CAST(owner AS BLOB) FROM executions WHERE owner IS NOT NULL")
         known = {}
         for (text,) in rows:
@@ -189,7 +189,7 @@ class Queue:
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
-        """Leave an execution that this process cannot read; where another could, its row says what for it waits."""
+        """Leave an execution that this process cannot read; if another process could, note on it why it waits."""
         aside.put(self._store.path, row_id, execution_id, error)
         if isinstance(error, TypeNotRegisteredError):  # a damaged row is left as it is
             note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"

@@ -46,8 +46,9 @@ def register_type(
 ) -> type[T]:
     """Let values of ``cls`` be recorded and come back as what they were; return ``cls``, so that it can be a decorator.
 
-    Register a type where it is defined, so that every process which reads the execution has done so: the script, each worker,
-    and whoever asks a handle for the result. Enums, dataclasses, named tuples and pydantic models need nothing but the class.
+    Register a type where it is defined, so that every process that reads the execution has registered it: the script, each
+    worker, and the process that asks a handle for the result. Enums, dataclasses, named tuples and pydantic models need
+    nothing but the class.
 
     Args:
         cls: The class. Its subclasses are other types.

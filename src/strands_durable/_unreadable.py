@@ -1,4 +1,4 @@
-"""Executions that cannot be read: each is named and put aside, and none of them keeps a process from the others. Knows no Strands."""
+"""Executions that cannot be read: each is named and put aside, and none keeps a process from the others. Knows no Strands."""
 
 from __future__ import annotations
 
@@ -26,19 +26,24 @@ def reading(execution_id: str | None = None) -> Iterator[None]:
     except UnreadableError as error:
         raise error.of(execution_id) from error.__cause__
     except BackendUnavailableError as error:
-        if "decode to UTF-8" not in str(error.__cause__):
-            raise  # it is about the whole store
-        raise UnreadableError("a row of it is damaged (a text that is no UTF-8)", "", execution_id) from error
+        if not _is_about_a_row(error):
+            raise
+        raise UnreadableError(f"a row of it is damaged ({error.reason})", "", execution_id) from error
     except DurableError:
         raise
     except DAMAGE as error:
         raise UnreadableError(f"a row of it is damaged ({type(error).__name__}: {error})", "", execution_id) from error
 
 
+def _is_about_a_row(error: BackendUnavailableError) -> bool:
+    """Say whether an error of the store is about what was read, and not about the store as a whole."""
+    return error.reason.startswith("the file is damaged: ") or "decode to UTF-8" in str(error.__cause__)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Put:
     until: float
-    """When to look at it again, on the monotonic clock: somebody may have repaired it."""
+    """When to look at it again, on the monotonic clock: it may have been repaired."""
     names: frozenset[str] | None
     """The types that were registered, if it is one more that is missing: then nothing else will help."""
 

@@ -182,7 +182,7 @@ class UnreadableError(DurableError):
         self.hint = hint or "Nothing was changed. Restore the file from a backup, or remove the execution."
 
     def of(self, execution_id: str | None) -> UnreadableError:
-        """Say which execution it is about, where nobody has said so yet."""
+        """Return the error with the id of the execution it is about, if it has none yet."""
         if self.execution_id is None:
             self.execution_id = execution_id
             self.args = (*self.args[:-1], execution_id)

@@ -1,4 +1,4 @@
-"""C26: an execution that cannot be read is put aside, shown and removable; it keeps nobody from the others."""
+"""C26: an execution that cannot be read is put aside, shown and removable; it does not hold up the others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.dispatched import OFF, backend, dispatch, result, scripted, status
 from tests.waiting import until_async
 
 
-class Colour(str, Enum):
+class Hue(str, Enum):
     RED = "red"
 
 
 DAMAGES = {
     "unknown type": """UPDATE dispatches SET given = '{"invocation_state":{"$":"tensor","v":1},"limits":null}' WHERE {0}""",
-    "no set": """UPDATE dispatches SET given = '{"invocation_state":{"a":{"$":"set","v":[{"a":1}]}},"limits":null}' WHERE {0}""",
+    "no set": """UPDATE dispatches SET given = '{"invocation_state":{"a":{"$":"set","v":[{}]}},"limits":null}' WHERE {0}""",
     "truncated spec": "UPDATE dispatches SET spec = substr(spec, 1, 40) WHERE {0}",
     "other spec": "UPDATE dispatches SET spec = '[1]' WHERE {0}",
     "no utf-8": "UPDATE dispatches SET spec = CAST(CAST(spec AS BLOB) || x'ff' AS TEXT) WHERE {0}",
@@ -165,22 +165,22 @@ def dispatch_with(execution_id: str, **invocation_state: Any) -> Any:
 def test_c26_a_worker_that_has_not_registered_a_type_leaves_the_execution_to_one_that_has(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with registered(Colour):
-        handle = dispatch_with("coloured", colour=Colour.RED)
+    with registered(Hue):
+        handle = dispatch_with("coloured", colour=Hue.RED)
         dispatch(["Done."], "plain")
     with caplog.at_level(logging.WARNING, logger="strands_durable"):
         work_until_completed("plain")
         work_until_completed("plain")
     told = [line for line in caplog.messages if "execution_id=<coloured>" in line]
     assert len(told) == 1
-    assert "'Colour'" in told[0]
+    assert "'Hue'" in told[0]
     assert "strands_durable.register_type" in told[0]
     assert status("coloured") == "PENDING"
     (record,) = [found for found in asyncio.run(connect(OFF).list()) if found.execution_id == "coloured"]
     assert record.unreadable is None, "it is not damaged"
-    assert "the type 'Colour' is not registered there" in str(record.note)
+    assert "the type 'Hue' is not registered there" in str(record.note)
     assert "coloured waits: process" in cli("ls").stdout
-    with registered(Colour):
+    with registered(Hue):
         work_until_completed("coloured")
         assert str(result(handle)) == "Done.\n"
 

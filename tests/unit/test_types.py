@@ -227,7 +227,7 @@ def test_a_script_that_is_also_imported_may_register_its_types_twice(tmp_path: P
 
 def test_wrong_registrations_are_refused_where_they_are_made() -> None:
     register_type(Colour, name="x")
-    with pytest.raises(ValueError, match="Colour is registered as 'x'; give .*Price another name"):
+    with pytest.raises(ValueError, match=r"Colour is registered as 'x'; give .*Price another name"):
         register_type(Price, name="x")
     with pytest.raises(ValueError, match="dict has a recorded form already"):
         register_type(dict)

@@ -38,8 +38,8 @@ def list_executions(
     """List executions, the one that changed last first.
 
     A RUNNING execution whose owner is gone was left behind by a process that died: the next worker goes on with it, or its
-    script when it is run again. Below the table stands why executions wait, where a worker has left them, and what is wrong with
-    those that cannot be read: no worker runs them, "rm" removes them.
+    script when it is run again. Below the table stands why executions wait, where a worker has left them, and what is wrong
+    with those that cannot be read: no worker runs them, "rm" removes them.
 
     \b
     With --json: a list of objects
