@@ -181,9 +181,10 @@ class Queue:
         execution_id = None
         try:
             with reading():
-                rows = self._store.read("SELECT execution_id FROM executions WHERE id = ?", row_id)
-                execution_id = rows[0][0] if rows else None
-                return _waiting(self._store.read(f"{_ANY} WHERE e.id = ?", row_id)[0]) if rows else None
+                for (found,) in self._store.read("SELECT execution_id FROM executions WHERE id = ?", row_id):
+                    execution_id = found
+                rows = self._store.read(f"{_ANY} WHERE e.id = ?", row_id)
+                return _waiting(rows[0]) if rows else None
         except UnreadableError as error:
             self.put_aside(row_id, execution_id or f"row {row_id}", error)
             return None
