@@ -150,9 +150,12 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
         return query(connection)
 
 
-def _text(data: bytes) -> str:
-    """A damaged text is shown as far as it can be: it must not hide the rest of the store."""
-    return data.decode("utf-8", "replace")
+def _text(data: bytes) -> str | bytes:
+    """A text that is damaged stays bytes, which are no JSON and no name: it must not hide the rest of the store."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _execution(row: Any) -> ExecutionRecord:
@@ -162,8 +165,8 @@ def _execution(row: Any) -> ExecutionRecord:
         return _readable(row)
     execution_id, kind, status, run, created_at, updated_at = row[1:7]
     return ExecutionRecord(
-        execution_id=str(execution_id),
-        kind=str(kind),
+        execution_id=_words(execution_id),
+        kind=_words(kind),
         status=ExecutionStatus(status) if status in list(ExecutionStatus) else ExecutionStatus.FAILED,
         run=run if isinstance(run, int) else 0,
         calls=row[9],
@@ -171,7 +174,7 @@ def _execution(row: Any) -> ExecutionRecord:
         owner=None,
         created_at=_number(created_at),
         updated_at=_number(updated_at),
-        agent=None if row[12] is None else str(row[12]),
+        agent=None if row[12] is None else _words(row[12]),
         unreadable=damage[0],
     )
 
@@ -184,6 +187,10 @@ def _judging(reasons: list[str]) -> Iterator[None]:
             yield
     except UnreadableError as error:
         reasons.append(short(error.reason, ERROR_LENGTH))
+
+
+def _words(found: Any) -> str:
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
 def _number(found: Any) -> float:
@@ -253,6 +260,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
     call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress, *rest = row
     kind, member, _ = rest
     known, outcome, where, told = ExecutionStatus.FAILED, {}, Progress(), "(unreadable)"
+    steps: list[StepSummary] = []
     damage: list[str] = []
     with _judging(damage):
         known = ExecutionStatus(status)
@@ -263,14 +271,15 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
     with _judging(damage):
         told = "(redacted)" if given is None else short(peek(shown(given)))
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
-    if known is ExecutionStatus.RUNNING:
-        steps += _model_under_way(where, steps, is_owned=is_owned)
+    with _judging(damage):
+        steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
+        if known is ExecutionStatus.RUNNING:
+            steps += _model_under_way(where, steps, is_owned=is_owned)
     return CallSummary(
         kind=kind,
         position=position,
-        scope=scope,
-        member=short(member),
+        scope=_words(scope),
+        member=short(_words(member)),
         depth=depth,
         input=told,
         status=known,

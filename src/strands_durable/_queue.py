@@ -157,7 +157,7 @@ class Queue:
             "only": None if only is None else json.dumps(list(only)),
         }
         while True:
-            values["aside"] = json.dumps(aside.ids(self._store.path))
+            values["aside"] = json.dumps(aside.ids(self._store))
             rows = self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)
             found: list[Waiting] = []
             for (row_id,) in rows:
@@ -191,7 +191,7 @@ class Queue:
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
         """Leave an execution that this process cannot read; if another process could, note on it why it waits."""
-        aside.put(self._store.path, row_id, execution_id, error)
+        aside.put(self._store, row_id, execution_id, error)
         if isinstance(error, TypeNotRegisteredError):  # a damaged row is left as it is
             note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
             with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:

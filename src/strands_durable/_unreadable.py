@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ._types import known_names
 from .errors import BackendUnavailableError, DurableError, TypeNotRegisteredError, UnreadableError
+
+if TYPE_CHECKING:
+    from ._store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -47,32 +52,33 @@ class _Put:
     names: frozenset[str] | None
     """The types that were registered, if it is one more that is missing: then nothing else will help."""
 
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() >= self.until if self.names is None else known_names() != self.names
+    def is_due(self, now: float, names: frozenset[str]) -> bool:
+        return now >= self.until if self.names is None else names != self.names
 
 
 class Aside:
     """The executions that this process could not read; a worker looks for others."""
 
     def __init__(self) -> None:
-        self._put: dict[tuple[Path, int], _Put] = {}
-        self._logged: dict[tuple[Path, int], str] = {}
+        self._put: WeakKeyDictionary[Store, dict[int, _Put]] = WeakKeyDictionary()
+        """By the open store: a row of the same number in a file that took its place is another execution."""
+        self._logged: dict[tuple[Path, str], str] = {}
 
-    def put(self, path: Path, row_id: int, execution_id: str, error: UnreadableError) -> None:
+    def put(self, store: Store, row_id: int, execution_id: str, error: UnreadableError) -> None:
         """Look at an execution no more for a while; say so once for each reason."""
-        place = (path, row_id)
         names = known_names() if isinstance(error, TypeNotRegisteredError) else None
-        self._put[place] = _Put(until=time.monotonic() + _AGAIN_SECONDS, names=names)
+        self._put.setdefault(store, {})[row_id] = _Put(until=time.monotonic() + _AGAIN_SECONDS, names=names)
+        place = (store.path, execution_id)
         if self._logged.get(place) != error.reason:
             self._logged[place] = error.reason
             logger.error(
                 "execution_id=<%s>, reason=<%s> | cannot be read, put aside. %s", execution_id, error.reason, error.hint
             )
 
-    def ids(self, path: Path) -> list[int]:
+    def ids(self, store: Store) -> list[int]:
         """Return the rows that are not looked at now."""
-        return [row_id for (found, row_id), put in list(self._put.items()) if found == path and not put.is_due]
+        now, names = time.monotonic(), known_names()
+        return [row_id for row_id, put in list(self._put.get(store, {}).items()) if not put.is_due(now, names)]
 
 
 aside = Aside()

@@ -19,6 +19,7 @@ from strands_durable import _types, connect, errors, register_type
 from strands_durable._cli import main
 from strands_durable._unreadable import aside
 from strands_durable._worker import Worker
+from strands_durable.testing import forget_process
 from tests.dispatched import OFF, backend, dispatch, result, scripted, status
 from tests.waiting import until_async
 
@@ -32,6 +33,7 @@ DAMAGES = {
     "no set": """UPDATE dispatches SET given = '{"invocation_state":{"a":{"$":"set","v":[{}]}},"limits":null}' WHERE {0}""",
     "truncated spec": "UPDATE dispatches SET spec = substr(spec, 1, 40) WHERE {0}",
     "other spec": "UPDATE dispatches SET spec = '[1]' WHERE {0}",
+    "no utf-8 inside": "UPDATE dispatches SET spec = CAST('{\"name\":\"' || x'ff' || substr(spec, 10) AS TEXT) WHERE {0}",
     "no utf-8": "UPDATE dispatches SET spec = CAST(CAST(spec AS BLOB) || x'ff' AS TEXT) WHERE {0}",
     "truncated input": "UPDATE calls SET input = substr(input, 1, 2) WHERE {0}",
     "unparsable owner": "UPDATE executions SET owner = 'nobody' WHERE {1}",
@@ -201,4 +203,16 @@ def test_c26_many_that_cannot_be_read_do_not_hold_up_what_is_behind_them() -> No
     sql("UPDATE dispatches SET spec = '{'")
     dispatch(["Done."], "good")
     work_until_completed("good")
-    assert len(aside.ids(Path("runs.db").resolve())) == 60
+    assert len(aside.ids(backend().store)) == 60
+
+
+def test_c26_a_new_file_in_the_place_of_one_with_a_damaged_row_is_another_store() -> None:
+    dispatch(["Done."], "run")
+    damage("run", "truncated spec")
+    dispatch(["Done."], "good")
+    work_until_completed("good")
+    forget_process()
+    for file in Path().glob("runs.db*"):
+        file.unlink()
+    dispatch(["Done."], "run")
+    work_until_completed("run")
