@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -197,13 +198,19 @@ def _number(found: Any) -> float:
     return float(found) if isinstance(found, (int, float)) else 0.0
 
 
+@lru_cache(maxsize=64)
+def _read_spec(text: str) -> AgentSpec:
+    """Executions of one agent have one spec: it is read once."""
+    return AgentSpec.from_json(peek(shown(text)))
+
+
 def _readable(row: Any) -> ExecutionRecord:
     _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
     agent, note, is_cancelling, spec, given, prompt = rest
     if owner is not None:
         Owner.parse(owner)
     if spec is not None:
-        AgentSpec.from_json(peek(shown(spec)))
+        _read_spec(spec)
     for text in (given, prompt):
         if text is not None:
             peek(shown(text))

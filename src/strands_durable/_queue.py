@@ -21,7 +21,7 @@ from typing import Any
 from ._codec import decode
 from ._failure import describe
 from ._journal import Journal
-from ._lease import Lease, Owner, look
+from ._lease import Lease, Owner
 from ._records import ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
@@ -178,15 +178,13 @@ class Queue:
 
     def _look_at(self, row_id: int) -> Waiting | None:
         """Return an execution by itself; None if it cannot be read, or is gone."""
-        execution_id = None
         try:
             with reading():
-                for (found,) in self._store.read("SELECT execution_id FROM executions WHERE id = ?", row_id):
-                    execution_id = found
                 rows = self._store.read(f"{_ANY} WHERE e.id = ?", row_id)
                 return _waiting(rows[0]) if rows else None
         except UnreadableError as error:
-            self.put_aside(row_id, execution_id or f"row {row_id}", error)
+            for (name,) in self._store.read("SELECT CAST(execution_id AS BLOB) FROM executions WHERE id = ?", row_id):
+                self.put_aside(row_id, name.decode("utf-8", "replace"), error)
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
@@ -249,7 +247,8 @@ class Queue:
     def prompt_of(self, waiting: Waiting) -> Any:
         """Return what an execution is to be given; nothing is claimed that could not be run."""
         with reading(waiting.execution_id):
-            record = Journal(look(self._store, waiting.execution_id)).call_at(0)
+            unowned = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, fence=-1, seconds=0)
+            record = Journal(unowned).call_at(0)
             if record is None:
                 raise UnreadableError("its call is not recorded")
             return record.input
