@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._spec import AgentSpec
     from ._summaries import CallSummary, ExecutionDetail, StepSummary
     from ._sync import SyncBackend, SyncHandle
+    from ._types import register_type
 
 __all__ = [
     "AgentSpec",
@@ -46,6 +47,7 @@ __all__ = [
     "durable_agent",
     "errors",
     "policy",
+    "register_type",
 ]
 __version__ = "0.1.0"
 
@@ -77,6 +79,7 @@ _HOMES = {
     "durable_agent": "._registry",
     "errors": ".errors",
     "policy": "._policy",
+    "register_type": "._types",
 }
 
 

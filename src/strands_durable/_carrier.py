@@ -28,7 +28,14 @@ from ._registry import agents
 from ._session import process
 from ._spec import AgentSpec
 from ._strands import is_agent, providers_of
-from .errors import BackendUnavailableError, DriftError, DurableError, ExecutionCancelledError, LeaseLostError
+from .errors import (
+    BackendUnavailableError,
+    DriftError,
+    DurableError,
+    ExecutionCancelledError,
+    LeaseLostError,
+    UnreadableError,
+)
 
 logger = safe_logger(__name__)
 
@@ -56,6 +63,8 @@ class Carrier:
             logger.info("execution_id=<%s> | %s", execution_id, told)
         except asyncio.CancelledError:
             logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
+        except UnreadableError as error:  # nothing of the run has failed: another process may be able to read it
+            queue.put_aside(claim.lease.row_id, execution_id, error)
         except BackendUnavailableError as error:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:

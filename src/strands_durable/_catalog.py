@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ._blobs import shown
-from ._codec import decode
+from ._codec import peek
+from ._execution_rows import execution_of, judging, words
 from ._failure import summary
 from ._keys import model_key
 from ._listing import Listing, row_of, rows_of
-from ._owner import Owner
 from ._questions import answers_to
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_result, shown_usage
 from ._respondents import answers_of
@@ -75,7 +75,7 @@ class Catalog:
     def executions(self, asked: Listing | None = None) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first: all of them, or those that were asked for."""
         rows = self._look(lambda connection: rows_of(connection, asked or Listing()))
-        return sorted(map(_execution, rows), key=lambda found: found.updated_at, reverse=True)
+        return sorted(map(execution_of, rows), key=lambda found: found.updated_at, reverse=True)
 
     def execution(self, execution_id: str, run: int | None = None) -> ExecutionDetail:
         """Return one execution with its calls and steps, of its current run or of an earlier one."""
@@ -139,6 +139,7 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
     ) as connection:
         checks = read_checked(connection)
         connection.execute("BEGIN")
+        connection.text_factory = _text
         try:
             return query(connection)
         except sqlite3.Error as error:
@@ -147,36 +148,12 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
             raise DamageError(checks.damage) from error
 
 
-def _execution(row: Any) -> ExecutionRecord:
-    _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
-    agent, note, is_cancelling = rest
-    return ExecutionRecord(
-        execution_id=execution_id,
-        kind=kind,
-        status=ExecutionStatus(status),
-        run=run,
-        calls=calls,
-        steps=steps,
-        owner=_living(owner, lease_until),
-        created_at=created_at,
-        updated_at=max(updated_at, last),
-        agent=agent,
-        note=note,
-        is_cancelling=bool(is_cancelling),
-    )
-
-
-def _living(owner: str | None, lease_until: float) -> str | None:
-    """Return the owner if it seems to be alive.
-
-    One look cannot tell whether an owner elsewhere still beats: here its lease is compared with the clock of this machine.
-    This is good enough to be shown; nobody is replaced by it.
-    """
-    if owner is None:
-        return None
-    found = Owner.parse(owner)
-    is_alive = found.is_at_work() or (time.time() < lease_until and not found.is_gone())
-    return str(found) if is_alive else None
+def _text(data: bytes) -> str | bytes:
+    """A text that is damaged stays bytes, which are no JSON and no name: it must not hide the rest of the store."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None = None) -> ExecutionDetail | None:
@@ -184,7 +161,7 @@ def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None
     row = row_of(connection, execution_id)
     if row is None:
         return None
-    execution, runs = _execution(row), _runs(connection, row[0])
+    execution, runs = execution_of(row), _runs(connection, row[0])
     shown_run = execution.run if run is None else run
     if run is not None and run not in {found.run for found in runs}:
         raise UnsupportedFeatureError(
@@ -194,6 +171,8 @@ def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None
     is_owned = execution.owner is not None and shown_run == execution.run
     calls = connection.execute(_CALLS, (row[0], shown_run)).fetchall()
     found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
+    reasons = [reason for reason in (execution.unreadable, *(call.unreadable for call in found)) if reason is not None]
+    execution = replace(execution, unreadable=reasons[0] if reasons else None)
     return ExecutionDetail(execution=execution, run=shown_run, runs=runs, calls=found)
 
 
@@ -221,21 +200,29 @@ def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
 def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) -> CallSummary:
     call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress, *rest = row
     kind, member, _ = rest
-    known = ExecutionStatus(status)
+    known, outcome, where = ExecutionStatus.FAILED, {}, Progress()
+    steps: list[StepSummary] = []
+    damage: list[str] = []
+    with judging(damage):
+        known = ExecutionStatus(status)
+    with judging(damage):
+        outcome = {} if result is None else dict(json.loads(shown(result)))
+    with judging(damage):
+        where = Progress() if progress is None else Progress(**json.loads(progress))
+    with judging(damage):
+        peek(shown(given or "null"))
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    found = _value(result)
-    outcome = found if isinstance(found, dict) else {}
-    where = Progress() if progress is None else Progress(**json.loads(progress))
-    rows = connection.execute(_STEPS, (call_id,)).fetchall()
-    inputs = _tool_inputs(rows)
-    steps = [_step(step, known, alive_since, inputs) for step in rows]
-    if known is ExecutionStatus.RUNNING:
-        steps += _model_under_way(where, steps, is_owned=is_owned)
+    with judging(damage):
+        rows = connection.execute(_STEPS, (call_id,)).fetchall()
+        inputs = _tool_inputs(rows)
+        steps = [_step(step, known, alive_since, inputs) for step in rows]
+        if known is ExecutionStatus.RUNNING:
+            steps += _model_under_way(where, steps, is_owned=is_owned)
     return CallSummary(
         kind=kind,
         position=position,
-        scope=scope,
-        member=member,
+        scope=words(scope),
+        member=words(member),
         depth=depth,
         input=_value(given),
         is_redacted=given is None,
@@ -250,6 +237,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         answers=answers_of(connection, call_id),
         structured_output=outcome.get("structured_output"),
         steps=tuple(steps),
+        unreadable=damage[0] if damage else None,
     )
 
 
@@ -312,10 +300,16 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str,
         attempt=attempt,
         started_at=started_at,
         ended_at=ended_at,
-        usage=None if usage is None else shown_usage(json.loads(usage)),
+        usage=_usage(usage),
         result=shown_result(kind, _value(result)),
         error=None if error is None else _error(error),
     )
+
+
+def _usage(recorded: str | None) -> dict[str, int] | None:
+    with judging([]):
+        return None if recorded is None else shown_usage(json.loads(recorded))
+    return None
 
 
 def _state(
@@ -366,6 +360,9 @@ def _value(recorded: str | None) -> Any:
 
 
 def _error(recorded: str) -> str:
-    record = decode(shown(recorded))
-    text: str = record["text"] if record["type"] == "ToolResult" else summary(record)
-    return text
+    damage: list[str] = []
+    with judging(damage):
+        record = peek(shown(recorded))
+        text: str = record["text"] if record["type"] == "ToolResult" else summary(record)
+        return text
+    return f"(unreadable: {damage[0]})"

@@ -27,8 +27,8 @@ def config_of(agent: Agent) -> Config:
         for spec in agent.tool_registry.get_all_tool_specs()
         if not stays_in_loop(tools.get(spec["name"]))
     }
-    blocks = agent.system_prompt_content
-    return {"model": model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
+    prompt = _plain_blocks(agent.system_prompt_content)
+    return {"model": str.__str__(model_id(agent)), "system_prompt": prompt, "tools": dict(sorted(specs.items()))}
 
 
 def tools_of(agent: Agent) -> dict[str, Any]:
@@ -142,9 +142,19 @@ def model_id(agent: Agent) -> str:
     return found if isinstance(found, str) and found else type(agent.model).__qualname__
 
 
+def _plain_blocks(blocks: Any) -> Any:
+    is_plain = all(type(item) is str for block in blocks or () for item in block.values())
+    return blocks if is_plain else _plain(blocks)
+
+
 def _plain(value: Any) -> Any:
-    """Return what can be recorded of a part of a tool's schema."""
-    return value if encodable(value) else type(value).__qualname__
+    """Return what a part of an agent is compared by: it is not given back, and may be as plain as JSON is."""
+    if encodable(value):
+        return value
+    try:
+        return json.loads(json.dumps(value, default=lambda found: type(found).__qualname__))
+    except (TypeError, ValueError):  # keys that JSON does not have, or a circle
+        return type(value).__qualname__
 
 
 def _diff(before: Any, now: Any) -> str:

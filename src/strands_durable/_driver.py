@@ -33,7 +33,7 @@ from ._registry import agents
 from ._replica import Replica, Rows, StillHeart
 from ._stores import stores
 from ._turns import Turn
-from .errors import DurableError
+from .errors import DurableError, UnreadableError
 
 logger = safe_logger(__name__)
 
@@ -124,7 +124,12 @@ class Driver:
 
     async def refusal(self) -> str | None:
         """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
-        waiting = Queue(self._replica).only()
+        queue = Queue(self._replica)
+        try:
+            waiting = queue.only()
+            queue.prompt_of(waiting)
+        except UnreadableError as error:
+            return f"it cannot be read here: {error.reason}. {error.hint}"
         agent = agents.get(waiting.agent)
         if agent is None or agent.has_spec_with(waiting.spec.arguments):
             return refusal(waiting)

@@ -38,7 +38,7 @@ from ._strands import (
     wait_for_answers,
 )
 from ._usage import Metrics, Past
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 
 logger = safe_logger(__name__)
 
@@ -311,7 +311,7 @@ def is_elsewhere(error: BaseException) -> bool:
     """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
     if isinstance(error, Interrupted):
         return False
-    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released))
+    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, Released))
 
 
 def _settle(agent: Agent) -> None:

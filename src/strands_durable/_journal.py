@@ -17,6 +17,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
+from ._unreadable import reading
 from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
@@ -376,6 +377,7 @@ class Journal(Shelf):
         )
         return int(rows[0][0])
 
+    @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(

@@ -47,6 +47,11 @@ class Owner:
         except (ValueError, TypeError, KeyError):
             return cls(host="an unknown host", boot_id="", pid_namespace="", pid=0, started=str(text)[:200])
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its record could be read."""
+        return self.pid != 0
+
     def recorded(self) -> str:
         """Return the recorded form."""
         return json.dumps(vars(self), separators=(",", ":"))

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,11 +27,13 @@ from ._owner import BEAT, Beat, Owner
 from ._records import ACCEPTED, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
-from .errors import WorkerLostError
+from ._unreadable import aside, reading
+from .errors import BackendUnavailableError, TypeNotRegisteredError, UnreadableError, WorkerLostError
 
 logger = safe_logger(__name__)
 
 S = ExecutionStatus
+_MANY = 1000
 
 _VERSION = """
 d.agent || ' ' || d.fingerprint || ' '
@@ -39,20 +42,21 @@ d.agent || ' ' || d.fingerprint || ' '
 _ANY = f"""
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
     d.is_suspected, d.is_alone, d.deaths, d.tries, {_VERSION}
-FROM executions e JOIN dispatches d ON d.execution = e.id
+FROM verified_executions e JOIN verified_dispatches d ON d.execution = e.id
 """
 # Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
 _FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
-    AND e.id NOT IN (SELECT value FROM json_each(:held))
+    AND e.id NOT IN (SELECT value FROM json_each(:held)) AND e.id NOT IN (SELECT value FROM json_each(:aside))
     AND (e.owner IS NULL OR e.owner = :me OR e.id IN (SELECT value FROM json_each(:dead)))
     AND {suspicion}
     AND (:refused = '[]' OR {version} NOT IN (SELECT value FROM json_each(:refused)))
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
-_OTHERS = _ANY + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
-_SUSPECTS = _ANY + _FREE.format(
+_IDS = "SELECT e.id FROM executions e JOIN dispatches d ON d.execution = e.id"
+_OTHERS = _IDS + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_SUSPECTS = _IDS + _FREE.format(
     version=_VERSION,
     suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
     " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)",
@@ -150,10 +154,10 @@ class Queue:
     ) -> list[Waiting]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
-        ``only`` names those that are looked for, if not all are.
+        ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
         """
         me, dead = Owner.me().recorded(), self._dead()
-        values = {
+        values: dict[str, Any] = {
             "now": time.time(),
             "dead": json.dumps(dead),
             "me": me,
@@ -162,17 +166,48 @@ class Queue:
             "limit": limit,
             "only": None if only is None else json.dumps(list(only)),
         }
-        return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+        while True:
+            values["aside"] = json.dumps(aside.ids(self._store))
+            rows = self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)
+            found: list[Waiting] = []
+            for (row_id,) in rows:
+                if len(found) < limit and (waiting := self._look_at(row_id)) is not None:
+                    found.append(waiting)
+            if len(rows) < values["limit"] or len(found) == limit:
+                return found
+            values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
+
+    def _look_at(self, row_id: int) -> Waiting | None:
+        """Return an execution by itself; None if it cannot be read, or is gone."""
+        try:
+            with reading():
+                rows = self._store.read(f"{_ANY} WHERE e.id = ?", row_id)
+                return _waiting(rows[0]) if rows else None
+        except UnreadableError as error:
+            for (name,) in self._store.read("SELECT CAST(execution_id AS BLOB) FROM executions WHERE id = ?", row_id):
+                self.put_aside(row_id, name.decode("utf-8", "replace"), error)
+            return None
+
+    def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
+        """Leave an execution that this process cannot read; if another process could, note on it why it waits."""
+        aside.put(self._store, row_id, execution_id, error)
+        if isinstance(error, TypeNotRegisteredError):  # a damaged row is left as it is
+            note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
+            with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
+                connection.execute("UPDATE dispatches SET note = ? WHERE execution = ?", (note, row_id))
 
     def _dead(self) -> list[int]:
         """Return the executions whose owner, another process, is dead."""
         me = Owner.me().recorded()
-        beats = [Beat(*row) for row in self._store.read(f"SELECT {BEAT} FROM executions WHERE owner IS NOT NULL")]
+        columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
+        rows = self._store.read(f"SELECT {columns} FROM executions WHERE owner IS NOT NULL")
+        beats = [Beat(row_id, owner.decode("utf-8", "replace"), *rest) for row_id, owner, *rest in rows]
         return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
-        return _waiting(self._store.read(_ANY)[0])
+        with reading():
+            return _waiting(self._store.read(_ANY)[0])
 
     def pardon(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
@@ -185,6 +220,11 @@ class Queue:
 
         A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
         """
+        try:
+            prompt = self.prompt_of(waiting)
+        except UnreadableError as error:
+            self.put_aside(waiting.row_id, waiting.execution_id, error)
+            return None
         me, now, is_suspected = Owner.me().recorded(), time.time(), alone or waiting.is_suspected
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
         with self._store.transaction("claim", lasting=False) as connection:
@@ -207,15 +247,22 @@ class Queue:
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
-                error = WorkerLostError(waiting.execution_id, deaths, owner)
-                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, error)
-                self._fail(connection, journal, error)
+                lost = WorkerLostError(waiting.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, lost)
+                self._fail(connection, journal, lost)
                 return None
         if is_suspected:
             lease.on_progress = _Acquittal(lease)
-        record = journal.call_at(0)
-        assert record is not None
-        return Claim(lease=lease, waiting=waiting, prompt=record.input)
+        return Claim(lease=lease, waiting=waiting, prompt=prompt)
+
+    def prompt_of(self, waiting: Waiting) -> Any:
+        """Return what an execution is to be given; nothing is claimed that could not be run."""
+        with reading(waiting.execution_id):
+            unowned = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, fence=-1, seconds=0)
+            record = Journal(unowned).call_at(0)
+            if record is None:
+                raise UnreadableError("its call is not recorded")
+            return record.input
 
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
         """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
@@ -304,6 +351,14 @@ class _Acquittal:
         )
 
 
+def _checked(given: Any) -> dict[str, Any]:
+    """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
+    if type(given["invocation_state"]) is not dict or "limits" not in given:
+        raise UnreadableError("its invocation_state is no dict, or its limits are missing")
+    found: dict[str, Any] = given
+    return found
+
+
 def _waiting(row: Any) -> Waiting:
     row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries, version = rest
@@ -317,7 +372,7 @@ def _waiting(row: Any) -> Waiting:
         agent=agent,
         fingerprint=fingerprint,
         spec=AgentSpec.from_json(decode(spec)),
-        given=decode(given),
+        given=_checked(decode(given)),
         is_marked=bool(is_suspected),
         was_alone=bool(is_alone),
         deaths=deaths,

@@ -138,6 +138,8 @@ class ExecutionRecord:
     """Why a dispatched execution waits, if a worker has left it."""
     is_cancelling: bool = False
     """Somebody has asked to cancel it, and its owner has not stopped yet."""
+    unreadable: str | None = None
+    """Why it cannot be read, if it cannot: no worker runs it, and `rm` removes it. The other fields tell what could be read."""
 
 
 def shown_usage(recorded: dict[str, int] | None) -> dict[str, int] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from typing import Any
 
 from . import _blobs
 from ._owner import BEAT, Beat, Owner
@@ -24,6 +25,8 @@ _PIECE_BYTES = 2_000_000
 """How much is deleted at a time."""
 _ROW_BYTES = 500
 _SCRUB_SECONDS = 1.0
+_LONG_SECONDS = 3600.0
+"""No lease is that long: what seems to be is damaged."""
 _OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("chunks", "call"), ("heads", "call"),
              ("state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
 _OF_EXECUTION = (("calls", "execution"), ("dispatches", "execution"), ("executions", "id"))
@@ -55,19 +58,30 @@ class Removal:
 
     def _idle(self, connection: sqlite3.Connection, execution_id: str) -> int | None:
         """Return the row of an execution that has no owner alive; None if its removal was begun and not finished."""
-        row = connection.execute(f"SELECT {BEAT} FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
+        columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
+        query = f"SELECT {columns}, lease_until FROM executions WHERE execution_id = ?"
+        row = connection.execute(query, (execution_id,)).fetchone()
         if row is None:
             if connection.execute("SELECT 1 FROM removals WHERE execution_id = ?", (execution_id,)).fetchone():
                 return None
             raise ExecutionNotFoundError(execution_id, str(self._store.path))
-        found = Beat(*row)
-        if found.owner is not None and self._store.liveness.is_alive(found):
+        *beat, lease_until = row
+        beat[1] = None if beat[1] is None else beat[1].decode("utf-8", "replace")
+        found = Beat(*beat)
+        if found.owner is not None and self._is_alive(found, lease_until):
             raise ExecutionBusyError(
                 execution_id,
                 str(Owner.parse(found.owner)),
                 f"'strands-durable cancel {execution_id}' asks it to stop; then it can be removed.",
             )
         return found.row_id
+
+    def _is_alive(self, found: Beat, lease_until: Any) -> bool:
+        """Say whether an owner is alive; one whose record cannot be read is while it may be renewing its lease."""
+        if Owner.parse(found.owner).is_known:
+            return self._store.liveness.is_alive(found)
+        now = time.time()
+        return isinstance(lease_until, float) and now < lease_until < now + _LONG_SECONDS
 
     def _finish(self) -> None:
         """Delete what is left of every execution whose removal was begun, in pieces; others write in between."""

@@ -20,6 +20,7 @@ from ._questions import refuse_malformed
 from ._records import ACCEPTED, CallRecord, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
+from ._unreadable import reading
 from .errors import (
     DurableError,
     ExecutionBusyError,
@@ -103,6 +104,10 @@ class Requests:
         )
 
     def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
+        with reading(execution_id):
+            self._compare(execution_id, spec, prompt, given)
+
+    def _compare(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
         """Raise unless this dispatch may attach to the execution that is there: the columns of C1 for dispatches."""
         journal = self.journal(execution_id)
         record = journal.call_at(0)
@@ -152,7 +157,8 @@ class Requests:
 
     def last_call(self, journal: Journal) -> CallRecord | None:
         """Return the root call that a handle speaks of."""
-        calls = journal.calls()
+        with reading(journal.execution_id):
+            calls = journal.calls()
         return calls[-1] if calls else None
 
     def failure(self, journal: Journal, record: CallRecord) -> ExecutionFailedError:

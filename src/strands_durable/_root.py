@@ -28,7 +28,7 @@ from ._seat import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, reco
 from ._session import Cursor, Session, process
 from ._store import Store
 from ._stores import stores
-from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
+from .errors import BackendUnavailableError, DurableError, ExecutionBusyError, UnreadableError
 
 logger = safe_logger(__name__)
 
@@ -187,6 +187,8 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
+    except UnreadableError as error:
+        raise error.of(target.execution_id) from error.__cause__
     finally:
         session.leave()
         (session.waiting.add if subject.is_interrupted() else session.waiting.discard)(subject.me)

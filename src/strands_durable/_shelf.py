@@ -13,6 +13,7 @@ from ._codec import decode, encode
 from ._keys import is_model_key
 from ._records import ExecutionStatus, Progress, answers_in
 from ._store import Store, damaged
+from ._unreadable import reading
 
 
 class Shelf:
@@ -27,6 +28,7 @@ class Shelf:
             [(call_id, part, data) for part, data in parts],
         )
 
+    @reading()
     def head(self, call_id: int) -> tuple[Progress, dict[str, str]]:
         """Return where a call stands, and the other parts of its head."""
         self.store.refuse_incomplete(call_id)
@@ -46,6 +48,7 @@ class Shelf:
                 (call_id, attempt),
             )
 
+    @reading()
     def closing(self, call_id: int) -> Progress:
         """Return where a call has come to; a failed one beyond its head."""
         progress, parts = self.head(call_id)
@@ -112,6 +115,7 @@ class Shelf:
         connection.execute("UPDATE messages SET data = ? WHERE lineage = ? AND seq = ?", (data, *place))
         _blobs.forget(connection, before)
 
+    @reading()
     def last_ranges(self, call_id: int, lineage: int) -> list[list[int]]:
         """Return the messages in sight when the call before ``call_id`` in the same log was written last."""
         rows = self.store.read(

@@ -13,6 +13,7 @@ from ._handle import StreamEvent
 from ._journal import Journal
 from ._keys import path
 from ._records import ExecutionStatus, shown_result, shown_usage
+from ._unreadable import reading
 from ._watch import watch
 
 _LISTEN_SECONDS = 15.0
@@ -55,6 +56,7 @@ async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
             await change.wait(_RENEW_SECONDS)
 
 
+@reading()
 def steps_after(journal: Journal, after: int) -> list[StreamEvent]:
     """Return the committed steps after number ``after``."""
     return [_step(row) for row in journal.store.read(_STEPS, journal.lease.row_id, after, -1)]

@@ -126,6 +126,8 @@ class CallSummary:
     answers: tuple[Answered, ...]
     structured_output: Any
     steps: tuple[StepSummary, ...]
+    unreadable: str | None = None
+    """Why something of it cannot be read, if so; the other fields tell what could be."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@
     ├── InvalidIdError            that is no execution_id (also a ValueError)
     ├── NotSerializableError      a value has no recorded form
     │   └── PayloadTooLargeError  a value is larger than the engine takes
+    ├── UnreadableError           what is recorded cannot be read here
+    │   └── TypeNotRegisteredError  it has a type that this process has not registered
     ├── FormatVersionError        the file is of another format
     ├── LeaseLostError            the execution has a new owner
     ├── AgentNotRegisteredError   the worker does not know the agent
@@ -177,8 +179,9 @@ class NotSerializableError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Return JSON data, or "
-            f"bytes, tuple, set, datetime, date, time, timedelta, Decimal or UUID; convert other objects in the tool."
+            f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Use JSON data, or a type that "
+            f"comes back as it was, such as bytes, tuple, set, datetime, Decimal, UUID or Path; convert anything else to "
+            f"one of these, or register its class with strands_durable.register_type."
         )
 
 
@@ -194,6 +197,39 @@ class PayloadTooLargeError(NotSerializableError):
         return (
             f"{self.what} has {self.size:,} bytes, and the engine takes {self.limit:,}. Have less returned, or name a place "
             f"for large payloads in the backend's URL: payloads=file:///shared/folder, payloads=s3://bucket/folder."
+        )
+
+
+class UnreadableError(DurableError):
+    """Something that is recorded cannot be read by this process; everything else in the store can."""
+
+    def __init__(self, reason: str, hint: str = "", execution_id: str | None = None) -> None:
+        super().__init__(reason, hint, execution_id)
+        self.reason, self.execution_id = reason, execution_id
+        self.hint = hint or "Nothing was changed. Restore the file from a backup, or remove the execution."
+
+    def of(self, execution_id: str | None) -> UnreadableError:
+        """Return the error with the id of the execution it is about, if it has none yet."""
+        if self.execution_id is None:
+            self.execution_id = execution_id
+            self.args = (*self.args[:-1], execution_id)
+        return self
+
+    def __str__(self) -> str:
+        what = "A recorded value" if self.execution_id is None else f"Execution {self.execution_id!r}"
+        return f"{what} cannot be read: {self.reason}. {self.hint}"
+
+
+class TypeNotRegisteredError(UnreadableError):
+    """A recorded value is of a type that was registered where it was recorded, and is not registered here."""
+
+    def __init__(self, name: str, known: list[str], execution_id: str | None = None) -> None:
+        DurableError.__init__(self, name, known, execution_id)
+        self.name, self.known, self.execution_id = name, known, execution_id
+        self.reason = f"it has a value of the type {name!r}, which is not registered in this process"
+        self.hint = (
+            f"Call strands_durable.register_type for the class that was recorded as {name!r} before the execution is read, "
+            f"best where the class is defined (registered here: {', '.join(known) or 'none'})."
         )
 
 

@@ -36,6 +36,8 @@ ERRORS = [
     errors.ExecutionNotFoundError("trip", "runs.db"),
     errors.InDoubtError("trip", "1/0:x", "nobody knows"),
     errors.NotSerializableError("The result of tool 'x'", "result['a']", "object"),
+    errors.UnreadableError("it is cut off", execution_id="trip"),
+    errors.TypeNotRegisteredError("Color", ["Price"]),
     errors.FormatVersionError("runs.db", "format 9", "format 1"),
     errors.LeaseLostError("trip", "process 7 on here"),
     errors.AgentNotRegisteredError("planner", ["other"]),

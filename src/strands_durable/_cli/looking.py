@@ -52,7 +52,8 @@ def list_executions(place: Place, statuses: tuple[str, ...], waiting: bool, as_j
     """List executions, the one that changed last first; the last 50 unless more are asked for.
 
     A RUNNING execution whose owner is gone was left behind by a process that died: the next worker resumes it, or its script
-    when it is run again. Below the table stands why executions wait, where a worker has left them.
+    when it is run again. Below the table stands why executions wait, where a worker has left them, and what
+    is wrong with those that cannot be read: no worker runs them, "rm" removes them.
 
     With --waiting, those that nobody works on and that are not over: each with what it waits for (a person, a worker that has
     its agent in the same version, its script) and why; where its agent has changed, with the difference.
@@ -66,6 +67,7 @@ def list_executions(place: Place, statuses: tuple[str, ...], waiting: bool, as_j
                                FAILED or CANCELLED
       is_cancelling            somebody has asked to cancel it
       note                     why a worker has left it; null if none has
+      unreadable               why it cannot be read; null if it can
       run                      how often it was started over under its id
       calls, steps             how many the current run has recorded
       owner                    the process at work on it; null if there is none
@@ -174,6 +176,7 @@ def show(
                     {interrupt_id, name, reason, answers}
         answers     what was answered: a list of
                     {interrupt_id, name, answer, by, at, is_taken}
+        unreadable  why something of it cannot be read; null if all can
         steps       a list of objects, one for each attempt
           key, number, name, input, result, attempt, error
           kind        model, tool, effect or node

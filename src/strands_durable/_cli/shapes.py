@@ -34,6 +34,7 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "status": record.status.value,
         "is_cancelling": record.is_cancelling,
         "note": record.note,
+        "unreadable": record.unreadable,
         "run": record.run,
         "calls": record.calls,
         "steps": record.steps,
@@ -100,6 +101,7 @@ def _call_json(call: CallSummary) -> dict[str, Any]:
         "answers": [{**vars(answer), "at": _iso(answer.at)} for answer in call.answers],
         "structured_output": call.structured_output,
         "steps": [step_json(step) for step in call.steps],
+        "unreadable": call.unreadable,
     }
 
 

@@ -28,6 +28,7 @@ _GAP, _BESIDE_ID = 2, 40
 _STYLES = {
     "done": "green", "COMPLETED": "green", "running": "cyan", "RUNNING": "cyan", "answered": "dim", "discarded": "dim",
     "PENDING": "yellow", "error": "red", "failed": "red", "FAILED": "red", "CANCELLED": "dim", "not storable": "red",
+    "unreadable": "red",
     "in doubt": "yellow", "waiting for a person": "magenta", "SUSPENDED": "magenta",
 }  # fmt: skip
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -122,7 +123,10 @@ def _width(records: list[ExecutionRecord], ages: list[str]) -> int:
 def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
     """Print why executions wait, where a worker has left them: the first line, ``show`` has the rest."""
     for record in records:
-        if record.note is not None:
+        if record.unreadable is not None:
+            text = f"{record.execution_id} cannot be read: {one_line(masked_text(record.unreadable))}"
+            out.print(_plain(text), style="red", soft_wrap=True)
+        elif record.note is not None:
             why = one_line(masked_text(record.note.partition("\n")[0]))
             out.print(_plain(f"{record.execution_id} waits: {why}"), style="yellow", soft_wrap=True)
 
@@ -135,6 +139,8 @@ def print_waits(out: Console, waits: list[Wait], place: Place) -> None:
 
 
 def _status(record: ExecutionRecord, is_narrow: bool = False) -> Text:
+    if record.unreadable is not None:
+        return _word("unreadable")
     status = _word(record.status.value)
     if is_narrow and _owner(record) == "gone":
         status.append(", gone", style="dim")
@@ -166,7 +172,9 @@ def print_detail(out: Console, detail: ExecutionDetail, place: Place, how: How) 
         _print_fact(out, "owner", one_line(_owner(execution)))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
-    if execution.note is not None:
+    if execution.unreadable is not None:
+        _print_fact(out, "damage", f"it cannot be read: {one_line(masked_text(execution.unreadable))}")
+    elif execution.note is not None:
         _print_fact(out, "waits", masked_text(execution.note))
     if (then := next_step(detail, place)) is not None:
         _print_fact(out, "next", then)

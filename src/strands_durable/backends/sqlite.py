@@ -29,6 +29,7 @@ from .._stream import follow
 from .._summaries import ExecutionDetail, StepSummary
 from .._thread import DRAIN_SECONDS, WorkerThread
 from .._trials import Trials, try_alone
+from .._unreadable import reading
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
@@ -197,7 +198,8 @@ class SqliteHandle(ExecutionHandle):
 
     async def status(self) -> ExecutionStatus:
         """Return what the execution is doing."""
-        return self._requests.journal(self.execution_id).status()
+        with reading(self.execution_id):
+            return self._requests.journal(self.execution_id).status()
 
     async def result(self, timeout: float | None = None) -> ExecutionResult:
         """Wait for the end, or until the execution waits for a person, and return it."""
@@ -208,7 +210,8 @@ class SqliteHandle(ExecutionHandle):
         async with watch(store).changes(journal.lease.row_id) as change:
             while True:
                 journal = self._requests.journal(self.execution_id)
-                found = self._ended(journal)
+                with reading(self.execution_id):
+                    found = self._ended(journal)
                 if found is not None:
                     return found
                 left = None if deadline is None else deadline - time.monotonic()
