@@ -27,6 +27,7 @@ from ._records import NO_AGENT, OTHER_VERSION, ExecutionStatus
 from ._registry import agents
 from ._session import process
 from ._spec import AgentSpec
+from ._store import is_damage
 from ._strands import is_agent, providers_of
 from .errors import (
     BackendUnavailableError,
@@ -67,6 +68,8 @@ class Carrier:
             queue.put_aside(claim.lease.row_id, execution_id, error)
         except BackendUnavailableError as error:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
+            if is_damage(error):  # to try it again at once would never end
+                _put_off(queue, claim, str(error))
         except Exception as error:
             logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
             _fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
@@ -212,6 +215,13 @@ def _log_end(claim: Claim) -> None:
         )
     elif status is ExecutionStatus.FAILED:  # a graph or a swarm that returned its failure
         logger.error("execution_id=<%s> | execution failed", journal.execution_id)
+
+
+def _put_off(queue: Queue, claim: Claim, note: str) -> None:
+    try:
+        queue.put_off(claim.lease, _BACK_OFF_SECONDS[-1], note)
+    except DurableError as unrecorded:
+        logger.warning("execution_id=<%s>, error=<%s> | not put off", claim.lease.execution_id, unrecorded)
 
 
 def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:

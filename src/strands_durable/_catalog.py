@@ -25,7 +25,7 @@ from ._listing import Listing, row_of, rows_of
 from ._questions import answers_to
 from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_result, shown_usage
 from ._respondents import answers_of
-from ._store import damaged, path_of, translated
+from ._store import damaged, is_damage, path_of, translated
 from ._storefile import version_of
 from ._summaries import (
     CallSummary,
@@ -78,8 +78,17 @@ class Catalog:
         return sorted(map(execution_of, rows), key=lambda found: found.updated_at, reverse=True)
 
     def execution(self, execution_id: str, run: int | None = None) -> ExecutionDetail:
-        """Return one execution with its calls and steps, of its current run or of an earlier one."""
-        found = self._look(lambda connection: detail_of(connection, execution_id, run))
+        """Return one execution with its calls and steps, of its current run or of an earlier one.
+
+        Of one whose rows are damaged, return what can be said of it without them, and why it cannot be read.
+        """
+        try:
+            found = self._look(lambda connection: detail_of(connection, execution_id, run))
+        except BackendUnavailableError as error:
+            if not is_damage(error):
+                raise
+            reason = error.reason
+            found = self._look(lambda connection: _without_calls(connection, execution_id, reason))
         if found is None:
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return found
@@ -143,9 +152,9 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return query(connection)
         except sqlite3.Error as error:
-            if checks.damage is None:
+            if checks.damage is None and "user-defined function" not in str(error):
                 raise
-            raise DamageError(checks.damage) from error
+            raise DamageError(checks.damage or "a row holds bytes that are no text") from error
 
 
 def _text(data: bytes) -> str | bytes:
@@ -174,6 +183,14 @@ def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None
     reasons = [reason for reason in (execution.unreadable, *(call.unreadable for call in found)) if reason is not None]
     execution = replace(execution, unreadable=reasons[0] if reasons else None)
     return ExecutionDetail(execution=execution, run=shown_run, runs=runs, calls=found)
+
+
+def _without_calls(connection: sqlite3.Connection, execution_id: str, reason: str) -> ExecutionDetail | None:
+    row = row_of(connection, execution_id)
+    if row is None:
+        return None
+    execution = replace(execution_of(row), unreadable=reason)
+    return ExecutionDetail(execution=execution, run=execution.run, runs=(), calls=())
 
 
 def _runs(connection: sqlite3.Connection, row_id: int) -> tuple[RunSummary, ...]:

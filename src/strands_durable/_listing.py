@@ -42,7 +42,7 @@ SELECT e.id, max(e.updated_at, coalesce({_last()}, 0)) AS changed_at FROM execut
 WHERE e.status = :status AND changed_at >= :since AND {_OF_AGENT} ORDER BY changed_at DESC LIMIT :limit
 """
 # What is looked at to say that an execution cannot be run; of what is long, only whether it is whole.
-_PROBE = "CASE WHEN length({0}) < 65536 THEN {0} WHEN NOT json_valid({0}) THEN '' END"
+_PROBE = "CASE WHEN {0} IS NULL OR length({0}) < 65536 THEN {0} WHEN NOT json_valid({0}) THEN '' END"
 
 
 def _rows(view: str, damage: str) -> str:

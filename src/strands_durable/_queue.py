@@ -189,12 +189,13 @@ class Queue:
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
-        """Leave an execution that this process cannot read; if another process could, note on it why it waits."""
+        """Leave an execution that this process cannot read, and note on it why it waits, if its row can be written."""
         aside.put(self._store, row_id, execution_id, error)
-        if isinstance(error, TypeNotRegisteredError):  # a damaged row is left as it is
+        note = f"it cannot be read: {error.reason}"
+        if isinstance(error, TypeNotRegisteredError):
             note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
-            with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
-                connection.execute("UPDATE dispatches SET note = ? WHERE execution = ?", (note, row_id))
+        with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
+            connection.execute("UPDATE dispatches SET note = ? WHERE execution = ?", (note, row_id))
 
     def _dead(self) -> list[int]:
         """Return the executions whose owner, another process, is dead."""

@@ -23,7 +23,7 @@ from ._schema import FORMAT, create, upgrade, version_in
 from ._storefile import StoreFile, create_private, keep_for_ever, version_of
 from .errors import BackendUnavailableError, UnsupportedFeatureError
 
-__all__ = ["FORMAT", "Fence", "Store", "damaged", "path_of", "translated"]
+__all__ = ["FORMAT", "Fence", "Store", "damaged", "is_damage", "path_of", "translated"]
 
 _WAL_BYTES = 32 * 1024 * 1024
 """What is left of the WAL once a reader that has kept it from being emptied is gone."""
@@ -288,14 +288,20 @@ def damaged(path: Path, what: str) -> BackendUnavailableError:
     return BackendUnavailableError(str(path), f"the file is damaged: {what}", _DAMAGED)
 
 
+def is_damage(error: BackendUnavailableError) -> bool:
+    """Say whether an error is about some rows of a file, which others can still use."""
+    return error.reason.startswith("the file is damaged")
+
+
 def translated(
     path: Path, error: sqlite3.Error, busy_seconds: float, checks: _sums.Checks | None = None
 ) -> BackendUnavailableError:
     """Return our error for one of SQLite's."""
     text = str(error)
-    if isinstance(error, _sums.DamageError) or ("user-defined function" in text and checks and checks.damage):
-        text = text if isinstance(error, _sums.DamageError) else str(checks and checks.damage)
+    if isinstance(error, _sums.DamageError):
         return damaged(path, text)
+    if "user-defined function" in text:  # without a word: it was given what is no text
+        return damaged(path, (checks and checks.damage) or "a row holds bytes that are no text")
     hints = {
         "locked": f"another program has held its lock for more than {busy_seconds:g} s",
         "readonly": "it is read-only",

@@ -9,7 +9,6 @@ Left out on purpose: subclasses. A value is recorded under the class that it has
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -137,8 +136,8 @@ def _functions_for(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any
         return _dataclass_fields, lambda form: _made_dataclass(cls, form)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return list, lambda form: _made_tuple(cls, form)
-    if hasattr(cls, "model_validate_json") and hasattr(cls, "model_dump_json"):
-        return _dumped_model, lambda form: cls.model_validate_json(json.dumps(form))
+    if hasattr(cls, "model_validate") and hasattr(cls, "model_dump"):
+        return _dumped_model, cls.model_validate
     raise TypeError(
         f"register_type knows Enums, dataclasses, named tuples and pydantic models; {_full_name(cls)} is none of them: "
         f"pass to_json and from_json"
@@ -179,8 +178,37 @@ def _made_tuple(cls: Any, form: list[Any]) -> Any:
 
 
 def _dumped_model(value: Any) -> Any:
-    """Return a pydantic model as JSON data; one that validates to something else is refused."""
-    text = value.model_dump_json(round_trip=True, by_alias=True)
-    if type(value).model_validate_json(text) != value:
-        raise ValueError("it is not equal to what its own JSON validates to")
-    return json.loads(text)
+    """Return what a pydantic model validates from; one that validates to something else is refused."""
+    dump = value.model_dump(round_trip=True, by_alias=True)
+    form = _with_plain_leaves(dump)
+    back = type(value).model_validate(form)
+    if back != value or not _is_same(back.model_dump(round_trip=True, by_alias=True), dump):
+        raise ValueError("it is not the same as what its own dump validates to")
+    return form
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Say whether two dumps are equal down to their types: a member of a ``str`` Enum equals its plain value."""
+    if type(one) is not type(other):
+        return False
+    if type(one) is dict:
+        return _is_same(list(one), list(other)) and all(_is_same(item, other[key]) for key, item in one.items())
+    if type(one) in (list, tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if type(one) in (set, frozenset):
+        return bool(one == other) and {type(item) for item in one} == {type(item) for item in other}
+    return bool(one == other)
+
+
+def _with_plain_leaves(value: Any) -> Any:
+    """Return a dump with JSON data in place of what has no recorded form: a model knows how to read it back."""
+    from pydantic_core import to_jsonable_python
+
+    from ._forms import is_built_in
+
+    kind = type(value)
+    if kind is dict:
+        return {_with_plain_leaves(key): _with_plain_leaves(item) for key, item in value.items()}
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(_with_plain_leaves, value))
+    return value if is_built_in(kind) or kind in by_class else to_jsonable_python(value)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
 
-from strands_durable import Durability, errors
+from strands_durable import Durability, connect, errors
 from strands_durable._catalog import Catalog
 from strands_durable._journal import Journal
 from strands_durable._lease import look
@@ -20,7 +23,9 @@ from strands_durable._outcome import result_of
 from strands_durable._store import Store
 from strands_durable._stores import stores
 from strands_durable.testing import Answer, ScriptedModel, call
+from tests.dispatched import dispatch, result, stop, worker
 from tests.script import answers
+from tests.waiting import until
 
 FLIPS = int(os.environ.get("FLIPS", "100"))
 PICTURE = {"image": {"format": "png", "source": {"bytes": random.Random(1).randbytes(12_000)}}}
@@ -68,6 +73,9 @@ def dense(fresh_process: None) -> bytes:
 
 
 def listed() -> Any:
+    for found in Catalog("runs.db").executions():
+        if found.unreadable is not None:
+            raise errors.UnreadableError(found.unreadable)
     return [
         (found.execution_id, found.kind, found.status, found.run, found.agent)
         for found in Catalog("runs.db").executions()
@@ -78,7 +86,10 @@ def read_back() -> Any:
     """Return all texts that a store gives back, to people and to a run that resumes."""
     found: dict[str, Any] = {"list": listed()}
     for execution_id, *_ in found["list"]:
-        found[f"show {execution_id}"] = Catalog("runs.db").execution(execution_id).calls
+        shown = Catalog("runs.db").execution(execution_id)
+        if shown.execution.unreadable is not None:
+            raise errors.UnreadableError(shown.execution.unreadable)
+        found[f"show {execution_id}"] = shown.calls
     store = Store(Path("runs.db").resolve(), busy_seconds=0.1)
     try:
         for execution_id, *_ in found["list"]:
@@ -143,3 +154,42 @@ def test_a_changed_byte_is_an_error_or_changes_nothing(dense: bytes) -> None:
         if not isinstance(found, errors.DurableError):
             assert found == whole, f"byte {place} changed by {by}, and nobody noticed"
     assert refused > FLIPS / 2, "most of what is there is text"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE dispatches SET spec = replace(spec, 'scripted', 'scribbled') WHERE execution = 1",
+        "UPDATE calls SET input = 'x' || input WHERE execution = 1",
+        "UPDATE executions SET status = 'RUNNING' WHERE id = 1",
+    ],
+)
+def test_a_dispatched_run_that_is_damaged_does_not_stop_the_others_and_can_be_removed(damage: str) -> None:
+    dispatch(["Hello."], "damaged")
+    handle = dispatch(["Hello."], "sound")
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as connection:
+        connection.execute(damage)
+    running = worker(lease_seconds=5.0)
+    assert str(result(handle)) == "Hello.\n"
+    stop(running)
+    asyncio.run(connect("sqlite:///runs.db?worker=off").remove("damaged"))
+    assert [found.execution_id for found in Catalog("runs.db").executions()] == ["sound"]
+
+
+def test_a_dispatched_run_that_is_damaged_inside_is_put_off_with_a_note() -> None:
+    handle = dispatch([{"tool": "approve", "what": "this"}, "Thanks."], "damaged")
+    first = worker()
+    (question,) = result(handle).interrupts
+    asyncio.run(handle.respond({question.id: "yes"}))
+    stop(first)
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE messages SET data = replace(data, 'input', 'outpu')")
+    second = worker()
+    until(lambda: _note() is not None)
+    assert "does not match its checksum" in str(_note())
+    stop(second)
+
+
+def _note() -> Any:
+    with closing(sqlite3.connect("runs.db")) as connection:
+        return connection.execute("SELECT note FROM dispatches").fetchone()[0]

@@ -114,7 +114,7 @@ def test_ls_as_json_has_the_promised_shape() -> None:
     assert all(time.utcoffset() is not None for time in times)
     assert record == {
         "execution_id": "trip", "kind": "inline", "agent": "default", "status": "COMPLETED", "is_cancelling": False,
-        "note": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
+        "note": None, "unreadable": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
     }  # fmt: skip
 
 
