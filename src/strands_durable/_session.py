@@ -188,7 +188,7 @@ class Session:
     def open_streams(self) -> list[AsyncGenerator[Any, None]]:
         """Return what of this event loop has not ended, from the outside in."""
         loop = asyncio.get_running_loop()
-        return [stream for stream, its in list(self.streams.items()) if its is loop and stream.ag_frame is not None]
+        return [stream for stream, its in list(self.streams.items()) if its is loop and not _has_ended(stream)]
 
     def leave(self) -> None:
         """End a root call."""
@@ -214,6 +214,10 @@ class Session:
         if found is None:
             found = self.cursors[subject] = Cursor()
         return found
+
+
+def _has_ended(stream: AsyncGenerator[Any, None]) -> bool:
+    return getattr(stream, "ag_frame", None) is None
 
 
 _handed_over: ContextVar[Session | None] = ContextVar("strands_durable_handed_over", default=None)
