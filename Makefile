@@ -34,10 +34,11 @@ demo-temporal: $(READY)  ## The same on a Temporal server of its own
 test: $(READY)  ## All tests, under ten minutes on two cores: four at a time, as many of them wait
 	$(BIN)/python -m pytest -n 4 --dist worksteal
 
-check: $(READY)  ## What CI runs besides the tests: format, lint, types
+check: $(READY)  ## What CI runs besides the tests: format, lint, types, also of what the documents show
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.typed
 
 docs: $(READY)  ## The documentation as a site, in site/; a broken link, anchor or missing page fails it
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -11,26 +11,34 @@ if TYPE_CHECKING:
     from ._context import CurrentStep, current_step
     from ._durability import Durability
     from ._handle import DurableBackend, ExecutionHandle, StreamEvent
-    from ._policy import DoubtfulStep, ToolPolicy, policy
+    from ._policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records import ExecutionRecord, ExecutionStatus
     from ._registry import DurableAgent, durable_agent
     from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
     from ._spec import AgentSpec
+    from ._summaries import CallSummary, ExecutionDetail, StepSummary
+    from ._sync import SyncBackend, SyncHandle
 
 __all__ = [
     "AgentSpec",
+    "CallSummary",
     "CurrentStep",
     "DoubtfulStep",
     "Durability",
     "DurableAgent",
     "DurableBackend",
+    "ExecutionDetail",
     "ExecutionHandle",
     "ExecutionRecord",
     "ExecutionResult",
     "ExecutionStatus",
+    "FailedAttempt",
     "NodeOutcome",
     "OpenInterrupt",
+    "StepSummary",
     "StreamEvent",
+    "SyncBackend",
+    "SyncHandle",
     "ToolPolicy",
     "connect",
     "current_step",
@@ -44,18 +52,24 @@ __version__ = "0.1.0"
 # Looked up on first use: `strands-durable ls` must not pay for importing strands.
 _HOMES = {
     "AgentSpec": "._spec",
+    "CallSummary": "._summaries",
     "CurrentStep": "._context",
     "DoubtfulStep": "._policy",
     "Durability": "._durability",
     "DurableAgent": "._registry",
     "DurableBackend": "._handle",
+    "ExecutionDetail": "._summaries",
     "ExecutionHandle": "._handle",
     "ExecutionRecord": "._records",
     "ExecutionResult": "._result",
     "ExecutionStatus": "._records",
+    "FailedAttempt": "._policy",
     "NodeOutcome": "._result",
     "OpenInterrupt": "._result",
+    "StepSummary": "._summaries",
     "StreamEvent": "._handle",
+    "SyncBackend": "._sync",
+    "SyncHandle": "._sync",
     "ToolPolicy": "._policy",
     "connect": "._connect",
     "current_step": "._context",

@@ -11,8 +11,15 @@ from typing import Any, Literal
 
 from ._failure import revive, summary
 from ._journal import Journal
+from ._outcome import interrupts_of
 from ._records import CallKind, CallRecord, ExecutionStatus
-from .errors import ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
+from .errors import (
+    RESUME_HINT,
+    ExecutionBusyError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    InputMismatchError,
+)
 
 S = ExecutionStatus
 _SHOWN = 80
@@ -137,10 +144,10 @@ def _hint(caller: Caller | None) -> str:
     if caller is None:
         return ""
     if caller.is_single:
-        return "An execution_id that is given with a call names this one call: use a new one for each request."
+        return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
     return (
-        f"Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is compared with "
-        f"the same recorded calls, from the first on."
+        f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
+        f"compared with the same recorded calls, from the first on."
     )
 
 
@@ -168,12 +175,16 @@ def _wrong_answers(
     journal: Journal, record: CallRecord, answers: dict[str, Any], known: dict[str, Any]
 ) -> InputMismatchError:
     """Return the error for answers that nobody asked for, or that were given otherwise before."""
-    opened = sorted(asked_by(record) - set(known)) if record.status is S.SUSPENDED else []
-    said = [f"open questions {', '.join(opened)}" if opened else "no open question"]
-    said += [f"the answer {_short(known[found])} to {found}" for found in answers if found in known]
-    given = ", ".join(f"{_short(answer)} to {found}" for found, answer in answers.items())
+    opened = [found for found in interrupts_of(record) if found.interrupt_id not in known]
+    if record.status is not S.SUSPENDED or not opened:
+        said, hint = ["no open question"], "There is nothing to answer."
+    else:
+        names = ", ".join(f"{found.name!r} (interrupt_id {found.interrupt_id})" for found in opened)
+        said, hint = [f"open questions {names}"], "Answer an open question by its interrupt_id."
+    said += [f"the answer {_short(known[found])} to interrupt_id {found}" for found in answers if found in known]
+    given = ", ".join(f"{_short(answer)} to interrupt_id {found}" for found, answer in answers.items())
     return InputMismatchError(
-        journal.execution_id, record.position, record.status.value, " and ".join(said), f"answers {given}"
+        journal.execution_id, record.position, record.status.value, " and ".join(said), f"the answer {given}", hint
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from strands import Agent
@@ -20,15 +21,37 @@ Config = dict[str, Any]
 
 def config_of(agent: Agent) -> Config:
     """Return what ``agent`` is made of."""
-    registry = agent.tool_registry
-    tools = {**registry.registry, **registry.dynamic_tools}  # structured output comes and goes with each pass
+    tools = tools_of(agent)
     specs = {
         spec["name"]: {"description": _plain(spec["description"]), "inputSchema": _plain(spec["inputSchema"])}
-        for spec in registry.get_all_tool_specs()
+        for spec in agent.tool_registry.get_all_tool_specs()
         if not stays_in_loop(tools.get(spec["name"]))
     }
     blocks = agent.system_prompt_content
     return {"model": model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
+
+
+def tools_of(agent: Agent) -> dict[str, Any]:
+    """Return the tools that an agent has at this moment; structured output comes and goes with each pass."""
+    return {**agent.tool_registry.registry, **agent.tool_registry.dynamic_tools}
+
+
+def loaded_since(agent: Agent, before: dict[str, Any]) -> Config:
+    """Return the schemas of the tools that an agent has got since it had those in ``before``; None for those that are gone."""
+    now = tools_of(agent)
+    changed = [name for name in {**before, **now} if before.get(name) is not now.get(name)]
+    if not changed:
+        return {}
+    specs = config_of(agent)["tools"]
+    return {name: specs.get(name) for name in changed if not stays_in_loop(now.get(name, before.get(name)))}
+
+
+def with_loaded(config: Config, loaded: list[Config]) -> Config:
+    """Return what an agent was made of after tools had loaded others, or taken some away."""
+    tools = dict(config["tools"])
+    for changes in loaded:
+        tools.update(changes)
+    return {**config, "tools": {name: spec for name, spec in tools.items() if spec is not None}}
 
 
 def fingerprint(config: Config) -> str:
@@ -64,6 +87,28 @@ def changes(recorded: Config, now: Config) -> list[str]:
         if name in after and before[name] != after[name]:
             found.append(f"the schema of tool {name!r} changed:\n" + _diff(before[name], after[name]))
     return found
+
+
+def spec_changes(recorded: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> list[str]:
+    """Return one readable line for each difference between two specs as JSON data, or between two nodes of them."""
+    found = (
+        [f"{where}it was a {recorded['kind']}, now it is a {now['kind']}"] if recorded["kind"] != now["kind"] else []
+    )
+    found += [where + change for change in changes(_config_in(recorded), _config_in(now))]
+    before, after = recorded.get("nodes") or {}, now.get("nodes") or {}
+    found += [f"{where}node {node!r} was there, now it is gone" for node in before if node not in after]
+    found += [f"{where}node {node!r} is new" for node in after if node not in before]
+    for node in before:
+        if node in after:
+            found += spec_changes(before[node], after[node], f"{where}node {node!r}: ")
+    edges = ({"edges": list(spec.get("edges") or ())} for spec in (recorded, now))
+    return found + [where + change for change in topology_changes(*edges)]
+
+
+def _config_in(spec: Mapping[str, Any]) -> Config:
+    """Return what a spec tells of the agent that it describes."""
+    parts = {"model": "model_id", "system_prompt": "system_prompt", "tools": "tool_schemas"}
+    return {**{part: spec.get(name) for part, name in parts.items()}, "tools": spec.get("tool_schemas") or {}}
 
 
 def topology_changes(recorded: Config, now: Config) -> list[str]:

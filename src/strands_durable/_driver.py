@@ -10,28 +10,32 @@ The agent's code runs on a loop of its own, `Loop`; everything else here may be 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextvars
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ._builds import in_time
 from ._carrier import Carrier, Threads, cancel, give_back, refusal
 from ._failure import summary
 from ._journal import Journal
 from ._lease import Lease, Released, look
+from ._logs import safe_logger
 from ._outcome import interrupts_of, result_of
 from ._queue import Queue
 from ._records import CallRecord, ExecutionStatus
+from ._registry import agents
 from ._replica import Replica, Rows, StillHeart
 from ._stores import stores
 from ._turns import Turn
 from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 MAX_DEATHS = 3
@@ -48,7 +52,7 @@ class Loop:
         self.threads = Threads()
         self._loop.set_default_executor(self.threads)
         self._thread = threading.Thread(target=self._loop.run_forever, name="strands-durable-agents", daemon=True)
-        self._thread.start()
+        contextvars.Context().run(self._thread.start)
 
     def run(self, driver: Driver) -> Future[None]:
         """Have an execution run."""
@@ -118,9 +122,16 @@ class Driver:
 
     # What the engine asks
 
-    def refusal(self) -> str | None:
-        """Say why this process may not run the execution; None if it may."""
-        return refusal(Queue(self._replica).only())
+    async def refusal(self) -> str | None:
+        """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
+        waiting = Queue(self._replica).only()
+        agent = agents.get(waiting.agent)
+        if agent is None or agent.has_spec_with(waiting.spec.arguments):
+            return refusal(waiting)
+        try:
+            return await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name)
+        except TimeoutError as error:
+            return str(error)
 
     @property
     def is_suspected(self) -> bool:
@@ -164,6 +175,17 @@ class Driver:
             self._untold = []
             inner = frozenset(turn_id for turn_id, turn in told.items() if self._is_inner(turn))
             return Batch(number=self._batches, rows=self._replica.changes(), turns=told, inner=inner)
+
+    def told_again(self, before: int) -> tuple[Batch, dict[str, Turn]]:
+        """Return a batch that tells of every step that waits, and the steps that run; batches are counted from ``before`` on.
+
+        For an engine that has lost sight of this process, and comes back to it.
+        """
+        with self._lock:
+            self._batches = before
+            self._untold = list(self._closed)
+            running = {turn_id: self._turns[turn_id] for turn_id in self._open}
+        return self.batch(), running
 
     def halt(self, why: DurableError | None = None, *, gently: bool = False) -> None:
         """Let nothing more start, because somebody cancelled the execution, or to leave it to another worker.

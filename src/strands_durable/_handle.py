@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ._printable import url_for_people
 from ._records import ExecutionRecord, ExecutionStatus
 from ._result import ExecutionResult, OpenInterrupt
 from ._spec import AgentSpec
@@ -14,14 +15,15 @@ from .errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from ._summaries import ExecutionDetail, StepSummary
+    from ._sync import SyncBackend, SyncHandle
 
 
 Working = Literal["on", "off", "own"]
 """What a process that dispatches carries itself: everything, nothing, or only what it dispatched or holds."""
 
 
-class StreamEvent(TypedDict, total=False):
-    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+class _StreamPart(TypedDict):
+    """What every event of a stream has."""
 
     number: int
     """Of a committed step: the how many-th of its execution. Pass the last one as ``after`` to go on from there.
@@ -33,6 +35,11 @@ class StreamEvent(TypedDict, total=False):
     attempt: int
     kind: Literal["model", "tool", "effect", "node"]
     name: str
+
+
+class StreamEvent(_StreamPart, total=False):
+    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+
     status: str
     """How the attempt ended: done, failed, interrupted, unstorable or discarded."""
     result: Any
@@ -49,6 +56,13 @@ class ExecutionHandle(ABC):
     """One execution, held from any process: see it, wait for it, answer it, stop it."""
 
     execution_id: str
+
+    @property
+    def sync(self) -> SyncHandle:
+        """The same execution, for sync code."""
+        from ._sync import SyncHandle
+
+        return SyncHandle(self)
 
     @abstractmethod
     async def status(self) -> ExecutionStatus:
@@ -69,12 +83,18 @@ class ExecutionHandle(ABC):
         """Return the questions that wait for a person."""
 
     @abstractmethod
-    async def respond(self, answers: Mapping[str, Any]) -> None:
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id. They are recorded when this returns, and the execution goes on.
+
+        Args:
+            answers: By interrupt id, anything that is JSON but null, which Strands takes for no answer. A question about a step
+                in doubt takes ``"retry"``, ``"fail"`` or ``{"result": ...}``; about a model call the first two.
+            by: Who answers, for the record; ``user@host`` of this process if None.
 
         Raises:
             InputMismatchError: Nobody asked, or it was answered otherwise before.
             InDoubtError: It is no answer to a question about a step in doubt.
+            UnsupportedFeatureError: An answer is None.
         """
 
     @abstractmethod
@@ -85,10 +105,18 @@ class ExecutionHandle(ABC):
         """
 
     @abstractmethod
-    async def resume(self) -> None:
+    async def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step. The failure stays on record.
 
         Nothing happens where there is nothing to resume. A cancelled execution raises `ExecutionCancelledError`.
+
+        Args:
+            accept_drift: Let the next worker that has the agent resume it, also if it waits or has failed because the agent has
+                changed since. As with ``on_drift="warn"``, what changed is logged, and a finished tool does not run again.
+                From then on the execution belongs to the version that resumed it.
+
+        Raises:
+            UnsupportedFeatureError: Drift is to be accepted for an execution that was run inline.
         """
 
     @abstractmethod
@@ -96,8 +124,8 @@ class ExecutionHandle(ABC):
         """Return every attempt of every step, in order."""
 
     @abstractmethod
-    async def detail(self) -> ExecutionDetail:
-        """Return what `strands-durable show` shows."""
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows: of the current run, or of an earlier one under the same id."""
 
     @abstractmethod
     def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
@@ -111,6 +139,13 @@ class DurableBackend(ABC):
     """Where executions run. Made by `connect`."""
 
     url: str
+
+    @property
+    def sync(self) -> SyncBackend:
+        """The same backend, for sync code: ``connect(url).sync.get("trip-42").result()``."""
+        from ._sync import SyncBackend
+
+        return SyncBackend(self)
 
     @abstractmethod
     async def dispatch(
@@ -153,9 +188,10 @@ class DurableBackend(ABC):
         return self
 
     def start(self) -> None:  # noqa: B027
-        """Start the worker of this process, where the backend has one.
+        """Have this process work on everything that waits, where the backend has workers in processes that dispatch.
 
-        Dispatching, waiting and answering do so by themselves; a server calls it when it starts, to go on with what was left.
+        A server calls it when it starts, to go on with what was left. Without it, on a file, a process works on what it
+        dispatches, waits for, answers or resumes; ``strands-durable worker FILE`` works on everything, in a process of its own.
         """
 
     @abstractmethod
@@ -182,13 +218,17 @@ class DurableBackend(ABC):
             is_trial: Try such executions only, one at a time, each until it has got over the step that was under way.
         """
 
+    async def unattended(self) -> str | None:
+        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        return None
+
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded.
 
         Raises:
             ExecutionBusyError: Its owner is alive.
         """
-        raise UnsupportedFeatureError(f"Removing from {self.url}", "this engine keeps its own history")
+        raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
     async def close(self) -> None:  # noqa: B027
         """Let go of what the backend holds open; executions stay."""

@@ -7,7 +7,6 @@ holds half the work of a tool that is still running.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import weakref
 from typing import Any
@@ -19,9 +18,10 @@ from ._codec import decode, encodable, encode
 from ._context import frame
 from ._history import mark
 from ._journal import Journal
+from ._logs import safe_logger
 from ._strands import carried_by, watch_state
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 MADE_UP = "strands_durable.made_up_execution_id"
 """Stands in an invocation state beside an id that was made up for one call."""

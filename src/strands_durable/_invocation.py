@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -13,14 +12,17 @@ from typing import Any
 from strands import Agent
 from strands.agent import AgentResult
 
-from . import _admission, _drift, _messages, _sessions
+from . import _admission, _drift, _messages, _reruns, _sessions
 from ._call import Call
 from ._codec import decode, encodable
 from ._conduct import conduct, only
 from ._journal import Journal
+from ._keyboard import Interrupted
 from ._lease import Released
+from ._logs import safe_logger
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._segment import Segments
 from ._session import Member, Site
@@ -38,7 +40,7 @@ from ._strands import (
 from ._usage import Metrics, Past
 from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -49,7 +51,7 @@ segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary
 _uncounted: weakref.WeakKeyDictionary[Agent, tuple[Member, int, Metrics]] = weakref.WeakKeyDictionary()
 """The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
-LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
 """What a call raises whose caller has left it."""
 
 
@@ -72,9 +74,12 @@ class Invocation:
         if not isinstance(admission, _admission.Start):
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, partial(_drift.config_of, self._agent))
+            _reruns.note_object(self._agent, self._journal, admission.record)
             result = self.returned(admission.record, given)
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
+            _reruns.note_object(self._agent, self._journal, admission.record)
             self.restored(admission.record)
             self._desk.raised(admission.record, ran_here=False)
             raise admission.error
@@ -149,7 +154,8 @@ class Invocation:
         if call.is_unchecked:
             call.is_unchecked = False
             last = self._journal.last_config(call.record)
-            changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
+            expected = None if last is None else _drift.with_loaded(last[1], call.tools.loaded())
+            changes = [] if expected is None else _drift.changes(expected, _drift.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
                 if self._site.options.on_drift == "rerun" and call.is_taken_up:  # an answer that was asked about stays
@@ -175,7 +181,7 @@ class Invocation:
         member.counted.add(call.record.call_id)
         self._desk.began(call.record)
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
-        return events
+        return _reruns.first(events, agent, call, given.get("invocation_state"))
 
     def _close(self, call: Call) -> None:
         active.pop(self._agent, None)
@@ -205,19 +211,20 @@ class Invocation:
             return
         if call.progress.phase in ("done", "waiting"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if is_elsewhere(error):
             member.forget()
             return
         self._desk.raised(call.record)
+        is_failure = isinstance(error, Exception) and not isinstance(error, LEFT)
         try:
-            if isinstance(error, Exception):
-                call.end_failed(error)
-            elif isinstance(error, LEFT):
+            if isinstance(error, LEFT):
                 call.leave()
+            elif isinstance(error, Exception):
+                call.end_failed(error)
         except DurableError as unrecorded:
             member.forget()
             logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
-        if not isinstance(error, Exception):
+        if not is_failure:
             member.forget()
 
     # Returning what is recorded
@@ -299,6 +306,13 @@ class Invocation:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool
+
+
+def is_elsewhere(error: BaseException) -> bool:
+    """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
+    if isinstance(error, Interrupted):
+        return False
+    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released))
 
 
 def _settle(agent: Agent) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -13,23 +12,24 @@ from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult, Status
 from strands.telemetry import EventLoopMetrics
 
-from . import _admission, _drift, _messages
+from . import _admission, _drift, _messages, _reruns
 from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
-from ._invocation import Invocation, report_drift
+from ._invocation import LEFT, Invocation, is_elsewhere, report_drift
 from ._journal import Journal
-from ._lease import Released
+from ._logs import safe_logger
 from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
 from ._records import CallRecord, ExecutionStatus, StepRecord, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -55,10 +55,13 @@ class Orchestration:
             events: Events = self._original(prompt, **given)
             return events
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, self._contact.topology)
+            _reruns.note_object(self._contact.me, self._journal, admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
             self._returned(admission.record)
             return only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
+            _reruns.note_object(self._contact.me, self._journal, admission.record)
             self.returned(admission.record)
             self._desk.raised(admission.record, ran_here=False)
             raise admission.error
@@ -133,7 +136,7 @@ class Orchestration:
         conducted[self._contact.me] = call
         self._desk.began(call.record)
         events: Events = self._original(task, **given)
-        return events
+        return _reruns.first(events, self._contact.me, call, given.get("invocation_state"))
 
     def _close(self) -> None:
         conducted.pop(self._contact.me, None)
@@ -158,10 +161,10 @@ class Orchestration:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
         if call.is_cancelled(error) or call.progress.phase in ("done", "waiting", "failed"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if is_elsewhere(error):
             return
         self._desk.raised(call.record)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, LEFT):
             return
         try:
             call.end_failed(error)

@@ -15,39 +15,47 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ._codec import decode
+from ._codec import decode, encode
 from ._failure import describe
 from ._journal import Journal
-from ._lease import Lease, Owner
-from ._records import ExecutionStatus
+from ._lease import Lease
+from ._logs import safe_logger
+from ._owner import BEAT, Beat, Owner
+from ._records import ACCEPTED, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
 from .errors import WorkerLostError
 
+logger = safe_logger(__name__)
+
 S = ExecutionStatus
 
-_ANY = """
+_VERSION = """
+d.agent || ' ' || d.fingerprint || ' '
+    || coalesce(CASE WHEN json_valid(d.spec) THEN json_extract(d.spec, '$.arguments') END, '')
+"""
+_ANY = f"""
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
-    d.is_suspected, d.is_alone, d.deaths, d.tries
+    d.is_suspected, d.is_alone, d.deaths, d.tries, {_VERSION}
 FROM executions e JOIN dispatches d ON d.execution = e.id
 """
 # Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
 _FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
     AND e.id NOT IN (SELECT value FROM json_each(:held))
-    AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
-        OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
+    AND (e.owner IS NULL OR e.owner = :me OR e.id IN (SELECT value FROM json_each(:dead)))
     AND {suspicion}
-    AND d.agent || ' ' || d.fingerprint NOT IN (SELECT value FROM json_each(:refused))
+    AND (:refused = '[]' OR {version} NOT IN (SELECT value FROM json_each(:refused)))
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
-_OTHERS = _ANY + _FREE.format(suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_OTHERS = _ANY + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
 _SUSPECTS = _ANY + _FREE.format(
+    version=_VERSION,
     suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
-    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)"
+    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)",
 )
 
 
@@ -69,11 +77,14 @@ class Waiting:
     was_alone: bool
     deaths: int
     tries: int
+    version: str
+    """The agent, its fingerprint and the arguments of its factory: what a worker has, or has not."""
 
     @property
-    def pair(self) -> str:
-        """What a worker has, or has not."""
-        return f"{self.agent} {self.fingerprint}"
+    def accepts_drift(self) -> Literal["any", "adopted"] | None:
+        """Whether another version may run it: any, or one has, whose version it is of now; None if nobody accepted that."""
+        accepted = self.given.get(ACCEPTED)
+        return None if accepted is None else "any" if accepted["fingerprint"] is None else "adopted"
 
     @property
     def is_suspected(self) -> bool:
@@ -141,21 +152,23 @@ class Queue:
 
         ``only`` names those that are looked for, if not all are.
         """
-        owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
-        )]  # fmt: skip
-        known = {text: Owner.parse(text) for text in owners}
+        me, dead = Owner.me().recorded(), self._dead()
         values = {
             "now": time.time(),
-            "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
-            "at_work": json.dumps([text for text, owner in known.items() if owner.is_at_work()]),
-            "me": Owner.me().recorded(),
+            "dead": json.dumps(dead),
+            "me": me,
             "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
             "limit": limit,
             "only": None if only is None else json.dumps(list(only)),
         }
         return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+
+    def _dead(self) -> list[int]:
+        """Return the executions whose owner, another process, is dead."""
+        me = Owner.me().recorded()
+        beats = [Beat(*row) for row in self._store.read(f"SELECT {BEAT} FROM executions WHERE owner IS NOT NULL")]
+        return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
@@ -176,9 +189,9 @@ class Queue:
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
         with self._store.transaction("claim", lasting=False) as connection:
             taken = connection.execute(
-                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, beat = beat + 1"
+                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, lease_seconds = ?, beat = beat + 1"
                 " WHERE id = ? AND fence = ? AND status IN ('PENDING', 'RUNNING')",
-                (me, now + seconds, waiting.row_id, waiting.fence),
+                (me, now + seconds, seconds, waiting.row_id, waiting.fence),
             ).rowcount
             if not taken:
                 return None
@@ -194,13 +207,24 @@ class Queue:
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
-                self._fail(connection, journal, WorkerLostError(waiting.execution_id, deaths, owner))
+                error = WorkerLostError(waiting.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, error)
+                self._fail(connection, journal, error)
                 return None
         if is_suspected:
             lease.on_progress = _Acquittal(lease)
         record = journal.call_at(0)
         assert record is not None
         return Claim(lease=lease, waiting=waiting, prompt=record.input)
+
+    def adopt(self, claim: Claim, spec: AgentSpec) -> None:
+        """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
+        given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
+        with self._store.transaction("drift.accepted", claim.lease) as connection:
+            connection.execute(
+                "UPDATE dispatches SET fingerprint = ?, spec = ?, given = ? WHERE execution = ?",
+                (spec.fingerprint, encode(spec.to_json()), encode(given), claim.lease.row_id),
+            )
 
     def fail(self, lease: Lease, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
@@ -234,9 +258,11 @@ class Queue:
         """Note on executions that are refused why they wait, where nothing is noted yet."""
         pairs = json.dumps(list(refused))
         rows = self._store.read(
-            "SELECT d.execution, d.agent || ' ' || d.fingerprint FROM executions e JOIN dispatches d ON d.execution = e.id"
-            " WHERE e.status IN ('PENDING', 'RUNNING') AND e.owner IS NULL AND d.note IS NULL"
-            " AND d.agent || ' ' || d.fingerprint IN (SELECT value FROM json_each(?))",
+            f"SELECT d.execution, {_VERSION} FROM executions e JOIN dispatches d ON d.execution = e.id"
+            " WHERE e.status IN ('PENDING', 'RUNNING') AND d.note IS NULL"
+            " AND (e.owner IS NULL OR e.id IN (SELECT value FROM json_each(?)))"
+            f" AND {_VERSION} IN (SELECT value FROM json_each(?))",
+            json.dumps(self._dead()),
             pairs,
         )
         if rows:
@@ -245,6 +271,15 @@ class Queue:
                     "UPDATE dispatches SET note = ? WHERE execution = ? AND note IS NULL",
                     [(refused[pair], execution) for execution, pair in rows],
                 )
+
+    def over(self, execution_ids: Collection[str]) -> set[str]:
+        """Return which of these executions are over for good: nobody can resume or answer them."""
+        rows = self._store.read(
+            "SELECT execution_id FROM executions WHERE execution_id IN (SELECT value FROM json_each(?))"
+            " AND status IN ('COMPLETED', 'CANCELLED')",
+            json.dumps(list(execution_ids)),
+        )
+        return {execution_id for (execution_id,) in rows}
 
     def cancelled(self, row_ids: Collection[int]) -> list[int]:
         """Return which of these executions somebody has asked to cancel."""
@@ -271,7 +306,7 @@ class _Acquittal:
 
 def _waiting(row: Any) -> Waiting:
     row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
-    is_suspected, is_alone, deaths, tries = rest
+    is_suspected, is_alone, deaths, tries, version = rest
     return Waiting(
         row_id=row_id,
         execution_id=execution_id,
@@ -287,4 +322,5 @@ def _waiting(row: Any) -> Waiting:
         was_alone=bool(is_alone),
         deaths=deaths,
         tries=tries,
+        version=version,
     )

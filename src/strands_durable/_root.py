@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from strands.types.exceptions import ConcurrencyException
 
-from . import _admission
+from . import _admission, _keyboard
 from ._admission import Caller
 from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, Owner, acquire, look
+from ._lease import Heart, Lease, Owner, acquire, look
+from ._logs import safe_logger
 from ._options import Options
-from ._records import CallKind, answers_in
+from ._records import CallKind, ExecutionStatus, answers_in
 from ._seat import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
 from ._session import Cursor, Session, process
 from ._store import Store
 from ._stores import stores
 from .errors import BackendUnavailableError, DurableError, ExecutionBusyError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -161,6 +162,8 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         claimed, session.claim = session.claim, None
         lease = claimed or await _acquired(options, subject, session, store, target, prompt)
         session.hold(heart, lease)
+        if claimed is None:
+            _keyboard.hold(lease, is_made_up=target.is_made_up)
         try:
             _refuse_stuck(subject, session)
             subject.enter(session)
@@ -179,8 +182,8 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
                 await events.aclose()
                 await _close_streams(session, is_left)
         finally:
-            session.let_go()
-            _release(lease)
+            session.hand_on()
+            lease.tools.when_idle(partial(_release, heart, lease))
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -292,15 +295,27 @@ async def _acquired(
 
 def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
     """Keep an execution without a name only while it waits for answers, which have no id either."""
-    if subject.is_interrupted():
+    if subject.is_interrupted() and _is_suspended(options, session):
         _waiting[subject.me] = session.execution_id
     else:
         _waiting.pop(subject.me, None)
         process.end_session(options.path, session)
 
 
-def _release(lease: Lease) -> None:
+def _is_suspended(options: Options, session: Session) -> bool:
+    """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
+    try:
+        rows = stores.open(options.path)[0].read(
+            "SELECT status FROM verified_executions WHERE execution_id = ?", session.execution_id
+        )
+    except DurableError:
+        return True  # nobody can tell
+    return bool(rows) and rows[0][0] != ExecutionStatus.COMPLETED.value
+
+
+def _release(heart: Heart, lease: Lease) -> None:
     """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
+    heart.let_go(lease)
     if lease.dropped:
         return
     try:

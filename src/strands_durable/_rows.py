@@ -12,10 +12,11 @@ from ._records import CallRecord, ExecutionStatus, StepRecord, StepStatus
 
 CALL = (
     "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
-    " ended_at, parent, place, kind, member FROM calls"
+    " ended_at, parent, place, kind, member FROM verified_calls"
 )
 STEP = (
-    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM steps"
+    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at"
+    " FROM verified_steps"
 )
 
 

@@ -179,9 +179,9 @@ class SingleDesk:
         """Say what the call means; None: nobody asked for these answers, and Strands says so."""
         journal, record = self._journal, self._journal.call_at(0)
         answers = answers_in(prompt)
-        if answers is not None and (record is not None or not self._caller.waits):
-            if record is None:
-                return None
+        if answers is not None and record is None and not self._caller.waits:
+            return None
+        if answers is not None and record is not None and not is_same_input(journal, record, prompt):
             refuse_malformed(journal.execution_id, record, answers)
             return _admission.admit_answers(journal, record, answers)
         if self._options.on_completed == "restart" and record is not None and record.status is S.COMPLETED:

@@ -174,12 +174,9 @@ class Session:
             self._writers = {}
         self._recorded_as = recorded_as
 
-    def let_go(self) -> None:
-        """Stop keeping the lease."""
-        if self._held is not None:
-            heart, lease = self._held
-            heart.let_go(lease)
-            self._held = None
+    def hand_on(self) -> None:
+        """Leave the lease to what gives it up: a tool may still run under it."""
+        self._held = None
 
     def follow(self, stream: AsyncGenerator[Any, None]) -> None:
         """Have a tool or a call inside the root call end with it."""
@@ -188,7 +185,9 @@ class Session:
     def open_streams(self) -> list[AsyncGenerator[Any, None]]:
         """Return what of this event loop has not ended, from the outside in."""
         loop = asyncio.get_running_loop()
-        return [stream for stream, its in list(self.streams.items()) if its is loop and not _has_ended(stream)]
+        return [
+            stream for stream, its in list(self.streams.items()) if its is loop and getattr(stream, "ag_frame", None)
+        ]
 
     def leave(self) -> None:
         """End a root call."""
@@ -214,10 +213,6 @@ class Session:
         if found is None:
             found = self.cursors[subject] = Cursor()
         return found
-
-
-def _has_ended(stream: AsyncGenerator[Any, None]) -> bool:
-    return getattr(stream, "ag_frame", None) is None
 
 
 _handed_over: ContextVar[Session | None] = ContextVar("strands_durable_handed_over", default=None)

@@ -18,27 +18,26 @@ from typing import Any
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
 from ._call import Call
-from ._changes import difference
 from ._context import Frame, within
-from ._doubt import judge_model, judge_tool, outcome_of, tool_result, unknown
+from ._doubt import judge_model, judge_tool
 from ._events import RecordedEvent
 from ._failure import revive
 from ._keys import path
 from ._latch import ours
 from ._policy import ToolPolicy, policy_of
 from ._records import StepRecord
+from ._retries import wait_for_retry
 from ._strands import (
     Interrupt,
     InterruptException,
-    ToolInterruptEvent,
     agent_behind,
     answer_to,
-    cancel_flags,
     changed_model_state,
     copied,
     put_for_tool,
 )
-from ._tool_steps import ToolRequest, title_of
+from ._tool_run import ToolRun
+from ._tool_steps import ToolRequest
 from ._usage import tool_runs
 
 Events = AsyncGenerator[Any, None]
@@ -111,8 +110,10 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     if recorded is not None and recorded.status == "done":
         yield _recorded_event(call, recorded)
     errors = 0 if recorded is None else call.tools.errors(request)
+    if recorded is not None and recorded.status == "failed":
+        outcome = await wait_for_retry(call, policy, request, recorded, errors)
     while outcome is None:
-        run = _ToolRun(call, policy, request, attempt, errors, own)
+        run = ToolRun(call, policy, request, attempt, errors, own)
         async for event in run.events(context, next_fn):
             yield event
         if run.interrupted:
@@ -120,6 +121,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
         if outcome is None:
             await _let_go()
+            last = call.tools.recorded(request)
+            outcome = None if last is None else await wait_for_retry(call, policy, request, last, errors)
     call.tools.leave(request)
     exception = outcome.get("exception")
     yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
@@ -173,121 +176,6 @@ def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
         raise InterruptException(Interrupt(id=found["id"], name=found["name"], reason=found["reason"]))
 
 
-_NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on all that next_fn gives."
-
-
-class _ToolRun:
-    """One live attempt of a tool call."""
-
-    def __init__(
-        self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int, own: dict[str, Any]
-    ) -> None:
-        self._call, self._policy, self._request, self._attempt, self._errors = call, policy, request, attempt, errors
-        self._own = own
-        """What the tool is to find in the invocation state, of its own agent."""
-        self._result: ToolResultEvent | None = None
-        self._step: StepRecord | None = None
-        self._started_at = time.time()
-        self._runs_before = (0, 0)
-        self.interrupted = False
-        self.outcome: dict[str, Any] | None = None
-
-    async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
-        """Commit the intent, run the tool, commit what came out; yield what it streams."""
-        call, request = self._call, self._request
-        with ours(call):
-            if not self._policy.inline:
-                self._step = call.tools.start(request, self._attempt)
-        if agent_behind(context.tool) is not None:  # its steps are the steps
-            async for event in self._run(context, next_fn):
-                yield event
-            return
-        turn = call.turn(request.key, self._attempt, "tool", request.name, title_of(request.input))
-        await call.take(turn)
-        with call.taken(turn):
-            async for event in self._run(context, next_fn):
-                yield event
-
-    async def _run(self, context: ExecuteToolContext, next_fn: Any) -> Events:
-        call, request = self._call, self._request
-        context.invocation_state.update(self._own)
-        before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent)
-        hosted = agent_behind(context.tool)
-        standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
-        self._runs_before = tool_runs(call.agent, request.name)
-        line = call.journal.line(call.record.call_id, request.key, self._attempt, "tool", request.name)
-        try:
-            async for event in within(standing, next_fn(context), _Deadline(self._policy.timeout)):
-                if isinstance(event, ToolResultEvent):
-                    self._result = event
-                    continue
-                if isinstance(event, ToolInterruptEvent):
-                    self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
-                elif hosted is None and "tool_stream_event" in event:
-                    line.say(event["tool_stream_event"].get("data"))
-                yield event
-            if self._result is None and not self.interrupted:
-                raise RuntimeError(_NO_RESULT)
-        except InterruptException as interruption:
-            self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
-            raise
-        except _TimedOut:
-            with ours(call):
-                self.outcome = await self._timed_out(context)
-            return
-        except Exception as error:  # from a middleware inside ours: what the executor would make of it
-            text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
-            self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
-        except BaseException as death:
-            call.notice(death)
-            raise
-        finally:
-            line.close()
-        if not self.interrupted and self._result is not None:
-            with ours(call, starts=False):
-                self.outcome = self._finish(standing, context, *before)
-
-    def _finish(self, standing: Frame, context: ExecuteToolContext, state_before: Any, cancelled_before: Any) -> Any:
-        """Commit the outcome; None if the policy wants another attempt."""
-        assert self._result is not None
-        cancelled = cancel_flags(self._call.agent)
-        outcome = outcome_of(
-            self._result.tool_result,
-            exception=self._result.exception,
-            state=standing.changes,
-            invocation=difference(state_before, self._call.head.storable(context.invocation_state)),
-            cancel=cancelled if cancelled != cancelled_before else None,
-        )
-        again = self._errors < self._policy.retries and outcome["result"].get("status") == "error"
-        recorded = self._call.tools.finish(
-            self._request,
-            self._step,
-            self._attempt,
-            outcome,
-            status="failed" if again else "done",
-            started_at=self._started_at,
-            ran=self._has_run(),
-        )
-        return None if again else recorded
-
-    async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
-        """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
-        step = self._step
-        if step is None or (self._policy.in_doubt == "retry" and self._attempt > self._policy.retries):
-            outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
-            return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
-        return await judge_tool(self._call, self._policy, self._request, step, context)
-
-    def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
-        self.interrupted = True
-        with ours(self._call, starts=False):
-            self._call.tools.interrupt(self._request, self._step, self._attempt, interrupts, ran=ran)
-
-    def _has_run(self) -> bool:
-        """Say whether the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
-        return tool_runs(self._call.agent, self._request.name) > self._runs_before
-
-
 def _stop_event(result: dict[str, Any]) -> ModelStopReason:
     return ModelStopReason(
         stop_reason=result["stop_reason"], message=result["message"], usage=result["usage"], metrics=result["metrics"]
@@ -302,35 +190,3 @@ def _redacts(event: Any) -> bool:
     chunk = event.get("event") if isinstance(event, dict) else None
     found = chunk.get("redactContent") if isinstance(chunk, dict) else None
     return bool(found and found.get("redactUserContentMessage"))
-
-
-class _TimedOut(Exception):
-    """A tool did not answer in time."""
-
-
-class _Deadline:
-    """Cancels the task it is entered in once a time is over; `asyncio.timeout` is not there before Python 3.11."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._until = None if seconds is None else time.monotonic() + seconds
-        self._over = False
-
-    def __enter__(self) -> None:
-        self._handle = None
-        if self._until is not None:
-            self._task = asyncio.current_task()
-            self._handle = asyncio.get_running_loop().call_later(max(0.0, self._until - time.monotonic()), self._cancel)
-
-    def _cancel(self) -> None:
-        self._over = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        if self._over and kind is asyncio.CancelledError:
-            uncancel = getattr(self._task, "uncancel", None)
-            if uncancel is not None:
-                uncancel()
-            raise _TimedOut from None

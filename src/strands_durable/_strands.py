@@ -7,6 +7,7 @@ Each has a contract test in tests/contract/test_strands_private.py that fails wh
 from __future__ import annotations
 
 import copy
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
@@ -16,10 +17,12 @@ from strands.agent._agent_as_tool import _AgentAsTool
 from strands.event_loop import _retry, event_loop, streaming
 from strands.interrupt import Interrupt, InterruptException
 from strands.interrupt import _InterruptState as InterruptState
+from strands.middleware import ExecuteToolStage
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
 from strands.session import RepositorySessionManager
 from strands.telemetry.tracer import get_tracer
-from strands.tools import ToolProvider
+from strands.tools import PythonAgentTool, ToolProvider
+from strands.tools.decorator import DecoratedFunctionTool
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.events import TypedEvent
@@ -52,6 +55,7 @@ __all__ = [
     "is_handoff",
     "is_interrupted",
     "is_model_driven",
+    "is_next_to_tools",
     "knows_interrupt",
     "offer_auxiliary",
     "output_model",
@@ -62,10 +66,12 @@ __all__ = [
     "set_model_state",
     "silence_unheard_traces",
     "stays_in_loop",
+    "sync_function",
     "wait_for_answers",
     "watch_model_states",
     "watch_output",
     "watch_state",
+    "with_function",
 ]
 
 
@@ -136,6 +142,30 @@ def is_handoff(tool: Any) -> bool:
 def agent_behind(tool: Any) -> Agent | None:
     """Return the agent that a tool calls, if that is all it does: then its inner steps are the steps."""
     return tool.agent if isinstance(tool, _AgentAsTool) else None
+
+
+def sync_function(tool: Any) -> Callable[..., Any] | None:
+    """Return the function of a tool that Strands runs in a thread; None if it has none, or an async one."""
+    if not isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
+        return None
+    function: Callable[..., Any] = tool._tool_func
+    return None if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) else function
+
+
+def with_function(tool: Any, function: Callable[..., Any]) -> Any:
+    """Return the same tool with another function behind it."""
+    found = copy.copy(tool)
+    found._tool_func = function
+    return found
+
+
+def is_next_to_tools(agent: Any) -> bool:
+    """Say whether no middleware of the user stands between ours and the agent's tools."""
+    wraps = [
+        tagged.handler for tagged in agent._middleware_registry._handlers[ExecuteToolStage] if tagged.phase == "wrap"
+    ]
+    origins = [wrap.__module__.partition(".")[0] for wrap in wraps]
+    return set(origins[origins.index(__package__) :]) <= {__package__, "strands"}
 
 
 def agents_beside(agent: Agent) -> list[Agent]:

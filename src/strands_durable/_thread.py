@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
+import contextvars
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
 
+from ._logs import safe_logger
 from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 DRAIN_SECONDS = 1.0
 """How long the current steps of such a worker may take to end when it is stopped."""
@@ -35,17 +36,18 @@ class WorkerThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
 
-    def start(self, backend: object) -> None:
-        """Start, if it does not run."""
+    def start(self, backend: object) -> bool:
+        """Start, if it does not run; return True if it did not."""
         with self._lock:
             self.backends.add(backend)
             if self._thread is not None and self._thread.is_alive():
-                return
+                return False
             ready = threading.Event()
             self._thread = threading.Thread(target=self._run, args=(ready,), name="strands-durable-worker", daemon=True)
-            self._thread.start()
+            contextvars.Context().run(self._thread.start)  # its runs belong to no trace of the request that starts it
             ready.wait()
             _stop_at_exit(self)
+            return True
 
     def is_left_by(self, backend: object) -> bool:
         """Take note that a backend was closed; say whether it was the last one."""

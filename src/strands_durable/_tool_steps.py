@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
+from ._logs import safe_logger
 from ._records import StepRecord, StepStatus
 from ._rows import Ending
 from .errors import NotSerializableError, PayloadTooLargeError
@@ -22,14 +22,14 @@ from .errors import NotSerializableError, PayloadTooLargeError
 if TYPE_CHECKING:
     from ._call import Call
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
 _NO_RUN = {"runs": 0}
 """Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
 
 Outcome = dict[str, Any]
-"""``result``, and where there is one: ``exception``, ``state``, ``invocation`` and ``cancel``."""
+"""``result``, and where there is one: ``exception``, ``state``, ``invocation``, ``cancel``, ``tools`` and ``rerun``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,14 @@ class ToolSteps:
         """Return the last recorded attempt of a tool call."""
         return self._latest.get(request.key)
 
+    def loaded(self) -> list[dict[str, Any]]:
+        """Return what the tools of the last answer did to the agent's tools, in the order in which they had finished."""
+        call = self._call
+        steps = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/").values()
+        done = [step for step in steps if step.kind == "tool" and step.status == "done" and step.result is not None]
+        done.sort(key=lambda step: step.ended_at or 0.0)
+        return [step.result["tools"] for step in done if "tools" in step.result]
+
     def errors(self, request: ToolRequest) -> int:
         """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""
         return self._call.journal.failed_attempts(self._call.record.call_id, request.key)
@@ -112,22 +120,43 @@ class ToolSteps:
         ran: bool = False,
     ) -> Outcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
-        text = self._encoded(request, step, outcome)
+        end = self.ending(request, step, outcome, status, ran=ran)
         self._call.take_messages()
-        end = Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
         with self._call.flushing("tool.done") as connection:
             if step is None:
                 step_id = self._insert(connection, request, attempt, started_at or time.time(), end)
             else:
                 step_id = step.step_id
                 self._call.journal.end_step(connection, step_id, end)
-        recorded: Outcome = decode(text)
+        recorded: Outcome = decode(str(end.result))
         if is_same(recorded, outcome):
             recorded = outcome  # Strands' traces keep this one for ever: do not keep two
         if status == "done":
             self._call.sources.returned(step_id, recorded["result"])
         self._note(request, step_id, attempt, status, result=recorded)
         return recorded
+
+    def finish_late(
+        self, request: ToolRequest, step: StepRecord | None, attempt: int, end: Ending, started_at: float
+    ) -> None:
+        """Commit the end of a tool whose call has ended: its step alone, as the conversation may be that of another call."""
+        with self._call.journal.transaction("tool.late") as connection:
+            if step is None:
+                self._insert(connection, request, attempt, started_at, end)
+            else:
+                self._call.journal.end_step(connection, step.step_id, end)
+
+    def ending(
+        self, request: ToolRequest, step: StepRecord | None, outcome: Outcome, status: StepStatus, *, ran: bool
+    ) -> Ending:
+        """Return the recorded end of a tool that has an outcome."""
+        text = self._encoded(request, step, outcome)
+        return Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
+
+    def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> Ending:
+        """Return the recorded end of a tool that waits for a person."""
+        text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
+        return Ending("interrupted", text, usage=None if ran else _NO_RUN)
 
     def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
         """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
@@ -176,14 +205,13 @@ class ToolSteps:
         ran: bool,
     ) -> None:
         """Record that a tool waits for a person. ``step`` is None where there was no intent."""
-        text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
-        end = Ending("interrupted", text, usage=None if ran else _NO_RUN)
+        end = self.asking(request, interrupts, ran=ran)
         if step is None:
             self._asking.append((request, attempt, end))
             return
         with self._call.journal.transaction("tool.interrupted") as connection:
             self._call.journal.end_step(connection, step.step_id, end)
-        self._latest[request.key] = replace(step, status="interrupted", result=decode(text))
+        self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
 
     def flush_asking(self, connection: sqlite3.Connection) -> None:
         """Record the tools without an intent that wait for a person; before the call waits, they run again."""

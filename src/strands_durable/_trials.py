@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+from ._logs import safe_logger
+
+logger = safe_logger(__name__)
 
 _RESTART_SECONDS = 1.0
 _LINGER_SECONDS = 2.0
@@ -96,7 +98,8 @@ async def leaving(busy: Callable[[], int], stop: asyncio.Event) -> AsyncIterator
 
 
 def _wait(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 4096):  # not through sys.stdin, whose lock Python wants to have when it ends
+        pass
     try:
         loop.call_soon_threadsafe(orphaned.set)
     except RuntimeError:  # it has ended before its worker

@@ -7,14 +7,19 @@ builds a new agent for every execution it takes: nothing of one run can leak int
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextvars
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from ._builds import in_time
 from ._carrier import Carrier, Threads, cancel, give_back, refusal
+from ._codec import encode
 from ._lease import Heart, Lease, Released
+from ._logs import safe_logger
 from ._queue import Claim, Queue, Waiting, held
 from ._registry import DurableAgent, agents
 from ._store import Store
@@ -22,10 +27,16 @@ from ._stores import stores
 from ._watch import Change, watch
 from .errors import BackendUnavailableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
+MAX_BUILDS = 32
+"""How many factories run at a time to find out what this worker has."""
+MAX_VERSIONS = 1000
+"""How many versions of agents a worker remembers that it has."""
+MIN_PRUNED = 100
+"""With how many executions to work on a worker begins to forget those that are over."""
 
 Suspects = Literal["when idle", "never", "only"]
 
@@ -39,7 +50,7 @@ class Worker:
         suspects: What to do with executions that may have killed their worker: try one when nothing else runs here, leave
             them to somebody else, or do nothing but that.
         on_suspects: Called when there are some, and they are left to somebody else.
-        only: The ids of the executions to work on, if not on all; more may be added.
+        only: The ids of the executions to work on, if not on all; more may be added, and those that are over are removed.
     """
 
     def __init__(
@@ -50,7 +61,7 @@ class Worker:
         lease_seconds: float = 10.0,
         suspects: Suspects = "when idle",
         on_suspects: Callable[[], None] | None = None,
-        only: Collection[str] | None = None,
+        only: set[str] | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
@@ -60,7 +71,14 @@ class Worker:
         self._refused: dict[str, str] = {}
         self._refused_with: dict[str, DurableAgent | None] = {}
         """What this process had by the name of an agent when it refused it."""
+        self._taken: dict[str, DurableAgent] = {}
+        """The versions that this worker may run, with the agent that it has."""
+        self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By agent and arguments, the factories that run to tell which version this worker has."""
+        self._unknown: dict[str, tuple[str, str]] = {}
+        """The versions that wait for one of them."""
         self._carrier = Carrier(lease_seconds)
+        self._prune_at = MIN_PRUNED
         self._change: Change | None = None
 
     @property
@@ -100,6 +118,8 @@ class Worker:
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
+            for building in self._building.values():
+                building.cancel()
             is_clean = await self._drain(drain_seconds)
         return is_clean and not threads.is_busy
 
@@ -126,20 +146,26 @@ class Worker:
         store.refuse_other()
         queue = Queue(store)
         self._reconsider()
+        self._prune(queue)
         self._cancel(queue)
         self._look_for(queue, heart, suspected=True)
         self._look_for(queue, heart, suspected=False)
         if self._refused:
             queue.note(self._refused)
 
+    def _prune(self, queue: Queue) -> None:
+        """Forget which executions are to be worked on that are over for good."""
+        if self._only is not None and len(self._only) >= self._prune_at:
+            self._only -= queue.over(list(self._only))
+            self._prune_at = max(MIN_PRUNED, 2 * len(self._only))
+
     def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
         is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
-        taken, refused = 1, -1
-        while (taken or len(self._refused) > refused) and is_for_me and self._has_room():
-            refused = len(self._refused)
-            waiting = queue.waiting(
-                refused=self._refused, suspected=suspected, limit=self._concurrency, only=self._only
-            )
+        taken, before = 1, -1
+        while (taken or len(self._refused) + len(self._unknown) > before) and is_for_me and self._has_room():
+            before = len(self._refused) + len(self._unknown)
+            skipped = [*self._refused, *self._unknown]
+            waiting = queue.waiting(refused=skipped, suspected=suspected, limit=self._concurrency, only=self._only)
             taken = sum(self._take(queue, heart, found) for found in waiting)
 
     def _has_room(self) -> bool:
@@ -168,7 +194,8 @@ class Worker:
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
         heart.keep(claim.lease)
-        self._running[claim.lease.row_id] = (claim, asyncio.ensure_future(self._carry(heart, claim)))
+        run = contextvars.Context().run(asyncio.ensure_future, self._carry(heart, claim))  # a trace of its own
+        self._running[claim.lease.row_id] = (claim, run)
         return True
 
     def _may_try(self, waiting: Waiting) -> bool:
@@ -179,23 +206,70 @@ class Worker:
         return self._suspects != "never" and not self._at_work()
 
     def _has(self, waiting: Waiting) -> bool:
-        """Say whether this worker has the agent, and the same one; say so once if it has not."""
-        if waiting.pair in self._refused:
+        """Say whether this worker is known to have the agent, and the same one; say so once if it has not."""
+        version, agent = waiting.version, agents.get(waiting.agent)
+        if version in self._refused or version in self._unknown:
             return False
-        why = refusal(waiting)
-        if why is None:
+        if agent is not None and self._taken.get(version) is agent:
+            return True
+        if agent is None or agent.has_spec_with(waiting.spec.arguments):
+            return self._judged(waiting, refusal(waiting))
+        build = (agent.name, encode(waiting.spec.arguments))
+        if build not in self._building and len(self._building) < MAX_BUILDS:
+            task = contextvars.Context().run(asyncio.ensure_future, self._find_out(waiting, agent, build))
+            self._building[build] = task
+        if build in self._building:
+            self._unknown[version] = build
+        return False
+
+    async def _find_out(self, waiting: Waiting, agent: DurableAgent, build: tuple[str, str]) -> None:
+        """Have a factory run, for as long as it may, while others are carried."""
+        loop = asyncio.get_running_loop()
+
+        def late(_: object) -> None:
+            with suppress(RuntimeError):  # the worker has ended
+                loop.call_soon_threadsafe(self._forget, waiting.version)
+
+        why, hint = None, ""
+        try:
+            why = await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name, late)
+        except TimeoutError as error:
+            why, hint = str(error).rstrip("."), "this worker looks again when it has returned"
+        finally:
+            del self._building[build]
+            self._unknown = {version: found for version, found in self._unknown.items() if found != build}
+        self._judged(waiting, why, hint)
+        self._look_again()
+
+    def _judged(self, waiting: Waiting, why: str | None, hint: str = "") -> bool:
+        """Remember whether this worker may run a version of an agent."""
+        agent = agents.get(waiting.agent)
+        if why is None and agent is not None:
+            while len(self._taken) >= MAX_VERSIONS:
+                del self._taken[next(iter(self._taken))]
+            self._taken[waiting.version] = agent
             return True
         logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
-        self._refused_with[waiting.pair] = agents.get(waiting.agent)
-        self._refused[waiting.pair] = f"{why}; start a worker with the version that dispatched it"
+        self._refused_with[waiting.version] = agent
+        self._refused[waiting.version] = f"{why}; {hint}" if hint else str(why)
         return False
+
+    def _forget(self, version: str) -> None:
+        """A factory has returned after its time: look again."""
+        self._refused_with.pop(version, None)
+        self._refused.pop(version, None)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._change is not None:
+            self._change.tell()
 
     def _reconsider(self) -> None:
         """Take back what was refused for want of an agent that has been registered since."""
-        for pair, agent in list(self._refused_with.items()):
-            if agents.get(pair.partition(" ")[0]) is not agent:
-                del self._refused_with[pair]
-                self._refused.pop(pair, None)
+        for version, agent in list(self._refused_with.items()):
+            if agents.get(version.partition(" ")[0]) is not agent:
+                del self._refused_with[version]
+                self._refused.pop(version, None)
 
     def _cancel(self, queue: Queue) -> None:
         """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
@@ -222,8 +296,10 @@ class Worker:
             await self._carrier.carry(claim, seen)
         finally:
             self._running.pop(lease.row_id, None)
-            heart.let_go(lease)
-            give_back(lease)
-            held.let_go(self._path, lease.row_id)
-            if self._change is not None:
-                self._change.tell()
+            lease.tools.when_idle(partial(self._release, heart, lease))
+
+    def _release(self, heart: Heart, lease: Lease) -> None:
+        heart.let_go(lease)
+        give_back(lease)
+        held.let_go(self._path, lease.row_id)
+        self._look_again()

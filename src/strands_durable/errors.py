@@ -15,6 +15,8 @@
     ├── FormatVersionError        the file is of another format
     ├── LeaseLostError            the execution has a new owner
     ├── AgentNotRegisteredError   the worker does not know the agent
+    ├── UnknownToolError          a policy is for a tool that is not there (also a ValueError)
+    ├── RerunError                a finished tool call could not be repeated for its effect on the process
     ├── WorkerLostError           the workers that tried it died
     ├── BackendUnavailableError   the store or engine does not answer
     └── UnsupportedFeatureError   we cannot make this durable, and say so
@@ -25,6 +27,8 @@ Facts go to ``args`` and the sentence is built in ``__str__``, so that every err
 from __future__ import annotations
 
 from typing import Any
+
+RESUME_HINT = "Pass the recorded input (or none) to resume it, or use another execution_id to start a new run."
 
 
 class DurableError(Exception):
@@ -42,11 +46,11 @@ class InputMismatchError(DurableError):
         self.recorded, self.given, self.hint = recorded, given, hint
 
     def __str__(self) -> str:
+        hint = self.hint or RESUME_HINT
         return (
             f"Execution {self.execution_id!r}: call {self.position} is {self.status} and was recorded with "
-            f"{self.recorded}, but now got {self.given}. Pass the recorded input (or none) to resume it, "
-            f"or use another execution_id to start a new run. {self.hint}"
-        ).rstrip()
+            f"{self.recorded}, but now got {self.given}. {hint}"
+        )
 
 
 class CallCancelledError(DurableError, TimeoutError):
@@ -79,7 +83,8 @@ class DriftError(DurableError):
         return (
             f"Execution {self.execution_id!r} no longer matches its journal at {self.step}:\n{lines}\n"
             f'Resume with the agent version that started it, or pass on_drift="warn" to go on as it is, '
-            f'or on_drift="rerun" to ask the model again where no tool has started.'
+            f'or on_drift="rerun" to ask the model again where no tool has started. A dispatched execution can also be resumed '
+            f"with this version: strands-durable resume {self.execution_id} --accept-drift."
         )
 
 
@@ -135,16 +140,17 @@ class ExecutionNotFoundError(DurableError):
 
 
 class InDoubtError(DurableError):
-    """A step had started before a crash, and nothing can say whether it happened."""
+    """A step had started and has no result, and nothing can say whether it happened."""
 
-    def __init__(self, execution_id: str, step: str, reason: str) -> None:
-        super().__init__(execution_id, step, reason)
-        self.execution_id, self.step, self.reason = execution_id, step, reason
+    def __init__(self, execution_id: str, step: str, reason: str, hint: str = "") -> None:
+        super().__init__(execution_id, step, reason, hint)
+        self.execution_id, self.step, self.reason, self.hint = execution_id, step, reason, hint
 
     def __str__(self) -> str:
+        hint = self.hint or "Fix the cause and run it again, or change the step's in_doubt policy."
         return (
             f"Execution {self.execution_id!r}: step {self.step} had started and has no result, and {self.reason}. "
-            f"Nothing was run. Mend the cause and run it again, or change the step's in_doubt policy."
+            f"Nothing was run. {hint}"
         )
 
 
@@ -231,6 +237,39 @@ class AgentNotRegisteredError(DurableError):
         return f"No agent {self.name!r} is registered here (known: {known}). Start the worker with the file that defines it."
 
 
+class UnknownToolError(DurableError, ValueError):
+    """``tool_policies`` names a tool that is not there, so that the policy would never be followed."""
+
+    def __init__(self, subject: str, name: str, close: str | None, known: list[str]) -> None:
+        super().__init__(subject, name, close, known)
+        self.subject, self.name, self.close, self.known = subject, name, close, known
+
+    def __str__(self) -> str:
+        meant = "" if self.close is None else f", did you mean {self.close!r}?"
+        return (
+            f"tool_policies names {self.name!r}, and {self.subject} has no such tool{meant or '.'} "
+            f"Its tools, with those of the agents inside it: {', '.join(self.known) or 'none'}. Nothing was run. Correct the "
+            f"name; a tool that is added later, or belongs to an agent that a tool builds, takes @policy(...) where it is "
+            f"defined, or a Durability(tool_policies=...) on that agent."
+        )
+
+
+class RerunError(DurableError):
+    """A finished tool call whose effect lives in the process could not be repeated in the process that resumes."""
+
+    def __init__(self, execution_id: str, tool: str, step: str, reason: str) -> None:
+        super().__init__(execution_id, tool, step, reason)
+        self.execution_id, self.tool, self.step, self.reason = execution_id, tool, step, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r}: tool {self.tool!r} had succeeded in step {self.step}. Its effect lives in the "
+            f"process, so it is run again before the run is resumed, and now {self.reason}. Nothing else was run. Fix the "
+            f'cause and run it again, or pass tool_policies={{{self.tool!r}: ToolPolicy(on_resume="reuse")}} to resume '
+            f"without that effect."
+        )
+
+
 class WorkerLostError(DurableError):
     """An execution was tried alone several times, and each time its worker died without a word."""
 
@@ -254,7 +293,7 @@ class BackendUnavailableError(DurableError):
         self.backend, self.reason, self.hint = backend, reason, hint
 
     def __str__(self) -> str:
-        hint = self.hint or "What was recorded is safe; mend the store and run it again: it goes on."
+        hint = self.hint or "What was recorded is safe; fix the store and run it again to resume."
         return f"{self.backend} is not usable: {self.reason}. {hint}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
+import signal
 import sqlite3
 import threading
 from collections import Counter
@@ -19,6 +21,7 @@ from strands.multiagent.base import Status
 from strands_durable import Durability, errors
 from strands_durable.testing import ScriptedModel, call, forget_process
 from tests.script import answers
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:graph has no max_node_executions")
 
@@ -428,6 +431,32 @@ async def test_c01_a_keyboard_interrupt_in_a_call_leaves_it_to_be_resumed() -> N
         await agent.invoke_async("Go")
     assert str(await agent.invoke_async("Go")) == "Done.\n"
     assert query("SELECT status, attempt FROM calls") == [("COMPLETED", 2)]
+
+
+def test_c01_another_input_after_ctrl_c_is_a_further_call() -> None:
+    @tool
+    def press() -> str:
+        """Have Ctrl-C pressed, once."""
+        effects["press"] += 1
+        if effects["press"] == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            until(lambda: signal.getsignal(signal.SIGINT) is signal.SIG_DFL)  # it was heard
+        return "pressed"
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        agent = Agent(
+            model=ScriptedModel([call("press"), "Done.", "Never mind."]), tools=[press], callback_handler=None,
+            plugins=[Durability("runs.db", execution_id="trip")],
+        )  # fmt: skip
+        with pytest.raises(KeyboardInterrupt):
+            agent("Go")
+        agent("Forget it")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert query("SELECT position, status FROM calls") == [(0, "FAILED"), (1, "COMPLETED")]
+    assert effects["press"] == 1
 
 
 async def _until_shipping(invocation: Any) -> Any:

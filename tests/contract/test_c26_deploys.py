@@ -223,7 +223,7 @@ def test_c26_what_is_refused_does_not_hold_up_what_comes_behind_it() -> None:
         working = asyncio.ensure_future(Counting(Path("runs.db").resolve()).run(ends, 5.0))
         while not any(record.owner for record in await backend().list()) and not note_of("old-39"):
             await asyncio.sleep(0.01)
-        assert len(looks) == 1, "one look is enough to come to it"
+        assert len(looks) <= 3, "one look at most for its factory, one for the others, and one to come to it"
         assert str(await handle.result(20)) == "Hi.\n"
         ends.set()
         await working

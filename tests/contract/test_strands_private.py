@@ -15,12 +15,13 @@ from strands import Agent, ModelRetryStrategy, ToolContext, tool
 from strands.agent.state import AgentState
 from strands.event_loop import _retry, event_loop, streaming
 from strands.hooks import AfterModelCallEvent, BeforeModelCallEvent
+from strands.middleware import ExecuteToolStage
 from strands.session import FileSessionManager
 from strands.telemetry.tracer import get_tracer
 from strands.tools import ToolProvider
 from strands.types.exceptions import ModelThrottledException
 
-from strands_durable import _strands
+from strands_durable import Durability, _strands
 from strands_durable._servers import without_servers
 from strands_durable.testing import ScriptedModel, call
 
@@ -282,3 +283,38 @@ def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
     finally:
         _retry.asyncio = before  # type: ignore[attr-defined]
     assert (waits, event.retry) == ([(7, "throttled")], True)
+
+
+def test_a_sync_tool_runs_a_function_in_a_thread_that_can_be_replaced() -> None:
+    ran: list[str] = []
+
+    @tool
+    def charge(amount: int) -> str:
+        """Charge a card."""
+        return f"charged {amount}"
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        return "waited"
+
+    def function(amount: int) -> str:
+        ran.append(threading.current_thread().name)
+        return f"replaced {amount}"
+
+    async def last(found: Any) -> Any:
+        events = found.stream({"name": "charge", "toolUseId": "t1", "input": {"amount": 7}}, {})
+        return [event async for event in events][-1].tool_result["content"]
+
+    assert _strands.sync_function(wait) is None
+    assert _strands.sync_function(charge)(7) == "charged 7"
+    assert asyncio.run(last(_strands.with_function(charge, function))) == [{"text": "replaced 7"}]
+    assert ran != [threading.main_thread().name]
+    assert charge(7) == "charged 7"
+
+
+def test_middleware_between_ours_and_the_tools_is_seen() -> None:
+    agent = Agent(model=ScriptedModel(["Hi."]), plugins=[Durability("runs.db")], callback_handler=None)
+    assert _strands.is_next_to_tools(agent)
+    agent.add_middleware(ExecuteToolStage, lambda context, next_fn: next_fn(context))
+    assert not _strands.is_next_to_tools(agent)

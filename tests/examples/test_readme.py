@@ -11,7 +11,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from tests.unit.test_documents import FENCE, README, ROOT, shown
+from tests.unit.test_documents import FENCE, README, ROOT, shown, unexpected
 
 STATUS = {"Killed": 128 + signal.SIGKILL, "is SUSPENDED": 5}
 """What a command ends with whose output has these words; all others end with 0."""
@@ -63,7 +63,8 @@ def performed(commands: list[str], environment: dict[str, str]) -> list[tuple[in
     Path("ends").mkdir()
     to = "ends/{0}.out 2> ends/{0}.err; echo $? > ends/{0}.status"
     typed = [f"{{\n{command}\n}} > {to.format(number)}" for number, command in enumerate(commands)]
-    shell = subprocess.Popen(["bash", "-c", "\n".join([*typed, "wait"])], env=environment, start_new_session=True)
+    end = "for job in $(jobs -p); do wait $job; echo $? >> ends/jobs; done"
+    shell = subprocess.Popen(["bash", "-c", "\n".join([*typed, end])], env=environment, start_new_session=True)
     try:
         shell.wait(timeout=100)
     except subprocess.TimeoutExpired:
@@ -85,6 +86,8 @@ def test_the_path_of_the_readme(tmp_path: Path) -> None:
         said = f"{said}Killed\n" if status == STATUS["Killed"] else said  # that is what an interactive shell says
         expected = re.escape(shown(output)).replace(re.escape("..."), ".*")
         assert not output or re.fullmatch(expected, shown(said), re.DOTALL), told
+        assert not unexpected(errors), told
+    assert Path("ends/jobs").read_text() == "0\n", "what was left to run beside it has ended in order"
     assert (tmp_path / "fresh" / "venv" / "bin" / "strands-durable").exists()
     assert [command.split()[0] for command, _ in path][:2] == ["pip", "python"]
     assert {"run", "worker", "watch", "respond", "show"} <= {command.split()[1] for command, _ in path}

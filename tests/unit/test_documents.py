@@ -69,7 +69,16 @@ def run(command: str) -> str:
     if ended.returncode in (FAILED, SUSPENDED, CANCELLED):  # no error: how an execution ended, told on both
         return ended.stdout + ended.stderr
     assert ended.returncode == 0, f"$ {command}\n{ended.stdout}{ended.stderr}"
+    assert not unexpected(ended.stderr), f"$ {command}\n{ended.stderr}"
     return ended.stdout
+
+
+_EXPECTED = re.compile(r"^$|^bash: line \d+: +\d+ Killed |a worker takes it up|\| (INFO|WARNING) \|")
+
+
+def unexpected(errors: str) -> list[str]:
+    """Return the lines on stderr that are neither advice nor the log of a worker: a reader would take them for a fault."""
+    return [line for line in errors.splitlines() if not _EXPECTED.search(line)]
 
 
 def shown(text: str) -> str:
@@ -79,19 +88,20 @@ def shown(text: str) -> str:
 
 
 @pytest.fixture
-def beside() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a page leaves behind with an ampersand: they end with it."""
-    found: list[subprocess.Popen[bytes]] = []
+def beside() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that a page leaves behind with an ampersand: they end with it, and in order."""
+    found: list[subprocess.Popen[str]] = []
     yield found
     for process in found:
-        process.kill()
-        process.wait()
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, unexpected(errors)) == (0, []), f"{process.args}: {errors}"
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if " run\n" in page.read_text()], ids=named)
 def test_what_a_page_shows_is_what_happens(
     page: Path,
-    beside: list[subprocess.Popen[bytes]],
+    beside: list[subprocess.Popen[str]],
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -109,7 +119,8 @@ def test_what_a_page_shows_is_what_happens(
             assert language == "console"
             for command, output in re.findall(r"^\$ (.+)\n((?:[^$].*\n|\n)*)", block, re.MULTILINE):
                 if command.endswith(" &"):
-                    beside.append(subprocess.Popen(words_of(command.removesuffix(" &"))))
+                    words = words_of(command.removesuffix(" &"))
+                    beside.append(subprocess.Popen(words, stderr=subprocess.PIPE, text=True))
                     continue
                 expected = re.escape(shown(output)).replace(re.escape("..."), ".*")
                 assert re.fullmatch(expected, shown(run(command)), re.DOTALL), f"{page.name}: {command}"

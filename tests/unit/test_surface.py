@@ -39,6 +39,9 @@ ERRORS = [
     errors.FormatVersionError("runs.db", "format 9", "format 1"),
     errors.LeaseLostError("trip", "process 7 on here"),
     errors.AgentNotRegisteredError("planner", ["other"]),
+    errors.UnknownToolError("agent 'planner'", "payy", "pay", ["look", "pay"]),
+    errors.UnknownToolError("agent 'planner'", "payy", None, []),
+    errors.RerunError("trip", "load_tool", "1/0:x", "it ended in an error: no such file"),
     errors.BackendUnavailableError("runs.db", "the disk is full"),
     errors.UnsupportedFeatureError("This", "that", "Do so."),
 ]

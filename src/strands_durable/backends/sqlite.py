@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,10 @@ from .._catalog import Catalog
 from .._connect import with_worker
 from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent, Working
+from .._listing import Listing
+from .._logs import safe_logger
 from .._outcome import interrupts_of, result_of
+from .._printable import url_for_people
 from .._records import ExecutionRecord, ExecutionStatus
 from .._removal import Removal
 from .._requests import Requests
@@ -30,7 +32,7 @@ from .._trials import Trials, try_alone
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 
@@ -39,8 +41,10 @@ class SqliteBackend(DurableBackend):
     """Runs executions on one machine: the journal is a file, the workers are processes or a thread of this one.
 
     Args:
-        url: ``sqlite:///runs.db``, or a path. ``?worker=off`` for a process that dispatches and holds, and works on nothing;
-            ``?worker=own`` for one that ends soon, and works only on what it dispatched or holds.
+        url: ``sqlite:///runs.db``, or a path. A process works on what it dispatches, waits for, answers or resumes, and, once
+            `start` was called, on everything else too. ``?worker=on`` has it work on everything from the first dispatch,
+            ``?worker=own`` never on more than its own, ``?worker=off`` on nothing. What no process works on is left to
+            ``strands-durable worker FILE``.
         concurrency: How many executions the worker of this process carries at a time.
     """
 
@@ -48,12 +52,16 @@ class SqliteBackend(DurableBackend):
         self.url = url
         location, _, query = url.partition("?")
         options = dict(parse_qsl(query))
-        given = options.pop("worker", "on")
-        if options or given not in ("on", "off", "own"):
-            raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
+        given = options.pop("worker", None)
+        if options or given not in (None, "on", "off", "own"):
+            shown = url_for_people(url)
+            raise UnsupportedFeatureError(f"{shown!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
         self.path = path_of(location)
         self._concurrency = concurrency
-        self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given == "own")
+        self._may_take_all = given is None
+        """Whether `start` may have this process work on everything."""
+        self._for_all: WorkerThread | None = None
+        self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given != "on")
 
     @property
     def store(self) -> Store:
@@ -73,20 +81,22 @@ class SqliteBackend(DurableBackend):
     ) -> ExecutionHandle:
         """Record the request and return its handle; a worker takes it from there."""
         found = Requests(self.store).put(spec, prompt, execution_id, invocation_state, limits)
-        self._hold(found)
-        self.start()
+        self.carry(found)
         return SqliteHandle(self, found)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # looking opens nothing for writing
             raise ExecutionNotFoundError(execution_id, str(self.path))
-        self._hold(execution_id)
         return SqliteHandle(self, execution_id)
 
-    def _hold(self, execution_id: str) -> None:
-        if self._worker is not None and self._worker.only is not None:
-            self._worker.only.add(execution_id)
+    def carry(self, execution_id: str) -> None:
+        """Have the worker of this process work on an execution that somebody here waits for, unless it is off."""
+        worker = self._for_all or self._worker
+        if worker is not None:
+            if worker.only is not None:
+                worker.only.add(execution_id)
+            self._run(worker)
 
     async def list(
         self,
@@ -100,24 +110,29 @@ class SqliteBackend(DurableBackend):
         if not self.path.exists():
             return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
-        found = [
-            record
-            for record in Catalog(self.path).executions()
-            if (wanted is None or record.status in wanted)
-            and (agent is None or record.agent == agent)
-            and (since is None or record.updated_at >= since)
-        ]
-        return found[:limit]
+        statuses = frozenset(S if wanted is None else wanted)
+        return Catalog(self.path).executions(Listing(statuses=statuses, agent=agent, since=since, limit=limit))
 
     def working(self, what: Working) -> SqliteBackend:
         """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
         return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency)
 
     def start(self) -> None:
-        """Start the worker of this process, unless it is off or there is no agent here that it could run."""
-        if self._worker is not None and _registry.agents:
+        """Have this process work on everything that waits, unless its URL says otherwise or no agent is registered here."""
+        if self._may_take_all and _registry.agents:
+            self._for_all = _shared(self.path, self._concurrency, is_own=False)
+        worker = self._for_all or self._worker
+        if worker is not None:
+            self._run(worker)
+
+    def _run(self, worker: WorkerThread) -> None:
+        if _registry.agents:
             _ = self.store
-            self._worker.start(self)
+            if worker.start(self):
+                what = (
+                    "what this process dispatches, waits for, answers or resumes" if worker.only is not None else "all"
+                )
+                logger.info("store=<%s>, runs=<%s> | worker of this process started", self.path, what)
 
     async def work(
         self,
@@ -144,13 +159,16 @@ class SqliteBackend(DurableBackend):
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""
-        await self.get(execution_id)
-        Removal(self.store).remove(execution_id)
+        if not self.path.exists():
+            raise ExecutionNotFoundError(execution_id, str(self.path))
+        await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
-        if self._worker is not None and self._worker.is_left_by(self):
-            await asyncio.to_thread(self._worker.stop)
+        for worker in (self._worker, self._for_all):
+            if worker is not None and worker.is_left_by(self):
+                await asyncio.to_thread(worker.stop)
+        self._for_all = None
 
 
 _workers: dict[tuple[Path, int, bool], WorkerThread] = {}
@@ -183,7 +201,7 @@ class SqliteHandle(ExecutionHandle):
 
     async def result(self, timeout: float | None = None) -> ExecutionResult:
         """Wait for the end, or until the execution waits for a person, and return it."""
-        self._backend.start()
+        self._backend.carry(self.execution_id)
         store = self._backend.store
         deadline = None if timeout is None else time.monotonic() + timeout
         journal = self._requests.journal(self.execution_id)
@@ -195,11 +213,18 @@ class SqliteHandle(ExecutionHandle):
                     return found
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise TimeoutError(
-                        f"Execution {self.execution_id!r} is still {journal.status().value} after {timeout:g} s; it goes on"
-                    )
+                    raise TimeoutError(self._late(journal.status(), timeout))
                 with standing_aside():
                     await change.wait(left)
+
+    def _late(self, status: ExecutionStatus, timeout: float | None) -> str:
+        """Return what to say of an execution that has not ended in time."""
+        record = Catalog(self._backend.path).execution(self.execution_id).execution
+        text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
+        if record.owner is not None:
+            return f"{text}; {record.owner} works on it"
+        why = f" ({record.note})" if record.note else ""
+        return f"{text}, and no process works on it{why}. Start a worker with its agent: strands-durable worker FILE"
 
     def _ended(self, journal: Any) -> ExecutionResult | None:
         """Return what the execution came to; None while it is at work."""
@@ -221,32 +246,32 @@ class SqliteHandle(ExecutionHandle):
         answered = journal.replies(record.call_id)
         return [found for found in interrupts_of(record) if found.id not in answered]
 
-    async def respond(self, answers: Mapping[str, Any]) -> None:
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id."""
-        self._requests.reply(self.execution_id, answers)
-        self._backend.start()
+        self._requests.reply(self.execution_id, answers, by)
+        self._backend.carry(self.execution_id)
 
     async def cancel(self) -> None:
         """Stop the execution for good."""
         self._requests.cancel(self.execution_id)
 
-    async def resume(self) -> None:
+    async def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step."""
-        self._requests.resume(self.execution_id)
-        self._backend.start()
+        self._requests.resume(self.execution_id, accept_drift=accept_drift)
+        self._backend.carry(self.execution_id)
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
 
-    async def detail(self) -> ExecutionDetail:
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return Catalog(self._backend.path).execution(self.execution_id)
+        return Catalog(self._backend.path).execution(self.execution_id, run)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""
         journal = self._requests.journal(self.execution_id)
-        self._backend.start()
+        self._backend.carry(self.execution_id)
         async for event in follow(journal, after):
             yield event
 
