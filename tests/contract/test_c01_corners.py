@@ -467,8 +467,9 @@ async def test_c01_a_call_that_is_cancelled_at_any_boundary_is_resumed_by_the_sa
     expected = agent_of(script, "whole")
     with at(None, lambda: None) as listener:
         await expected.invoke_async("Go")
+    points = [point for point in listener.reached if "chunk" not in point or "chunk 0" in point]
     cancelled = 0
-    for number, point in enumerate(listener.reached):
+    for number, point in enumerate(points):
         effects.clear()
         agent = agent_of(script, f"run-{number}")
         task, loop = asyncio.ensure_future(agent.invoke_async("Go")), asyncio.get_running_loop()
@@ -481,4 +482,4 @@ async def test_c01_a_call_that_is_cancelled_at_any_boundary_is_resumed_by_the_sa
         assert sum(effects.values()) <= 5, point  # at most the two that were under way were tried again
     assert cancelled > 10
     left = query("SELECT status, count(*) FROM calls GROUP BY status")
-    assert left == [("COMPLETED", len(listener.reached) + 1)]
+    assert left == [("COMPLETED", len(points) + 1)]
