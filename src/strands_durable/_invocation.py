@@ -278,7 +278,8 @@ class Invocation:
         """Add what a recorded call cost to the agent's metrics, once."""
         member, metrics = self._site.member, self._agent.event_loop_metrics
         _settle(self._agent)
-        member.uncount(record.call_id, metrics)
+        if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
+            member.uncount(record.call_id, metrics)
         if record.call_id not in member.counted:
             member.counted.add(record.call_id)
             before = Metrics(metrics)

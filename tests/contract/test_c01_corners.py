@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -93,7 +94,7 @@ def graph_of(nodes: dict[str, Any], execution_id: str | None = "trip") -> Any:
     for name, script in nodes.items():
         builder.add_node(plain_agent(script, name=name), name)
     names = list(nodes)
-    for before, after in zip(names, names[1:], strict=False):
+    for before, after in itertools.pairwise(names):
         builder.add_edge(before, after)
     builder.set_max_node_executions(10)
     builder.set_plugins([Durability("runs.db", execution_id=execution_id)])
@@ -257,9 +258,9 @@ def disk_is_full() -> None:
 def test_c01_a_call_whose_question_could_not_be_recorded_is_resumed_with_its_input(kind: str) -> None:
     script = [call("book", city="Paris"), call("ask"), "Thanks."]
     subject = agent_of(script) if kind == "agent" else graph_of({"asks": script})
-    with at("call.end:before@1" if kind == "agent" else "call.end:before@2", disk_is_full):
-        with pytest.raises(errors.BackendUnavailableError):
-            subject("Go")
+    end = "call.end:before@1" if kind == "agent" else "call.end:before@2"
+    with at(end, disk_is_full), pytest.raises(errors.BackendUnavailableError):
+        subject("Go")
     asked = subject("Go")
     assert len(asked.interrupts) == 1
     subject(answers(asked, "yes"))
@@ -320,10 +321,8 @@ async def wait() -> str:
 
 def around_an_agent(kind: str) -> Any:
     """Something that has an agent call a tool inside it."""
-    agent, durability = (
-        plain_agent([call("wait"), "Done."], name="inner", more=[wait]),
-        Durability("runs.db", execution_id="trip"),
-    )
+    agent = plain_agent([call("wait"), "Done."], name="inner", more=[wait])
+    durability = Durability("runs.db", execution_id="trip")
     if kind == "agent as a tool":
         return agent_of([call("inner", input="go"), "Done."], more=[agent.as_tool()])
     if kind == "swarm":
@@ -451,3 +450,36 @@ def test_c01_a_call_that_is_resumed_takes_nothing_from_the_count_of_those_in_bet
         expected.messages.clear()
         expected("Go", invocation_state={"execution_id": order})
     assert counted(agent)[:4] == counted(expected)[:4]
+
+
+# Every boundary
+
+
+def telling(agent: Agent) -> Any:
+    """What must be equal to a run that was not interrupted: all but random ids and clocks."""
+    messages = [(message["role"], message["content"]) for message in agent.messages]
+    return messages, agent.state.get(), counted(agent)
+
+
+@in_a_loop
+async def test_c01_a_call_that_is_cancelled_at_any_boundary_is_resumed_by_the_same_object() -> None:
+    script = [[call("book", city="Paris"), call("pay", amount=1)], call("pay", amount=2), "Done."]
+    expected = agent_of(script, "whole")
+    with at(None, lambda: None) as listener:
+        await expected.invoke_async("Go")
+    points = [point for point in listener.reached if "chunk" not in point or "chunk 0" in point]
+    cancelled = 0
+    for number, point in enumerate(points):
+        effects.clear()
+        agent = agent_of(script, f"run-{number}")
+        task, loop = asyncio.ensure_future(agent.invoke_async("Go")), asyncio.get_running_loop()
+        with at(point, functools.partial(loop.call_soon_threadsafe, task.cancel)):
+            await asyncio.gather(task, return_exceptions=True)
+        if task.cancelled():
+            cancelled += 1
+            await agent.invoke_async("Go")
+        assert telling(agent) == telling(expected), point
+        assert sum(effects.values()) <= 5, point  # at most the two that were under way were tried again
+    assert cancelled > 10
+    left = query("SELECT status, count(*) FROM calls GROUP BY status")
+    assert left == [("COMPLETED", len(points) + 1)]
