@@ -15,6 +15,9 @@ from typing import Any
 
 from ._records import ExecutionStatus
 
+_ALL = frozenset(ExecutionStatus)
+_LAST_OF_ALL = b"\xff" * 16
+"""Behind every text, as bytes are."""
 _LAST = """
     (SELECT max(coalesce(s.ended_at, s.started_at)) FROM steps s WHERE s.id =
         (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run))
@@ -33,6 +36,12 @@ AT_WORK = f"""
 SELECT e.id, max(e.updated_at, coalesce({_LAST}, 0)) AS changed_at FROM executions e
 WHERE e.status = :status AND changed_at >= :since AND {_OF_AGENT} ORDER BY changed_at DESC LIMIT :limit
 """
+# What is damaged may have a status that is none: it sorts between two that are, and must not be missing from a list of all.
+AT_ODDS = f"""
+SELECT e.id, e.updated_at FROM executions e
+WHERE e.status >= :low AND e.status < :high AND e.updated_at >= :since AND {_OF_AGENT}
+ORDER BY e.updated_at DESC LIMIT :limit
+"""
 _EXECUTIONS = f"""
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
@@ -47,7 +56,7 @@ FROM executions e LEFT JOIN dispatches d ON d.execution = e.id
 class Listing:
     """Which executions are asked for."""
 
-    statuses: frozenset[ExecutionStatus] = frozenset(ExecutionStatus)
+    statuses: frozenset[ExecutionStatus] = _ALL
     agent: str | None = None
     since: float | None = None
     """In seconds since the epoch."""
@@ -56,7 +65,7 @@ class Listing:
 
 def rows_of(connection: sqlite3.Connection, asked: Listing) -> list[Any]:
     """Return the rows of the executions that are asked for."""
-    newest = sorted(_found(connection, asked), key=lambda row: row[1], reverse=True)[: asked.limit]
+    newest = sorted(_found(connection, asked), key=_changed_at, reverse=True)[: asked.limit]
     ids = json.dumps([row_id for row_id, _ in newest])
     query = f"{_EXECUTIONS} WHERE e.id IN (SELECT value FROM json_each(?))"
     return connection.execute(query, (ids,)).fetchall()
@@ -73,3 +82,11 @@ def _found(connection: sqlite3.Connection, asked: Listing) -> Iterator[tuple[int
     for status in sorted(asked.statuses):
         query = AT_WORK if status is ExecutionStatus.RUNNING else AT_REST
         yield from connection.execute(query, {**values, "status": status.value})
+    if asked.statuses == _ALL:
+        known = sorted(status.value for status in _ALL)
+        for low, high in zip(["", *(f"{name}\0" for name in known)], [*known, _LAST_OF_ALL], strict=True):
+            yield from connection.execute(AT_ODDS, {**values, "low": low, "high": high})
+
+
+def _changed_at(found: tuple[int, Any]) -> float:
+    return found[1] if isinstance(found[1], (int, float)) else 0.0
