@@ -16,6 +16,10 @@ from typing import Any
 from ._records import ExecutionStatus
 from ._sums import refuse_incomplete_list
 
+_ALL = frozenset(ExecutionStatus)
+_LAST_OF_ALL = b"\xff" * 16
+"""Behind every text, as bytes are."""
+
 
 def _last(view: str = "") -> str:
     return f"""
@@ -40,6 +44,12 @@ WHERE e.status = :status AND e.updated_at >= :since AND {_OF_AGENT} ORDER BY e.u
 AT_WORK = f"""
 SELECT e.id, max(e.updated_at, coalesce({_last()}, 0)) AS changed_at FROM executions e
 WHERE e.status = :status AND changed_at >= :since AND {_OF_AGENT} ORDER BY changed_at DESC LIMIT :limit
+"""
+# What is damaged may have a status that is none: it sorts between two that are, and must not be missing from a list of all.
+AT_ODDS = f"""
+SELECT e.id, e.updated_at FROM executions e
+WHERE e.status >= :low AND e.status < :high AND e.updated_at >= :since AND {_OF_AGENT}
+ORDER BY e.updated_at DESC LIMIT :limit
 """
 # What is looked at to say that an execution cannot be run; of what is long, only whether it is whole.
 _PROBE = "CASE WHEN {0} IS NULL OR length({0}) < 65536 THEN {0} WHEN NOT json_valid({0}) THEN '' END"
@@ -70,7 +80,7 @@ _DAMAGED = _rows("", "'a row of it does not match its checksum'")
 class Listing:
     """Which executions are asked for."""
 
-    statuses: frozenset[ExecutionStatus] = frozenset(ExecutionStatus)
+    statuses: frozenset[ExecutionStatus] = _ALL
     agent: str | None = None
     since: float | None = None
     """In seconds since the epoch."""
@@ -81,7 +91,7 @@ def rows_of(connection: sqlite3.Connection, asked: Listing) -> list[Any]:
     """Return the rows of the executions that are asked for."""
     if asked.limit is None:
         refuse_incomplete_list(connection)
-    newest = sorted(_found(connection, asked), key=lambda row: row[1], reverse=True)[: asked.limit]
+    newest = sorted(_found(connection, asked), key=_changed_at, reverse=True)[: asked.limit]
     ids = [row_id for row_id, _ in newest]
     try:
         query = f"{_CHECKED} WHERE e.id IN (SELECT value FROM json_each(?))"
@@ -117,3 +127,11 @@ def _found(connection: sqlite3.Connection, asked: Listing) -> Iterator[tuple[int
     for status in sorted(asked.statuses):
         query = AT_WORK if status is ExecutionStatus.RUNNING else AT_REST
         yield from connection.execute(query, {**values, "status": status.value})
+    if asked.statuses == _ALL:
+        known = sorted(status.value for status in _ALL)
+        for low, high in zip(["", *(f"{name}\0" for name in known)], [*known, _LAST_OF_ALL], strict=True):
+            yield from connection.execute(AT_ODDS, {**values, "low": low, "high": high})
+
+
+def _changed_at(found: tuple[int, Any]) -> float:
+    return found[1] if isinstance(found[1], (int, float)) else 0.0

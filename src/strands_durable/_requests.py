@@ -173,7 +173,6 @@ class Requests:
         if not answers:
             return
         given = dict(answers)
-        _refuse_null(execution_id, given)
         encode(given, "The answers")
         with self._store.transaction("reply") as connection:
             journal = self.journal(execution_id)
@@ -183,6 +182,7 @@ class Requests:
             if record is None:
                 raise _unasked(execution_id, "no call", given)
             refuse_malformed(execution_id, record, given)
+            _refuse_null(execution_id, given)
             new = _admission.new_answers(journal, record, given)
             if not new:
                 return

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from strands_durable._catalog import Catalog
-from strands_durable._listing import AT_REST, AT_WORK, Listing, rows_of
+from strands_durable._listing import AT_ODDS, AT_REST, AT_WORK, Listing, rows_of
 from strands_durable._records import ExecutionStatus
 from strands_durable._store import Store
 from strands_durable.testing import call
@@ -68,10 +68,10 @@ def test_the_last_ten_cost_the_same_however_many_there_are(statuses: frozenset[E
     assert many < 1.2 * few
 
 
-@pytest.mark.parametrize("query", [AT_REST, AT_WORK])
+@pytest.mark.parametrize("query", [AT_REST, AT_WORK, AT_ODDS])
 def test_a_list_is_read_by_its_index_and_never_by_a_scan(query: str) -> None:
     filled(1)
-    values = {"status": "COMPLETED", "since": 0.0, "agent": None, "limit": 10}
+    values = {"status": "COMPLETED", "low": "FAILED", "high": "PENDING", "since": 0.0, "agent": None, "limit": 10}
     with closing(sqlite3.connect("runs.db")) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     assert any("executions_by_status" in line for line in plan)
@@ -93,6 +93,18 @@ def test_a_list_is_limited_unless_more_is_asked_for() -> None:
     assert [found["execution_id"] for found in json.loads(cli("ls", "--agent", "rare", "--json", *STORE).stdout)] == [
         "run-000007"
     ]
+
+
+def test_one_with_a_status_that_is_none_is_not_missing_from_the_list() -> None:
+    filled(60)
+    with closing(sqlite3.connect("runs.db")) as connection:
+        odd = ["", "DONE", "QUEUED", "zzz"]
+        connection.executemany(
+            "UPDATE executions SET status = ? WHERE id = ?", [(text, 57 + n) for n, text in enumerate(odd)]
+        )
+        connection.execute("UPDATE executions SET status = x'ff' WHERE id = 56")
+        found = {row[0] for row in rows_of(connection, Listing(limit=5))}
+    assert found == {56, 57, 58, 59, 60}
 
 
 def test_one_that_runs_is_listed_by_its_last_step_and_not_by_its_last_change_of_status() -> None:
