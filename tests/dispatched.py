@@ -329,7 +329,7 @@ def _work(folder: str, options: dict[str, Any]) -> None:
     os.chdir(folder)
     os.environ["BUILT_BY_A_WORKER"] = "1"
     if "version" in options:
-        version(options["version"], on_drift=options.get("on_drift"))
+        version(options["version"], on_drift=options.get("on_drift"), version=options.get("declared"))
     if "back_off" in options:
         _carrier._BACK_OFF_SECONDS = options["back_off"]
     given = {name: options[name] for name in ("lease_seconds", "concurrency") if name in options}

@@ -19,7 +19,9 @@ def sentences() -> dict[str, list[str]]:
     everybodys = sorted((ROOT / "src" / "strands_durable" / "testing" / "contract").glob("_*.py"))
     for path in (*ours, *everybodys):
         for node in ast.walk(ast.parse(path.read_text())):
-            named = re.match(r"test_c(\d\d)_(.+)", node.name if isinstance(node, ast.FunctionDef) else "")
+            named = re.match(
+                r"test_c(\d\d)_(.+)", node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ""
+            )
             if named:
                 found[f"C{int(named[1])}"].append(named[2].replace("_", " "))
     return found

@@ -14,6 +14,7 @@ from strands_durable import Durability, ToolPolicy, current_step
 from strands_durable.testing import ScriptedModel
 from tests.crash.scenarios import Ledger
 from tests.processes import Child, Ended, run
+from tests.waiting import until
 
 ledger = Ledger(Path("ledger.jsonl"))
 
@@ -112,8 +113,13 @@ def calls(
     options: dict[str, Any] | None = None,
     agent_options: dict[str, Any] | None = None,
     model: str = "CountingModel",
+    per_call: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Make one agent and call it with each input; a tuple answers the open interrupts. Return what came of each call."""
+    """Make one agent and call it with each input; return what came of each call.
+
+    A tuple answers the open interrupts; ``("when there is", path)`` waits until a file is there. ``per_call`` is an id to give
+    with each call.
+    """
     options = {"execution_id": "trip", **(options or {})}
     agent = Agent(
         model=globals()[model](script),
@@ -126,8 +132,13 @@ def calls(
     outcomes: list[dict[str, Any]] = []
     result: Any = None
     for given in inputs:
+        if isinstance(given, tuple) and given[0] == "when there is":
+            Path("paused").touch()
+            until(Path(given[1]).exists)
+            continue
         try:
-            result = agent(answers(result, *given) if isinstance(given, tuple) else given)
+            state = {} if per_call is None else {"execution_id": per_call}
+            result = agent(answers(result, *given) if isinstance(given, tuple) else given, invocation_state=state)
             outcomes.append(
                 {
                     "stop_reason": result.stop_reason,

@@ -11,7 +11,7 @@ async def main() -> None:
     handle = await trip_planner.dispatch_async("Book a trip to Paris", execution_id="trip-1")
     result = await handle.result()
     while result.interrupts:
-        await handle.respond({question.id: input(f"{question.reason} ") for question in result.interrupts})
+        await handle.respond({question.interrupt_id: input(f"{question.reason} ") for question in result.interrupts})
         result = await handle.result()
     print(result)
 

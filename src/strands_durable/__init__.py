@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from ._context import CurrentStep, current_step
     from ._durability import Durability
     from ._handle import DurableBackend, ExecutionHandle, StreamEvent
-    from ._policy import DoubtfulStep, ToolPolicy, policy
+    from ._policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records import ExecutionRecord, ExecutionStatus
     from ._registry import DurableAgent, durable_agent
     from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
     from ._spec import AgentSpec
     from ._summaries import CallSummary, ExecutionDetail, StepSummary
     from ._sync import SyncBackend, SyncHandle
+    from ._types import register_type
 
 __all__ = [
     "AgentSpec",
@@ -32,6 +33,7 @@ __all__ = [
     "ExecutionRecord",
     "ExecutionResult",
     "ExecutionStatus",
+    "FailedAttempt",
     "NodeOutcome",
     "OpenInterrupt",
     "StepSummary",
@@ -45,6 +47,7 @@ __all__ = [
     "durable_agent",
     "errors",
     "policy",
+    "register_type",
 ]
 __version__ = "0.1.0"
 
@@ -62,6 +65,7 @@ _HOMES = {
     "ExecutionRecord": "._records",
     "ExecutionResult": "._result",
     "ExecutionStatus": "._records",
+    "FailedAttempt": "._policy",
     "NodeOutcome": "._result",
     "OpenInterrupt": "._result",
     "StepSummary": "._summaries",
@@ -75,6 +79,7 @@ _HOMES = {
     "durable_agent": "._registry",
     "errors": ".errors",
     "policy": "._policy",
+    "register_type": "._types",
 }
 
 

@@ -1,7 +1,7 @@
 """What the same id means in every state: the table of rule C1, as one function.
 
-The n-th root call that a process makes is compared with the n-th recorded one. The outcome is one of five: start, go on, give
-the recorded end, answer, or an error that says why not.
+Which recorded call a call is compared with is decided in `_seat`. The outcome is one of five: start, resume, return the
+recorded end, answer, or an error that says why not.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ from typing import Any, Literal
 
 from ._failure import revive, summary
 from ._journal import Journal
-from ._records import CallRecord, ExecutionStatus
-from .errors import ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
+from ._outcome import interrupts_of
+from ._records import CallKind, CallRecord, ExecutionStatus
+from .errors import (
+    RESUME_HINT,
+    ExecutionBusyError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    InputMismatchError,
+)
 
 S = ExecutionStatus
 _SHOWN = 80
@@ -56,15 +63,34 @@ class Raise:
 Admission = Start | GoOn | Answer | Return | Raise
 
 
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """What makes a root call: an agent or an orchestrator, and how it names the execution."""
+
+    name: str
+    """Its agent_id, or the id of an orchestrator."""
+    kind: CallKind
+    waits: bool = False
+    """Whether it waits for answers, and knows those it is given."""
+    is_single: bool = False
+    """Whether the id of the execution names one call, and not the list of calls that an object makes."""
+
+
 def admit(
-    journal: Journal, record: CallRecord | None, given: Any, *, is_last: bool, on_failed: Literal["resume", "raise"]
+    journal: Journal,
+    record: CallRecord | None,
+    given: Any,
+    *,
+    is_last: bool,
+    on_failed: Literal["resume", "raise"],
+    caller: Caller | None = None,
 ) -> Admission:
     """Decide about a call with a prompt, or none, at the position of ``record``."""
     if journal.status() is S.CANCELLED or (record is not None and record.status is S.CANCELLED):
         raise ExecutionCancelledError(journal.execution_id)
     if record is None:
         return Start()
-    refuse_other_input(journal, record, given)
+    refuse_other_input(journal, record, given, caller)
     if record.status is S.PENDING:
         raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
     if record.status is S.SUSPENDED:
@@ -93,10 +119,36 @@ def asked_by(record: CallRecord) -> set[str]:
     return {found["id"] for found in (record.result or {}).get("interrupts") or ()}
 
 
-def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any) -> None:
-    """Raise if the call at ``record`` was recorded with another input than ``given``."""
-    if record is not None and given is not None and journal.hash(given) != record.input_hash:
-        raise mismatch(journal, record, given)
+def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, caller: Caller | None = None) -> None:
+    """Raise if the call at ``record`` was recorded with another input than ``given``, or for another agent."""
+    if record is None:
+        return
+    if caller is not None and _is_another(journal, record, caller):
+        recorded, now = f"{record.kind} {record.scope!r}", f"a call of {caller.kind} {caller.name!r}"
+        raise InputMismatchError(
+            journal.execution_id, record.position, record.status.value, recorded, now, _hint(caller)
+        )
+    if given is not None and journal.hash(given) != record.input_hash:
+        raise mismatch(journal, record, given, caller)
+
+
+def _is_another(journal: Journal, record: CallRecord, caller: Caller) -> bool:
+    """Say whether a call was recorded for another agent; a dispatched one goes by the name of its factory."""
+    if record.kind != caller.kind:
+        return True
+    return record.scope != caller.name and not journal.is_dispatched()
+
+
+def _hint(caller: Caller | None) -> str:
+    """Say what an id stands for."""
+    if caller is None:
+        return ""
+    if caller.is_single:
+        return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
+    return (
+        f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
+        f"compared with the same recorded calls, from the first on."
+    )
 
 
 def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:
@@ -123,19 +175,25 @@ def _wrong_answers(
     journal: Journal, record: CallRecord, answers: dict[str, Any], known: dict[str, Any]
 ) -> InputMismatchError:
     """Return the error for answers that nobody asked for, or that were given otherwise before."""
-    opened = sorted(asked_by(record) - set(known)) if record.status is S.SUSPENDED else []
-    said = [f"open questions {', '.join(opened)}" if opened else "no open question"]
-    said += [f"the answer {_short(known[found])} to {found}" for found in answers if found in known]
-    given = ", ".join(f"{_short(answer)} to {found}" for found, answer in answers.items())
+    opened = [found for found in interrupts_of(record) if found.interrupt_id not in known]
+    if record.status is not S.SUSPENDED or not opened:
+        said, hint = ["no open question"], "There is nothing to answer."
+    else:
+        names = ", ".join(f"{found.name!r} (interrupt_id {found.interrupt_id})" for found in opened)
+        said, hint = [f"open questions {names}"], "Answer an open question by its interrupt_id."
+    said += [f"the answer {_short(known[found])} to interrupt_id {found}" for found in answers if found in known]
+    given = ", ".join(f"{_short(answer)} to interrupt_id {found}" for found, answer in answers.items())
     return InputMismatchError(
-        journal.execution_id, record.position, record.status.value, " and ".join(said), f"answers {given}"
+        journal.execution_id, record.position, record.status.value, " and ".join(said), f"the answer {given}", hint
     )
 
 
-def mismatch(journal: Journal, record: CallRecord, given: Any) -> InputMismatchError:
+def mismatch(journal: Journal, record: CallRecord, given: Any, caller: Caller | None = None) -> InputMismatchError:
     """Return the error for an input that is not the recorded one."""
     recorded = "an input that was redacted since" if record.redacted else _short(record.input)
-    return InputMismatchError(journal.execution_id, record.position, record.status.value, recorded, _short(given))
+    return InputMismatchError(
+        journal.execution_id, record.position, record.status.value, recorded, _short(given), _hint(caller)
+    )
 
 
 def _short(value: Any) -> str:

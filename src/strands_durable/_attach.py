@@ -6,9 +6,9 @@ them are not there yet when plugins are initialized, so that a root call looks a
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -32,17 +32,20 @@ from strands.hooks import (
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.multiagent.base import MultiAgentBase
 
-from . import _root, _sessions, _stages
+from . import _keyboard, _root, _sessions, _stages
 from ._auxiliary import offered
 from ._context import enclosing
 from ._effects import pause
 from ._invocation import Invocation, active, segments
 from ._journal import Journal
+from ._known_tools import refuse_unknown
 from ._lease import Owner
+from ._logs import safe_logger
 from ._opaque import Opaque
 from ._options import Options
 from ._orchestration import Orchestration, conducted
 from ._orchestrators import Contact, contact_of
+from ._records import CallKind
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import (
@@ -66,7 +69,7 @@ from ._strands import (
 )
 from .errors import ExecutionBusyError, UnsupportedFeatureError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -89,6 +92,7 @@ def attach(subject: Any, options: Options | None) -> None:
         else:
             _attach_orchestrator(contact)
         _attached[subject] = options
+        _keyboard.watch(subject, lambda found: _attached.get(found) is not None)
     elif options is not None:
         _attached[subject] = options
     attach_parts(subject)
@@ -97,6 +101,17 @@ def attach(subject: Any, options: Options | None) -> None:
 def options_of(subject: Any) -> Options | None:
     """Return the options of the `Durability` that an agent or orchestrator was built with, if it has one."""
     return _attached.get(subject)
+
+
+def lasting_agents() -> list[Agent]:
+    """Return the agents that were there before any call."""
+    return list(_lasting)
+
+
+def lasting_agent(agent_id: str) -> Agent | None:
+    """Return the agent that was there before any call and has this id; None if there is none, or if they are several."""
+    found = [agent for agent in _lasting if agent.agent_id == agent_id]
+    return found[0] if len(found) == 1 else None
 
 
 def attach_parts(subject: Any) -> None:
@@ -116,6 +131,15 @@ def attach_parts(subject: Any) -> None:
             part.stream_async = Opaque(part, part.stream_async)
 
 
+def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
+    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
+    own = options if desk.outer is None else _attached.get(subject)
+    if own is None or not own.tool_policies:
+        return options
+    refuse_unknown(subject, own.tool_policies)
+    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
+
+
 # Agents
 
 
@@ -124,6 +148,7 @@ class _AgentSubject:
 
     def __init__(self, agent: Agent, original: Any) -> None:
         self.me, self.name, self._original = agent, agent.agent_id, original
+        self.kind: CallKind = "agent"
 
     def is_interrupted(self) -> bool:
         return is_interrupted(self.me)
@@ -134,11 +159,12 @@ class _AgentSubject:
     def knows_interrupt(self, interrupt_id: str) -> bool:
         return knows_interrupt(self.me, interrupt_id)
 
-    def is_busy(self) -> bool:
-        return self.me in active
+    def busy_in(self) -> str | None:
+        running = active.get(self.me)
+        return None if running is None else running.execution_id
 
     def enter(self, session: Session) -> None:
-        session.root(self.me)
+        session.writes(self.me)
         _sessions.hand_over(self.me)
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
@@ -148,6 +174,7 @@ class _AgentSubject:
         self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
     ) -> Events:
         attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
         site = Site(self.me, journal, session, options, desk.outer)
         invocation = Invocation(site, desk, self._original)
         if desk.outer is not None and self.me in _lasting:
@@ -206,7 +233,9 @@ def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return _stages.run_in_loop(call, context, next_fn)
-    return _stages.execute_tool(call, context, next_fn)
+    events = _stages.execute_tool(call, context, next_fn)
+    call.session.follow(events)
+    return events
 
 
 def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
@@ -221,7 +250,7 @@ class _OrchestratorSubject:
     """An orchestrator, as far as calls of it are concerned."""
 
     def __init__(self, contact: Contact, original: Any) -> None:
-        self.me, self.name = contact.me, contact.name
+        self.me, self.name, self.kind = contact.me, contact.name, contact.kind
         self._contact, self._original = contact, original
 
     def is_interrupted(self) -> bool:
@@ -233,8 +262,9 @@ class _OrchestratorSubject:
     def knows_interrupt(self, interrupt_id: str) -> bool:
         return self._contact.knows_interrupt(interrupt_id)
 
-    def is_busy(self) -> bool:
-        return self.me in conducted
+    def busy_in(self) -> str | None:
+        running = conducted.get(self.me)
+        return None if running is None else running.execution_id
 
     def enter(self, session: Session) -> None:
         """An orchestrator takes part as it is: its calls hold all there is of it."""
@@ -250,6 +280,7 @@ class _OrchestratorSubject:
         self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
     ) -> Events:
         attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
         return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
 
 

@@ -13,9 +13,12 @@ import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_BYTES_MARK, _REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
+if TYPE_CHECKING:
+    from ._sums import Checks
+
+_BYTES_MARK, REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
 _BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}')
 """1366 characters of base64 are about 1 KB: below it, a reference and a row cost more than the bytes."""
 _REFERENCE = re.compile(r'\{"\$":"blob","of":"(bytes|bytearray)","n":(\d+),"v":"([0-9a-f]{64})"\}')
@@ -31,6 +34,8 @@ class Connection(sqlite3.Connection):
         super().__init__(*args, **options)
         self.guard = threading.RLock()
         """Held by whoever uses it."""
+        self.checks: Checks | None = None
+        """What checks the rows of a file, and counts what refers to bytes; rows in memory need neither."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Run a statement."""
@@ -48,7 +53,7 @@ class Connection(sqlite3.Connection):
     def _stored(self, text: str) -> str:
         for _, encoded in set(_BYTES.findall(text)):
             data = base64.b64decode(encoded)
-            super().execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (_digest(data), data))
+            super().execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (_digest(data), data))
         return referring(text)
 
 
@@ -64,12 +69,23 @@ def expanded(connection: sqlite3.Connection, rows: list[Any]) -> list[Any]:
 
 def shown(text: str) -> str:
     """Return a recorded form with a few words in place of references, for people."""
-    return _REFERENCE.sub(lambda found: f'"<{found[2]} bytes>"', text) if _REFERENCE_MARK in text else text
+    return _REFERENCE.sub(lambda found: f'"<{found[2]} bytes>"', text) if REFERENCE_MARK in text else text
+
+
+def digests_in(text: str) -> list[str]:
+    """Return the digests of the bytes that a recorded form refers to."""
+    return [found[2] for found in _REFERENCE.findall(text)]
+
+
+def bytes_in(text: str) -> int:
+    """Return how many bytes a recorded form refers to."""
+    return sum(int(found[1]) for found in _REFERENCE.findall(text)) if REFERENCE_MARK in text else 0
 
 
 def forget(connection: sqlite3.Connection, *texts: str | None) -> None:
-    """Delete what only these texts, which were just overwritten, referred to."""
-    discard(connection, {found[2] for text in texts for found in _REFERENCE.findall(text or "")})
+    """Delete what only these texts, which were just overwritten, referred to; where this is counted, the commit does so."""
+    if not isinstance(connection, Connection) or connection.checks is None:
+        discard(connection, {digest for text in texts for digest in digests_in(text or "")})
 
 
 def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
@@ -89,21 +105,24 @@ def columns(table: str) -> list[str]:
 def digests(connection: sqlite3.Connection, table: str, column: str, condition: str = "1", *values: object) -> set[str]:
     """Return the digests of the bytes that a column refers to."""
     rows = connection.execute(
-        f"SELECT {column} FROM {table} WHERE {condition} AND instr({column}, ?)", (*values, _REFERENCE_MARK)
+        f"SELECT {column} FROM {table} WHERE {condition} AND instr({column}, ?)", (*values, REFERENCE_MARK)
     )
     return {found[2] for (text,) in rows for found in _REFERENCE.findall(text)}
 
 
 def _refers(row: Any) -> bool:
-    return any(type(cell) is str and _REFERENCE_MARK in cell for cell in row)
+    return any(type(cell) is str and REFERENCE_MARK in cell for cell in row)
 
 
 def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
-    if type(cell) is not str or _REFERENCE_MARK not in cell:
+    if type(cell) is not str or REFERENCE_MARK not in cell:
         return cell
 
     def escape(found: re.Match[str]) -> str:
-        data = connection.execute("SELECT data FROM blobs WHERE digest = ?", (found[3],)).fetchone()[0]
+        row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (found[3],)).fetchone()
+        if row is None or _digest(row[0]) != found[3]:
+            raise sqlite3.DatabaseError(f"malformed: the bytes {found[3]} are missing, or not what was stored")
+        data: bytes = row[0]
         return f'{{"$":"{found[1]}","v":"{base64.b64encode(data).decode()}"}}'
 
     return _REFERENCE.sub(escape, cell)

@@ -8,18 +8,18 @@ then on the step itself says it all.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
 from ._codec import encode
+from ._logs import safe_logger
 from .errors import DurableError, NotSerializableError
 
 if TYPE_CHECKING:
     from ._journal import Journal
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _FLUSH_SECONDS = 0.1
 _KEPT = 10_000
@@ -63,7 +63,9 @@ class Line:
         rows = [(*self._place, number, text) for number, text in enumerate(map(self._text, new), self._written + 1)]
         self._written += len(new)
         with self._journal.transaction("chunks", lasting=False) as connection:
-            connection.executemany("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?)", rows)
+            connection.executemany(
+                "INSERT OR REPLACE INTO chunks (call, key, attempt, number, data) VALUES (?, ?, ?, ?, ?)", rows
+            )
         self._journal.told.add(self._place[:2])
 
     def _text(self, event: Any) -> str:

@@ -260,15 +260,25 @@ class Call(Latch):
     def end_failed(self, error: Exception) -> None:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
+        with self._closing("call.failed") as connection:
+            self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
+            self.journal.end_call(connection, self.record, ExecutionStatus.FAILED)
+
+    def leave(self) -> None:
+        """Commit where the caller left the call, beyond its head: it is resumed from the head, or ends here if it is not."""
+        with self._closing("call.left"):
+            pass
+
+    @contextmanager
+    def _closing(self, label: str) -> Iterator[sqlite3.Connection]:
         self._sync()
         closing = replace(
             self.progress, ranges=self.history.ranges, cycles=self._cycles(0), in_loop=self.tools.in_loop()
         )
-        with self.journal.transaction("call.failed") as connection:
+        with self.journal.transaction(label) as connection:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
             self.journal.write_head(connection, self.record.call_id, [("closing", _compact(closing))])
-            self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(connection, self.record, ExecutionStatus.FAILED)
+            yield connection
 
     # Committing
 

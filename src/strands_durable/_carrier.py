@@ -6,29 +6,43 @@ Every execution gets a new agent: nothing of one run can leak into another.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ._attach import attach
 from ._builds import in_time
+from ._drift import spec_changes
 from ._invocation import active
+from ._journal import Journal
 from ._lease import Lease, Released
+from ._logs import safe_logger
 from ._orchestrators import contact_of
+from ._outcome import interrupts_of
 from ._queue import Claim, Queue, Waiting
+from ._records import NO_AGENT, OTHER_VERSION, ExecutionStatus
 from ._registry import agents
 from ._session import process
+from ._spec import AgentSpec
 from ._strands import is_agent, providers_of
-from .errors import BackendUnavailableError, DriftError, DurableError, ExecutionCancelledError, LeaseLostError
+from .errors import (
+    BackendUnavailableError,
+    DriftError,
+    DurableError,
+    ExecutionCancelledError,
+    LeaseLostError,
+    UnreadableError,
+)
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 MAX_TRIES = 3
 MAX_THREADS = 1000
 _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
+_REFUSAL_LENGTH = 4_000
 
 
 class Carrier:
@@ -43,17 +57,21 @@ class Carrier:
         execution_id, queue = claim.lease.execution_id, Queue(claim.lease.store)
         try:
             await self._run(queue, claim, seen)
+            with suppress(DurableError):  # somebody has removed it
+                _log_end(claim)
         except (Released, LeaseLostError, ExecutionCancelledError) as told:
             logger.info("execution_id=<%s> | %s", execution_id, told)
         except asyncio.CancelledError:
             logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
+        except UnreadableError as error:  # nothing of the run has failed: another process may be able to read it
+            queue.put_aside(claim.lease.row_id, execution_id, error)
         except BackendUnavailableError as error:
             logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
         except Exception as error:
-            logger.info("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
+            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
             _fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
         except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
-            logger.warning("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
+            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             _fail(queue, claim, death)
 
     async def _run(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
@@ -65,14 +83,14 @@ class Carrier:
         except (Exception, SystemExit) as error:
             _not_built(queue, claim, error)
             return
-        session = process.claim(path, claim.lease)
+        _adopt(queue, claim)
         try:
-            await self._call(claim, subject, seen)
+            with process.claimed(path, claim.lease):
+                await self._call(claim, subject, seen)
         except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
             _fail(queue, claim, error)
             raise
         finally:
-            process.end_session(path, session)
             await asyncio.to_thread(_clean_up, subject)
 
     async def _built(self, waiting: Waiting) -> Any:
@@ -98,7 +116,10 @@ class Carrier:
         return subject
 
     async def _call(self, claim: Claim, subject: Any, seen: Callable[[], None]) -> None:
-        options = agents[claim.waiting.agent].options(subject, claim.lease.store.path)
+        agent = agents[claim.waiting.agent]
+        options = agent.options(subject, claim.lease.store.path)
+        if options.on_drift == "raise" and (agent.vouches_for_edits or claim.waiting.accepts_drift):
+            options = replace(options, on_drift="warn")
         attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
         given = claim.waiting.given
         state = dict(given["invocation_state"])
@@ -131,14 +152,44 @@ def refusal(waiting: Waiting) -> str | None:
     """Say why this process may not run an execution: it has no such agent, or another version of it; None if it may."""
     agent = agents.get(waiting.agent)
     if agent is None:
-        return f"no agent {waiting.agent!r} here (there are {', '.join(sorted(agents)) or 'none'})"
+        known = ", ".join(sorted(agents)) or "none"
+        return f"{NO_AGENT}{waiting.agent!r} here (there are {known}); start a worker with the file that defines it"
     try:
         if agent.takes(waiting.spec):
             return None
-        here = agent.spec_with(**waiting.spec.arguments).fingerprint
+        here = agent.spec_with(**waiting.spec.arguments)
     except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
         return None
-    return f"agent {waiting.agent!r} was dispatched as {waiting.fingerprint[:12]}, here it is {here[:12]}"
+    return _other_version(waiting, here)
+
+
+def _other_version(waiting: Waiting, here: AgentSpec) -> str:
+    """Return why another version of an agent may not run an execution: one line, and one for each difference."""
+    was, now = waiting.spec.shown_version, here.shown_version
+    advice = (
+        "start a worker with the version that dispatched it, or accept the change:"
+        f" strands-durable resume {waiting.execution_id} --accept-drift"
+    )
+    changes = spec_changes(waiting.spec.to_json(), here.to_json())
+    lines = [f"agent {waiting.agent!r}{OTHER_VERSION}{was}, here it is {now}; {advice}"]
+    lines += [f"  - {change}" for change in changes] or ["  - the parts that are recorded are the same"]
+    return "\n".join(lines)[:_REFUSAL_LENGTH]
+
+
+def _adopt(queue: Queue, claim: Claim) -> None:
+    """Record the version that takes up an execution whose drift was accepted: from here on it belongs to that version."""
+    waiting = claim.waiting
+    if waiting.accepts_drift != "any":
+        return
+    here = agents[waiting.agent].spec_with(**waiting.spec.arguments)
+    changes = spec_changes(waiting.spec.to_json(), here.to_json())
+    if here.kind != waiting.spec.kind:
+        raise DriftError(waiting.execution_id, "its dispatch", changes)
+    logger.warning(
+        "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, going on with this version",
+        waiting.execution_id, here.shown_version, "; ".join(changes),
+    )  # fmt: skip
+    queue.adopt(claim, here)
 
 
 def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
@@ -148,13 +199,31 @@ def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
         logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.lease.execution_id, unrecorded)
 
 
+def _log_end(claim: Claim) -> None:
+    """Log what an execution came to here."""
+    journal = Journal(claim.lease)
+    status, record = journal.status(), journal.call_at(0)
+    if status is ExecutionStatus.COMPLETED:
+        logger.info("execution_id=<%s> | execution completed", journal.execution_id)
+    elif status is ExecutionStatus.SUSPENDED and record is not None:
+        names = ", ".join(found.name for found in interrupts_of(record))
+        logger.info(
+            "execution_id=<%s>, questions=<%s> | execution suspended, waits for answers", journal.execution_id, names
+        )
+    elif status is ExecutionStatus.FAILED:  # a graph or a swarm that returned its failure
+        logger.error("execution_id=<%s> | execution failed", journal.execution_id)
+
+
 def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
     """A server that is down may be up again soon; a factory that is wrong is a failure."""
     tries = claim.waiting.tries
     text = f"{type(error).__name__}: {error}"
     if tries + 1 >= MAX_TRIES:
         queue.fail(claim.lease, error)
-        logger.warning("agent=<%s>, error=<%s> | agent cannot be built", claim.waiting.agent, text)
+        logger.error(
+            "execution_id=<%s>, agent=<%s>, error=<%s> | execution failed, agent cannot be built",
+            claim.waiting.execution_id, claim.waiting.agent, text,
+        )  # fmt: skip
         return
     seconds = _BACK_OFF_SECONDS[min(tries, len(_BACK_OFF_SECONDS) - 1)]
     logger.warning(

@@ -1,9 +1,7 @@
 """Executions as people look at them: read from a store, without importing Strands and without changing anything.
 
-Looking creates no file, not even the ones that SQLite keeps beside a store in use. Texts that came from users, models and
-tools are shortened, freed of control characters, and masked where they look like a secret.
-
-Left out on purpose: results and messages. Who needs them runs the agent again: a finished call returns them.
+Looking creates no file, not even the ones that SQLite keeps beside a store in use. What is read is given as it is recorded;
+what prints it makes it safe to print.
 """
 
 from __future__ import annotations
@@ -11,54 +9,55 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ._blobs import shown
-from ._codec import decode
+from ._codec import peek
+from ._execution_rows import execution_of, judging, words
 from ._failure import summary
 from ._keys import model_key
-from ._lease import Owner
-from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_usage
-from ._store import path_of, refuse_foreign, translated
+from ._listing import Listing, row_of, rows_of
+from ._questions import answers_to
+from ._records import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_result, shown_usage
+from ._respondents import answers_of
+from ._store import damaged, path_of, translated
+from ._storefile import version_of
 from ._summaries import (
-    ERROR_LENGTH,
     CallSummary,
     ExecutionDetail,
     Failure,
     Question,
+    RunSummary,
     StepState,
     StepSummary,
     number_of,
-    short,
 )
+from ._sums import DamageError, read_checked, refuse_incomplete_run
 from .errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
 
 T = TypeVar("T")
 _BUSY_SECONDS = 10.0
-_EXECUTIONS = """
-SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
-    (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
-    (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
-    coalesce(last.ended_at, last.started_at, 0),
-    coalesce(d.agent, (SELECT c.scope FROM calls c WHERE c.execution = e.id AND c.parent = 0 ORDER BY c.id LIMIT 1)),
-    d.note, e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED')
-FROM executions e LEFT JOIN dispatches d ON d.execution = e.id LEFT JOIN steps last ON last.id =
-    (SELECT max(s.id) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run)
-"""
 _CALLS = """
 SELECT id, position, scope, status, attempt, input, result, started_at, taken_up_at, ended_at,
-    (SELECT data FROM heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
-FROM calls WHERE execution = ? AND run = ? ORDER BY id
+    (SELECT data FROM verified_heads h WHERE h.call = calls.id AND h.part = 'progress'), kind, member, parent
+FROM verified_calls calls WHERE execution = ? AND run = ? ORDER BY id
+"""
+_RUNS = """
+SELECT run, count(*), min(started_at), max(ended_at),
+    (SELECT count(*) FROM calls i JOIN steps s ON s.call = i.id WHERE i.execution = c.execution AND i.run = c.run),
+    (SELECT status FROM verified_calls l WHERE l.execution = c.execution AND l.run = c.run AND l.parent = 0
+        ORDER BY l.id DESC LIMIT 1)
+FROM verified_calls c WHERE execution = ? AND parent = 0 GROUP BY run ORDER BY run
 """
 _STEPS = """
-SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, error,
+SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, result, error,
     attempt < max(attempt) OVER (PARTITION BY key)
-FROM steps WHERE call = ? ORDER BY started_at, id
+FROM verified_steps WHERE call = ? ORDER BY started_at, id
 """
 
 
@@ -73,14 +72,14 @@ class Catalog:
             )
         self.path = path_of(store)
 
-    def executions(self) -> list[ExecutionRecord]:
-        """Return all executions, the one that changed last first."""
-        rows = self._look(lambda connection: connection.execute(_EXECUTIONS).fetchall())
-        return sorted(map(_execution, rows), key=lambda found: found.updated_at, reverse=True)
+    def executions(self, asked: Listing | None = None) -> list[ExecutionRecord]:
+        """Return executions, the one that changed last first: all of them, or those that were asked for."""
+        rows = self._look(lambda connection: rows_of(connection, asked or Listing()))
+        return sorted(map(execution_of, rows), key=lambda found: found.updated_at, reverse=True)
 
-    def execution(self, execution_id: str) -> ExecutionDetail:
-        """Return one execution with its calls and steps."""
-        found = self._look(lambda connection: detail_of(connection, execution_id))
+    def execution(self, execution_id: str, run: int | None = None) -> ExecutionDetail:
+        """Return one execution with its calls and steps, of its current run or of an earlier one."""
+        found = self._look(lambda connection: detail_of(connection, execution_id, run))
         if found is None:
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return found
@@ -95,6 +94,8 @@ class Catalog:
             return self._looked(query)
         except sqlite3.Error as error:
             raise translated(self.path, error, _BUSY_SECONDS) from error
+        except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
+            raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
@@ -121,7 +122,7 @@ def refuse_unreadable(path: Path) -> None:
         raise BackendUnavailableError(str(path), "there is no store yet", hint)
     if not path.is_file():
         raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
-    refuse_foreign(path)
+    version_of(path)
 
 
 def _at_rest(path: Path) -> tuple[int, int, int] | None:
@@ -136,47 +137,52 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
     with closing(
         sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     ) as connection:
+        checks = read_checked(connection)
         connection.execute("BEGIN")
-        return query(connection)
+        connection.text_factory = _text
+        try:
+            return query(connection)
+        except sqlite3.Error as error:
+            if checks.damage is None:
+                raise
+            raise DamageError(checks.damage) from error
 
 
-def _execution(row: Any) -> ExecutionRecord:
-    _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
-    agent, note, is_cancelling = rest
-    return ExecutionRecord(
-        execution_id=execution_id,
-        kind=kind,
-        status=ExecutionStatus(status),
-        run=run,
-        calls=calls,
-        steps=steps,
-        owner=_living(owner, lease_until),
-        created_at=created_at,
-        updated_at=max(updated_at, last),
-        agent=agent,
-        note=note,
-        is_cancelling=bool(is_cancelling),
-    )
+def _text(data: bytes) -> str | bytes:
+    """A text that is damaged stays bytes, which are no JSON and no name: it must not hide the rest of the store."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
-def _living(owner: str | None, lease_until: float) -> str | None:
-    """Return the owner if it counts as alive, by the rule that the next owner would go by."""
-    if owner is None or time.time() >= lease_until:
-        return None
-    found = Owner.parse(owner)
-    return None if found.is_gone() else str(found)
-
-
-def detail_of(connection: sqlite3.Connection, execution_id: str) -> ExecutionDetail | None:
+def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None = None) -> ExecutionDetail | None:
     """Return one execution with its calls and steps; None if it is not there."""
-    row = connection.execute(f"{_EXECUTIONS} WHERE e.execution_id = ?", (execution_id,)).fetchone()
+    row = row_of(connection, execution_id)
     if row is None:
         return None
-    execution = _execution(row)
-    is_owned = execution.owner is not None
-    calls = connection.execute(_CALLS, (row[0], execution.run)).fetchall()
+    execution, runs = execution_of(row), _runs(connection, row[0])
+    shown_run = execution.run if run is None else run
+    if run is not None and run not in {found.run for found in runs}:
+        raise UnsupportedFeatureError(
+            f"Run {run} of execution {execution_id!r}", f"its runs are {', '.join(str(each.run) for each in runs)}"
+        )
+    refuse_incomplete_run(connection, row[0], shown_run)
+    is_owned = execution.owner is not None and shown_run == execution.run
+    calls = connection.execute(_CALLS, (row[0], shown_run)).fetchall()
     found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
-    return ExecutionDetail(execution=execution, calls=found)
+    reasons = [reason for reason in (execution.unreadable, *(call.unreadable for call in found)) if reason is not None]
+    execution = replace(execution, unreadable=reasons[0] if reasons else None)
+    return ExecutionDetail(execution=execution, run=shown_run, runs=runs, calls=found)
+
+
+def _runs(connection: sqlite3.Connection, row_id: int) -> tuple[RunSummary, ...]:
+    return tuple(
+        RunSummary(
+            run=run, status=ExecutionStatus(status), calls=calls, steps=steps, started_at=started_at, ended_at=ended_at
+        )
+        for run, calls, started_at, ended_at, steps, status in connection.execute(_RUNS, (row_id,))
+    )
 
 
 def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
@@ -194,20 +200,32 @@ def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
 def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) -> CallSummary:
     call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress, *rest = row
     kind, member, _ = rest
-    known = ExecutionStatus(status)
+    known, outcome, where = ExecutionStatus.FAILED, {}, Progress()
+    steps: list[StepSummary] = []
+    damage: list[str] = []
+    with judging(damage):
+        known = ExecutionStatus(status)
+    with judging(damage):
+        outcome = {} if result is None else dict(json.loads(shown(result)))
+    with judging(damage):
+        where = Progress() if progress is None else Progress(**json.loads(progress))
+    with judging(damage):
+        peek(shown(given or "null"))
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
-    outcome = {} if result is None else decode(shown(result))
-    where = Progress() if progress is None else Progress(**json.loads(progress))
-    steps = [_step(step, known, alive_since) for step in connection.execute(_STEPS, (call_id,))]
-    if known is ExecutionStatus.RUNNING:
-        steps += _model_under_way(where, steps, is_owned=is_owned)
+    with judging(damage):
+        rows = connection.execute(_STEPS, (call_id,)).fetchall()
+        inputs = _tool_inputs(rows)
+        steps = [_step(step, known, alive_since, inputs) for step in rows]
+        if known is ExecutionStatus.RUNNING:
+            steps += _model_under_way(where, steps, is_owned=is_owned)
     return CallSummary(
         kind=kind,
         position=position,
-        scope=scope,
-        member=short(member),
+        scope=words(scope),
+        member=words(member),
         depth=depth,
-        input="(redacted)" if given is None else short(decode(shown(given))),
+        input=_value(given),
+        is_redacted=given is None,
         status=known,
         phase=where.phase,
         attempt=attempt,
@@ -216,41 +234,82 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         ended_at=ended_at,
         failures=_failures(connection, call_id),
         questions=_questions(connection, call_id, outcome) if known is ExecutionStatus.SUSPENDED else (),
+        answers=answers_of(connection, call_id),
+        structured_output=outcome.get("structured_output"),
         steps=tuple(steps),
+        unreadable=damage[0] if damage else None,
     )
 
 
 def _failures(connection: sqlite3.Connection, call_id: int) -> tuple[Failure, ...]:
-    rows = connection.execute("SELECT attempt, error, at FROM failures WHERE call = ? ORDER BY at", (call_id,))
+    rows = connection.execute("SELECT attempt, error, at FROM verified_failures WHERE call = ? ORDER BY at", (call_id,))
     return tuple(Failure(attempt=attempt, error=_error(error), at=at) for attempt, error, at in rows)
 
 
 def _questions(connection: sqlite3.Connection, call_id: int, outcome: dict[str, Any]) -> tuple[Question, ...]:
     """Return what a call waits for; an answer that it has not taken up yet is an answer."""
-    answered = {row[0] for row in connection.execute("SELECT interrupt_id FROM replies WHERE call = ?", (call_id,))}
+    answered = {
+        row[0] for row in connection.execute("SELECT interrupt_id FROM verified_replies WHERE call = ?", (call_id,))
+    }
     return tuple(
-        Question(interrupt_id=found["id"], name=short(found["name"]), reason=short(found.get("reason")))
+        Question(
+            interrupt_id=found["id"],
+            name=found["name"],
+            reason=found.get("reason"),
+            answers=answers_to(found["name"]),
+        )
         for found in outcome.get("interrupts") or ()
         if found["id"] not in answered
     )
 
 
-def _step(row: Any, call: ExecutionStatus, alive_since: float) -> StepSummary:
-    key, attempt, kind, name, title, status, started_at, ended_at, usage, error, is_superseded = row
+def _tool_inputs(rows: list[Any]) -> dict[str, Any]:
+    """Return the inputs of tool calls by the beginning of their key: they stand in the answers that asked for them."""
+    found: dict[str, Any] = {}
+    for key, _, kind, _, _, status, _, _, _, result, *_ in rows:
+        if kind == "model" and status == "done" and result is not None:
+            answer = _value(result)
+            message = answer.get("message") if isinstance(answer, dict) else None
+            content = (message or {}).get("content") or ()
+            uses = ((index, block["toolUse"]) for index, block in enumerate(content) if "toolUse" in block)
+            found.update({f"{key.partition('/')[0]}/{index:03d}:": use.get("input") for index, use in uses})
+    return found
+
+
+def _input(kind: str, key: str, title: str, inputs: dict[str, Any]) -> Any:
+    """Return what a step was called with: as recorded with the step, or as asked for where that is longer than a title."""
+    try:
+        return json.loads(title) if title else None
+    except ValueError:
+        asked = inputs.get(key.partition(":")[0] + ":") if kind == "tool" else None
+        text = json.dumps(asked, ensure_ascii=False, default=str)
+        return asked if text.startswith(title.removesuffix("…")) else title  # else a hook has changed it
+
+
+def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str, Any]) -> StepSummary:
+    key, attempt, kind, name, title, status, started_at, ended_at, usage, result, error, is_superseded = row
     return StepSummary(
         key=key,
         number=number_of(key, kind),
         kind=kind,
-        name=short(name),
-        input=short(title),
+        name=name,
+        title=title,
+        input=_input(kind, key, title, inputs),
         status=status,
         state=_state(status, error is not None, call, bool(is_superseded), started_at < alive_since),
         attempt=attempt,
         started_at=started_at,
         ended_at=ended_at,
-        usage=None if usage is None else shown_usage(json.loads(usage)),
+        usage=_usage(usage),
+        result=shown_result(kind, _value(result)),
         error=None if error is None else _error(error),
     )
+
+
+def _usage(recorded: str | None) -> dict[str, int] | None:
+    with judging([]):
+        return None if recorded is None else shown_usage(json.loads(recorded))
+    return None
 
 
 def _state(
@@ -278,19 +337,32 @@ def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: boo
         number=number,
         kind="model",
         name="model",
-        input="",
+        title="",
+        input=None,
         status="started",
         state="running" if is_owned else "in doubt",
         attempt=where.attempt,
         started_at=None,
         ended_at=None,
         usage=None,
+        result=None,
         error=None,
     )
     return [under_way]
 
 
+def _value(recorded: str | None) -> Any:
+    """Return a recorded value as JSON data, with a few words in place of large bytes, or of what cannot be read."""
+    try:
+        return None if recorded is None else json.loads(shown(recorded))
+    except ValueError:
+        return f"<{len(recorded or '')} characters that cannot be read>"
+
+
 def _error(recorded: str) -> str:
-    record = decode(shown(recorded))
-    text = record["text"] if record["type"] == "ToolResult" else summary(record)
-    return short(text, ERROR_LENGTH)
+    damage: list[str] = []
+    with judging(damage):
+        record = peek(shown(recorded))
+        text: str = record["text"] if record["type"] == "ToolResult" else summary(record)
+        return text
+    return f"(unreadable: {damage[0]})"

@@ -20,7 +20,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
         return []
     found: list[Change] = [[[key]] for key in before if key not in after]
     for key, value in after.items():
-        if key in before and isinstance(value, dict) and isinstance(before[key], dict):
+        if key in before and type(value) is dict and type(before[key]) is dict:  # what extends it is one value
             found += [[[key, *change[0]], *change[1:]] for change in difference(before[key], value)]
         elif key not in before or mark(before[key]) != mark(value):
             found.append([[key], value])
@@ -33,7 +33,7 @@ def apply(changes: list[Change], target: dict[str, Any]) -> None:
         place = target
         for key in path[:-1]:
             place = place.setdefault(key, {})
-        if value and isinstance(place.get(path[-1]), list) and isinstance(value[0], list):
+        if value and type(place.get(path[-1])) is list and type(value[0]) is list:
             place[path[-1]][:] = value[0]
         elif value:
             place[path[-1]] = value[0]

@@ -13,14 +13,16 @@ from ._spec import AgentSpec, fingerprint_of
 from ._strands import agent_behind, is_agent, session_id_of
 
 
-def describe(name: str, subject: Any, arguments: dict[str, Any]) -> AgentSpec:
-    """Return the spec under which ``subject`` is dispatched."""
+def describe(name: str, subject: Any, arguments: dict[str, Any], version: str | None = None) -> AgentSpec:
+    """Return the spec under which ``subject`` is dispatched. With a version, nothing else tells it from other versions."""
     parts = _parts(subject)
+    told_apart_by = {"name": name, **parts} if version is None else {"name": name, "version": version}
     spec = AgentSpec(
         name=name,
         session_id=session_id_of(subject),
         arguments=arguments,
-        fingerprint=fingerprint_of({"name": name, **parts}),
+        fingerprint=fingerprint_of(told_apart_by),
+        version=version,
         kind=parts["kind"],
         model_id=parts.get("model_id"),
         system_prompt=parts.get("system_prompt"),

@@ -12,36 +12,60 @@ from ._call import Call
 from ._context import CurrentStep, Frame
 from ._failure import describe
 from ._keys import path
+from ._logs import safe_logger
 from ._policy import DoubtfulStep, ModelInDoubt, ToolPolicy
-from ._questions import ANSWERS, QUESTION
+from ._questions import ANSWERS, MODEL_ANSWERS, QUESTION
 from ._records import StepRecord
 from ._strands import Interrupt, InterruptException, answer_to
 from ._tool_steps import ToolRequest
 from .errors import InDoubtError
 
+logger = safe_logger(__name__)
+
 
 async def judge_tool(
-    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext
+    call: Call,
+    policy: ToolPolicy,
+    request: ToolRequest,
+    recorded: StepRecord,
+    context: ExecuteToolContext,
+    timeout: float | None = None,
 ) -> dict[str, Any] | None:
-    """Decide what becomes of a tool call that had started and has no result; None: run it again."""
+    """Decide what becomes of a tool call that had started and has no result; None: run it again.
+
+    With ``timeout`` it has none because it did not answer for so many seconds, else because its process died.
+    """
     if recorded.status == "unstorable":
-        verdict: Any = _ask(call, request, recorded, context)
+        verdict: Any = _ask(call, request, recorded, context, timeout)
     elif policy.in_doubt == "verify":
         found = await _verify(call, policy, request, recorded)
         verdict = "retry" if found is None else {"result": found}
     elif policy.in_doubt == "ask":
-        verdict = _ask(call, request, recorded, context)
+        verdict = _ask(call, request, recorded, context, timeout)
     else:
         verdict = policy.in_doubt
     if verdict == "retry":
+        run_again("tool", _view(call, request, recorded), recorded.attempt + 1)
         return None
-    given = verdict["result"] if isinstance(verdict, dict) else unknown(request)
+    given = verdict["result"] if isinstance(verdict, dict) else unknown(request, timeout)
     outcome = outcome_of(tool_result(request, given))
     return call.tools.finish(request, None, recorded.attempt + 1, outcome)  # the doubtful attempt stays on record
 
 
+def run_again(kind: str, view: CurrentStep, attempt: int) -> None:
+    """Say that a step which may have happened is run again: if it has, it now happens twice, unless its key prevents it."""
+    logger.warning(
+        "execution_id=<%s>, %s=<%s>, step=<%s>, attempt=<%d>, idempotency_key=<%s> | %s in doubt is run again",
+        view.execution_id, kind, view.name, view.key, attempt, view.idempotency_key, kind,
+    )  # fmt: skip
+
+
+def _view(call: Call, request: ToolRequest, recorded: StepRecord) -> CurrentStep:
+    return Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+
+
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:
-    view = Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+    view = _view(call, request, recorded)
     return await verified(policy, view, recorded, tool_use_id=request.tool_use_id, given=request.input)
 
 
@@ -65,10 +89,13 @@ async def verified(policy: ToolPolicy, view: CurrentStep, recorded: StepRecord, 
         raise InDoubtError(view.execution_id, recorded.key, f"its verify callback raised {error!r}") from error
 
 
-def _ask(call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext) -> Any:
+def _ask(
+    call: Call, request: ToolRequest, recorded: StepRecord, context: ExecuteToolContext, timeout: float | None
+) -> Any:
     """Ask a person; each attempt is a question of its own."""
+    why = "its result is not known" if timeout is None else f"did not answer within {timeout:g} s"
     reason = {
-        "question": f"Did tool {request.name!r} take effect? It had started, and its result is not known.",
+        "question": f"Did tool {request.name!r} take effect? It had started, and {why}.",
         "tool": request.name,
         "input": request.input,
         "attempt": recorded.attempt,
@@ -93,7 +120,7 @@ def judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
             reason = {
                 "question": "May the model be called again? A call had started, and its answer is not known.",
                 "attempt": attempt,
-                "answers": '"retry" or "fail"',
+                "answers": MODEL_ANSWERS,
             }
             raise InterruptException(Interrupt(id=interrupt_id, name=name, reason=reason))
         if answer == "retry":
@@ -115,11 +142,13 @@ def unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any
     return {"status": "error", "content": [{"text": text}]}
 
 
-def outcome_of(
-    result: Any, *, exception: Exception | None = None, state: Any = None, invocation: Any = None, cancel: Any = None
-) -> dict[str, Any]:
-    """Return the recorded form of a tool's outcome; what did not happen is not stored."""
-    outcome = {"result": result, "state": state, "invocation": invocation, "cancel": cancel}
+def outcome_of(result: Any, *, exception: Exception | None = None, **more: Any) -> dict[str, Any]:
+    """Return the recorded form of a tool's outcome; what did not happen is not stored.
+
+    Besides the result there may be ``state``, ``invocation`` and ``cancel``: what the tool did to the agent; ``tools``: the
+    schemas of those it loaded; ``rerun``: what is needed to make the call again in another process.
+    """
+    outcome = {"result": result, **more}
     if exception is not None:
         outcome["exception"] = describe(exception)
     return {name: value for name, value in outcome.items() if value or name == "result"}

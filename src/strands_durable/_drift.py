@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from strands import Agent
@@ -20,15 +21,37 @@ Config = dict[str, Any]
 
 def config_of(agent: Agent) -> Config:
     """Return what ``agent`` is made of."""
-    registry = agent.tool_registry
-    tools = {**registry.registry, **registry.dynamic_tools}  # structured output comes and goes with each pass
+    tools = tools_of(agent)
     specs = {
         spec["name"]: {"description": _plain(spec["description"]), "inputSchema": _plain(spec["inputSchema"])}
-        for spec in registry.get_all_tool_specs()
+        for spec in agent.tool_registry.get_all_tool_specs()
         if not stays_in_loop(tools.get(spec["name"]))
     }
-    blocks = agent.system_prompt_content
-    return {"model": model_id(agent), "system_prompt": blocks, "tools": dict(sorted(specs.items()))}
+    prompt = _plain_blocks(agent.system_prompt_content)
+    return {"model": str.__str__(model_id(agent)), "system_prompt": prompt, "tools": dict(sorted(specs.items()))}
+
+
+def tools_of(agent: Agent) -> dict[str, Any]:
+    """Return the tools that an agent has at this moment; structured output comes and goes with each pass."""
+    return {**agent.tool_registry.registry, **agent.tool_registry.dynamic_tools}
+
+
+def loaded_since(agent: Agent, before: dict[str, Any]) -> Config:
+    """Return the schemas of the tools that an agent has got since it had those in ``before``; None for those that are gone."""
+    now = tools_of(agent)
+    changed = [name for name in {**before, **now} if before.get(name) is not now.get(name)]
+    if not changed:
+        return {}
+    specs = config_of(agent)["tools"]
+    return {name: specs.get(name) for name in changed if not stays_in_loop(now.get(name, before.get(name)))}
+
+
+def with_loaded(config: Config, loaded: list[Config]) -> Config:
+    """Return what an agent was made of after tools had loaded others, or taken some away."""
+    tools = dict(config["tools"])
+    for changes in loaded:
+        tools.update(changes)
+    return {**config, "tools": {name: spec for name, spec in tools.items() if spec is not None}}
 
 
 def fingerprint(config: Config) -> str:
@@ -66,6 +89,28 @@ def changes(recorded: Config, now: Config) -> list[str]:
     return found
 
 
+def spec_changes(recorded: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> list[str]:
+    """Return one readable line for each difference between two specs as JSON data, or between two nodes of them."""
+    found = (
+        [f"{where}it was a {recorded['kind']}, now it is a {now['kind']}"] if recorded["kind"] != now["kind"] else []
+    )
+    found += [where + change for change in changes(_config_in(recorded), _config_in(now))]
+    before, after = recorded.get("nodes") or {}, now.get("nodes") or {}
+    found += [f"{where}node {node!r} was there, now it is gone" for node in before if node not in after]
+    found += [f"{where}node {node!r} is new" for node in after if node not in before]
+    for node in before:
+        if node in after:
+            found += spec_changes(before[node], after[node], f"{where}node {node!r}: ")
+    edges = ({"edges": list(spec.get("edges") or ())} for spec in (recorded, now))
+    return found + [where + change for change in topology_changes(*edges)]
+
+
+def _config_in(spec: Mapping[str, Any]) -> Config:
+    """Return what a spec tells of the agent that it describes."""
+    parts = {"model": "model_id", "system_prompt": "system_prompt", "tools": "tool_schemas"}
+    return {**{part: spec.get(name) for part, name in parts.items()}, "tools": spec.get("tool_schemas") or {}}
+
+
 def topology_changes(recorded: Config, now: Config) -> list[str]:
     """Return one readable line for each difference between two topologies."""
     found = []
@@ -97,9 +142,19 @@ def model_id(agent: Agent) -> str:
     return found if isinstance(found, str) and found else type(agent.model).__qualname__
 
 
+def _plain_blocks(blocks: Any) -> Any:
+    is_plain = all(type(item) is str for block in blocks or () for item in block.values())
+    return blocks if is_plain else _plain(blocks)
+
+
 def _plain(value: Any) -> Any:
-    """Return what can be recorded of a part of a tool's schema."""
-    return value if encodable(value) else type(value).__qualname__
+    """Return what a part of an agent is compared by: it is not given back, and may be as plain as JSON is."""
+    if encodable(value):
+        return value
+    try:
+        return json.loads(json.dumps(value, default=lambda found: type(found).__qualname__))
+    except (TypeError, ValueError):  # keys that JSON does not have, or a circle
+        return type(value).__qualname__
 
 
 def _diff(before: Any, now: Any) -> str:

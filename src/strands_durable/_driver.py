@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from ._carrier import Carrier, Threads, cancel, give_back, refusal
 from ._failure import summary
 from ._journal import Journal
 from ._lease import Lease, Released, look
+from ._logs import safe_logger
 from ._outcome import interrupts_of, result_of
 from ._queue import Queue
 from ._records import CallRecord, ExecutionStatus
@@ -33,9 +33,9 @@ from ._registry import agents
 from ._replica import Replica, Rows, StillHeart
 from ._stores import stores
 from ._turns import Turn
-from .errors import DurableError
+from .errors import DurableError, UnreadableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 MAX_DEATHS = 3
@@ -124,7 +124,12 @@ class Driver:
 
     async def refusal(self) -> str | None:
         """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
-        waiting = Queue(self._replica).only()
+        queue = Queue(self._replica)
+        try:
+            waiting = queue.only()
+            queue.prompt_of(waiting)
+        except UnreadableError as error:
+            return f"it cannot be read here: {error.reason}. {error.hint}"
         agent = agents.get(waiting.agent)
         if agent is None or agent.has_spec_with(waiting.spec.arguments):
             return refusal(waiting)
@@ -175,6 +180,17 @@ class Driver:
             self._untold = []
             inner = frozenset(turn_id for turn_id, turn in told.items() if self._is_inner(turn))
             return Batch(number=self._batches, rows=self._replica.changes(), turns=told, inner=inner)
+
+    def told_again(self, before: int) -> tuple[Batch, dict[str, Turn]]:
+        """Return a batch that tells of every step that waits, and the steps that run; batches are counted from ``before`` on.
+
+        For an engine that has lost sight of this process, and comes back to it.
+        """
+        with self._lock:
+            self._batches = before
+            self._untold = list(self._closed)
+            running = {turn_id: self._turns[turn_id] for turn_id in self._open}
+        return self.batch(), running
 
     def halt(self, why: DurableError | None = None, *, gently: bool = False) -> None:
         """Let nothing more start, because somebody cancelled the execution, or to leave it to another worker.

@@ -14,7 +14,7 @@ from ._attach import attach
 from ._keys import checked_id
 from ._options import Options
 from ._orchestrators import contact_of
-from ._policy import ModelInDoubt, ToolPolicy
+from ._policy import ModelInDoubt, ToolPolicy, checked_policies
 from ._store import path_of
 from .errors import UnsupportedFeatureError
 
@@ -33,7 +33,8 @@ class Durability(Plugin, MultiAgentPlugin):
         on_completed: Whether running a completed run again returns its results, or starts a new run under the same id.
             Made for scripts with one call: killed between two calls, a run looks completed.
         model_in_doubt: What to do with a model call that was under way in a crash: ``retry``, ``ask`` or ``fail``.
-        tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
+        tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts. A name that
+            no tool has is refused with the first call.
         lease_seconds: How long an owner that cannot be seen counts as alive.
         segment_turns: After how many turns the inner loop is entered anew. Invisible; bounds recursion and memory.
         busy_seconds: How long to wait for a store that another process has locked.
@@ -66,7 +67,7 @@ class Durability(Plugin, MultiAgentPlugin):
             segment_turns=segment_turns,
             busy_seconds=busy_seconds,
             model_in_doubt=model_in_doubt,
-            tool_policies=dict(tool_policies or {}),
+            tool_policies=checked_policies(tool_policies),
         )
 
     def init_agent(self, agent: Agent) -> None:

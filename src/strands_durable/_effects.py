@@ -14,10 +14,13 @@ from . import _keys
 from ._codec import decode, encode
 from ._context import Frame, around, frame
 from ._failure import describe
+from ._logs import safe_logger
 from ._records import StepKind, StepRecord
 from ._rows import Ending
 from ._turns import Turn
 from .errors import DurableError
+
+logger = safe_logger(__name__)
 
 _SHORT_SECONDS = 1.0
 
@@ -54,9 +57,18 @@ class Effect:
         self.recorded: StepRecord | None = found if found is not None and found.status == "done" else None
         self.attempt = 1 if found is None else found.attempt + 1
         self._step_id: int | None = None
+        if found is not None and found.status == "started" and model is None:
+            self._run_again()
         if intent and self.recorded is None:
             with self._call.journal.transaction("effect.start") as connection:
                 self._step_id = self._insert(connection)
+
+    def _run_again(self) -> None:
+        """Say that what may have happened happens again: who asked for it has no key of his own to prevent that."""
+        logger.warning(
+            "execution_id=<%s>, effect=<%s>, step=<%s>, attempt=<%d>, idempotency_key=<%s> | effect in doubt is run again",
+            self._call.execution_id, self._name, self.key, self.attempt, self._enclosing.view.idempotency_key,
+        )  # fmt: skip
 
     async def take(self) -> None:
         """Wait until it may happen."""

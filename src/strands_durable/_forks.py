@@ -33,6 +33,10 @@ class Forks:
         """Close ``connection`` in a child, if there is one."""
         self._open.add(connection)
 
+    def forget(self, connection: Connection) -> None:
+        """Leave a connection alone that must not be closed."""
+        self._open.discard(connection)
+
     def rest(self) -> None:
         """Before a fork: wait until nobody uses a connection."""
         self.lock.acquire()

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ._printable import url_for_people
 from ._records import ExecutionRecord, ExecutionStatus
 from ._result import ExecutionResult, OpenInterrupt
 from ._spec import AgentSpec
@@ -82,12 +83,18 @@ class ExecutionHandle(ABC):
         """Return the questions that wait for a person."""
 
     @abstractmethod
-    async def respond(self, answers: Mapping[str, Any]) -> None:
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id. They are recorded when this returns, and the execution goes on.
+
+        Args:
+            answers: By interrupt id, anything that is JSON but null, which Strands takes for no answer. A question about a step
+                in doubt takes ``"retry"``, ``"fail"`` or ``{"result": ...}``; about a model call the first two.
+            by: Who answers, for the record; ``user@host`` of this process if None.
 
         Raises:
             InputMismatchError: Nobody asked, or it was answered otherwise before.
             InDoubtError: It is no answer to a question about a step in doubt.
+            UnsupportedFeatureError: An answer is None.
         """
 
     @abstractmethod
@@ -98,10 +105,18 @@ class ExecutionHandle(ABC):
         """
 
     @abstractmethod
-    async def resume(self) -> None:
+    async def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step. The failure stays on record.
 
         Nothing happens where there is nothing to resume. A cancelled execution raises `ExecutionCancelledError`.
+
+        Args:
+            accept_drift: Let the next worker that has the agent resume it, also if it waits or has failed because the agent has
+                changed since. As with ``on_drift="warn"``, what changed is logged, and a finished tool does not run again.
+                From then on the execution belongs to the version that resumed it.
+
+        Raises:
+            UnsupportedFeatureError: Drift is to be accepted for an execution that was run inline.
         """
 
     @abstractmethod
@@ -109,8 +124,8 @@ class ExecutionHandle(ABC):
         """Return every attempt of every step, in order."""
 
     @abstractmethod
-    async def detail(self) -> ExecutionDetail:
-        """Return what `strands-durable show` shows."""
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows: of the current run, or of an earlier one under the same id."""
 
     @abstractmethod
     def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
@@ -204,13 +219,17 @@ class DurableBackend(ABC):
             is_trial: Try such executions only, one at a time, each until it has got over the step that was under way.
         """
 
+    async def unattended(self) -> str | None:
+        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        return None
+
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded.
 
         Raises:
             ExecutionBusyError: Its owner is alive.
         """
-        raise UnsupportedFeatureError(f"Removing from {self.url}", "this engine keeps its own history")
+        raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
     async def close(self) -> None:  # noqa: B027
         """Let go of what the backend holds open; executions stay."""

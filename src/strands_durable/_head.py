@@ -7,7 +7,6 @@ holds half the work of a tool that is still running.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import weakref
 from typing import Any
@@ -15,13 +14,14 @@ from typing import Any
 from strands import Agent, Snapshot
 
 from . import _changes
-from ._codec import decode, encodable, encode
+from ._codec import decode, encode, refusal
 from ._context import frame
 from ._history import mark
 from ._journal import Journal
+from ._logs import safe_logger
 from ._strands import carried_by, watch_state
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 MADE_UP = "strands_durable.made_up_execution_id"
 """Stands in an invocation state beside an id that was made up for one call."""
@@ -148,9 +148,10 @@ class Head:
         _put_back(self.storable(invocation_state), recorded, invocation_state, shared)
 
     @staticmethod
-    def own_part(invocation_state: dict[str, Any]) -> dict[str, Any]:
-        """Return what of an invocation state is the user's and can be recorded."""
-        return {key: found for key, found in invocation_state.items() if key not in _STRANDS_KEYS and encodable(found)}
+    def own_part(invocation_state: dict[str, Any], named: set[str] | None = None) -> dict[str, Any]:
+        """Return what of an invocation state is the user's and can be recorded; the rest is logged if not yet ``named``."""
+        own = {key: value for key, value in invocation_state.items() if key not in _STRANDS_KEYS}
+        return own if own == _UNTOUCHED else _storable(own, named)
 
     @staticmethod
     def put_back(recorded: dict[str, Any], invocation_state: dict[str, Any], *, shared: bool) -> None:
@@ -159,27 +160,29 @@ class Head:
 
     def _offer(self, part: str, value: dict[str, Any]) -> None:
         """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
-        found = mark(value)
+        what = f"The agent's {part} state"
+        found = mark(value, what)
         if self._offered.get(part) != found:
             self._offered[part] = found
-            self._pending[part] = encode(value, f"The agent's {part} state")
+            self._pending[part] = encode(value, what)
 
     def storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:
         """Return what of an invocation state can be recorded; what cannot be is named once in the log."""
-        own = {key: value for key, value in invocation_state.items() if key not in _STRANDS_KEYS}
-        if own == _UNTOUCHED:
-            return own
-        return {key: value for key, value in own.items() if self._can_be_stored(key, value)}
+        return self.own_part(invocation_state, self._left_out)
 
-    def _can_be_stored(self, key: str, value: Any) -> bool:
-        if encodable(value):
-            return True
-        if key not in self._left_out:
-            self._left_out.add(key)
+
+def _storable(own: dict[str, Any], named: set[str] | None) -> dict[str, Any]:
+    refused = {
+        key: why for key, value in own.items() if (why := refusal(value, f"invocation_state[{key!r}]")) is not None
+    }
+    for key, why in refused.items():
+        if named is not None and key not in named:
+            named.add(key)
             logger.warning(
-                "key=<%s>, type=<%s> | invocation_state value cannot be stored, left out", key, type(value).__qualname__
-            )
-        return False
+                "key=<%s>, place=<%s>, type=<%s> | invocation_state value cannot be stored, left out%s",
+                key, why.path.removeprefix("value") or "the value itself", why.type_name, why.detail,
+            )  # fmt: skip
+    return {key: value for key, value in own.items() if key not in refused}
 
 
 def _put_back(found: dict[str, Any], recorded: dict[str, Any], invocation_state: dict[str, Any], shared: bool) -> None:

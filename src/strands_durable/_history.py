@@ -19,12 +19,12 @@ Describe = Callable[[Message], str]
 Row = tuple[int, str]
 
 
-def mark(value: Any) -> int:
+def mark(value: Any, what: str = "A message") -> int:
     """Return a hash of the content of ``value``. Format 2 of marshal has no references: equal values look equal."""
     try:
         return hash(marshal.dumps(value, 2))
     except ValueError:
-        return hash(encode(value, "A message"))
+        return hash(encode(value, what))
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -12,17 +12,20 @@ from typing import Any
 from strands import Agent
 from strands.agent import AgentResult
 
-from . import _admission, _drift, _messages, _sessions
+from . import _admission, _drift, _messages, _reruns, _sessions
 from ._call import Call
 from ._codec import decode, encodable
 from ._conduct import conduct, only
 from ._journal import Journal
+from ._keyboard import Interrupted
 from ._lease import Released
+from ._logs import safe_logger
 from ._phases import Phase
 from ._records import CallRecord, ExecutionStatus, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._segment import Segments
-from ._session import Site
+from ._session import Member, Site
 from ._strands import (
     AgentResultEvent,
     Interrupt,
@@ -34,10 +37,10 @@ from ._strands import (
     passes_on_interrupts,
     wait_for_answers,
 )
-from ._usage import Past
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from ._usage import Metrics, Past
+from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -45,7 +48,11 @@ active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
+_uncounted: weakref.WeakKeyDictionary[Agent, tuple[Member, int, Metrics]] = weakref.WeakKeyDictionary()
+"""The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
+LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
+"""What a call raises whose caller has left it."""
 
 
 class Invocation:
@@ -54,6 +61,7 @@ class Invocation:
     def __init__(self, site: Site, desk: Desk, original: Any) -> None:
         self._site, self._desk, self._original = site, desk, original
         self._agent, self._journal = site.agent, site.journal
+        self._is_over = False
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
@@ -66,11 +74,14 @@ class Invocation:
         if not isinstance(admission, _admission.Start):
             self._take_turn(admission.record)
         if isinstance(admission, _admission.Return):
+            say_returned(self._journal, admission.record, partial(_drift.config_of, self._agent))
+            _reruns.note_object(self._agent, self._journal, admission.record)
             result = self.returned(admission.record, given)
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
         if isinstance(admission, _admission.Raise):
+            _reruns.note_object(self._agent, self._journal, admission.record)
             self.restored(admission.record)
-            self._desk.ended(admission.record)
+            self._desk.raised(admission.record, ran_here=False)
             raise admission.error
         call, prompt = self._opened(admission, prompt)
         return self._run(call, prompt, given)
@@ -79,15 +90,16 @@ class Invocation:
 
     def _opened(self, admission: Any, prompt: Any) -> tuple[Call, Any]:
         """Return the call to run, and what Strands is to be given as its prompt."""
-        agent, journal, session = self._agent, self._journal, self._site.session
+        agent, journal = self._agent, self._journal
         if isinstance(admission, _admission.Start):
             return Call.begin(self._site, self._desk.seat(), prompt), prompt
         record = admission.record
         answers = admission.answers if isinstance(admission, _admission.Answer) else None
-        call = self._suspended(record) or self._resumed(record, answers_in(prompt) is not None)
+        suspended = self._suspended(record)
+        call = suspended or self._resumed(record, answers_in(prompt) is not None)
         call.take_up(answers)
-        if record.call_id not in session.counted:  # else this process has counted it already
-            call.past = Past(journal, record.call_id, call.progress)
+        if suspended is None:
+            self._count_anew(call)
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, phase=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.scope, record.position, call.progress.resume, call.record.attempt,
@@ -108,14 +120,15 @@ class Invocation:
         call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
         if call is None or call.record.call_id != record.call_id or record.parent != 0:
             return None
-        if call.journal.lease.fence + 1 != self._journal.lease.fence:
+        before, now = call.journal.lease, self._journal.lease
+        if (before.store.hash_key, before.row_id, before.fence + 1) != (now.store.hash_key, now.row_id, now.fence):
             return None
         call.journal = self._journal
         return call
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
         """Put a recorded call's head in place, if the agent began with the same messages."""
-        is_first = record.lineage == record.call_id and self._site.member.lineage is None
+        is_first = record.lineage == record.call_id and self._site.member.lineage is None and self._desk.compares_base
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
             base = _messages.read(self._journal, record.lineage, record.base)
@@ -128,12 +141,21 @@ class Invocation:
         self._restore_helpers(record)
         return call
 
+    def _count_anew(self, call: Call) -> None:
+        """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
+        member, call_id = self._site.member, call.record.call_id
+        _settle(self._agent)
+        member.uncount(call_id, self._agent.event_loop_metrics)
+        if call_id not in member.counted:
+            call.past = Past(self._journal, call_id, call.progress)
+
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
         if call.is_unchecked:
             call.is_unchecked = False
             last = self._journal.last_config(call.record)
-            changes = [] if last is None else _drift.changes(last[1], _drift.config_of(self._agent))
+            expected = None if last is None else _drift.with_loaded(last[1], call.tools.loaded())
+            changes = [] if expected is None else _drift.changes(expected, _drift.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
                 if self._site.options.on_drift == "rerun" and call.is_taken_up:  # an answer that was asked about stays
@@ -147,22 +169,25 @@ class Invocation:
 
     def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
         start = partial(self._start, call, prompt, given)
-        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
+        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), partial(self._close, call))
 
     def _start(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
-        agent, session = self._agent, self._site.session
+        agent, member = self._agent, self._site.member
         active[agent] = call
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
-        session.counted.add(call.record.call_id)
-        if call.record.parent == 0:
-            session.call_id = call.record.call_id
+        _settle(agent)
+        self._metrics = Metrics(agent.event_loop_metrics)
+        member.counted.add(call.record.call_id)
+        self._desk.began(call.record)
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
-        return events
+        return _reruns.first(events, agent, call, given.get("invocation_state"))
 
-    def _close(self) -> None:
+    def _close(self, call: Call) -> None:
         active.pop(self._agent, None)
         segments.pop(self._agent, None)
+        if not self._is_over:
+            _uncounted[self._agent] = (self._site.member, call.record.call_id, self._metrics)
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -174,6 +199,7 @@ class Invocation:
         phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
         call.end(phase, _recorded_result(self._agent, result))
         self._desk.ended(call.record)
+        self._is_over = phase == "done"
         if phase == "waiting":
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
@@ -185,25 +211,27 @@ class Invocation:
             return
         if call.progress.phase in ("done", "waiting"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if is_elsewhere(error):
             member.forget()
             return
-        self._desk.ended(call.record)
-        if not isinstance(error, Exception):
-            member.forget()
-            return
+        self._desk.raised(call.record)
+        is_failure = isinstance(error, Exception) and not isinstance(error, LEFT)
         try:
-            call.end_failed(error)
+            if isinstance(error, LEFT):
+                call.leave()
+            elif isinstance(error, Exception):
+                call.end_failed(error)
         except DurableError as unrecorded:
             member.forget()
             logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
+        if not is_failure:
+            member.forget()
 
     # Returning what is recorded
 
     def returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
         """Put the agent where a recorded call left it, and return what the call had returned."""
         self.restored(record)
-        self._desk.ended(record)
         if given.get("invocation_state") is not None:
             is_node = hasattr(self._site.outer, "contact")
             self._site.member.head.restore_invocation_state(given["invocation_state"], shared=is_node)
@@ -211,7 +239,7 @@ class Invocation:
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]
         model = given.get("structured_output_model") or output_model(self._agent)
-        return AgentResult(
+        returned = AgentResult(
             stop_reason=result["stop_reason"],
             message=message,
             metrics=self._agent.event_loop_metrics,
@@ -219,13 +247,13 @@ class Invocation:
             interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
+        self._desk.ended(record)  # not before there is something to return: asked for again, it is this call again
+        return returned
 
     def restored(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, and count what the call cost."""
         self.put_back(record)
         self.counted(record)
-        if record.parent == 0:
-            self._site.session.call_id = record.call_id
 
     def recall(self, member: str) -> None:
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
@@ -247,13 +275,18 @@ class Invocation:
         self._restore_helpers(record)
 
     def counted(self, record: CallRecord) -> None:
-        """Add what a recorded call cost to the agent's metrics, once in a process."""
-        counted = self._site.session.counted
-        if record.call_id not in counted:
-            counted.add(record.call_id)
+        """Add what a recorded call cost to the agent's metrics, once."""
+        member, metrics = self._site.member, self._agent.event_loop_metrics
+        _settle(self._agent)
+        member.uncount(record.call_id, metrics)
+        if record.call_id not in member.counted:
+            member.counted.add(record.call_id)
+            before = Metrics(metrics)
             is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
             progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
-            Past(self._journal, record.call_id, progress).give_back(self._agent.event_loop_metrics, current=None)
+            Past(self._journal, record.call_id, progress).give_back(metrics, current=None)
+            if record.status is not ExecutionStatus.COMPLETED:
+                member.count(record.call_id, before.added(metrics))
 
     def _restore_helpers(self, record: CallRecord) -> None:
         """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""
@@ -272,6 +305,20 @@ class Invocation:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool
+
+
+def is_elsewhere(error: BaseException) -> bool:
+    """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
+    if isinstance(error, Interrupted):
+        return False
+    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, Released))
+
+
+def _settle(agent: Agent) -> None:
+    """Find out what the last call of an agent has added to its metrics, before anything else is counted."""
+    if agent in _uncounted:
+        member, call_id, before = _uncounted.pop(agent)
+        member.count(call_id, before.added(agent.event_loop_metrics))
 
 
 def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:

@@ -17,6 +17,7 @@ from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
 from ._shelf import Shelf
+from ._unreadable import reading
 from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
 _CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
@@ -50,10 +51,33 @@ class Journal(Shelf):
     def call_in(self, parent: int, place: str, position: int = 0) -> CallRecord | None:
         """Return the call recorded at a place of another call, or of none."""
         rows = self.store.read(f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position)
+        if not rows:  # to begin a call again that only cannot be found would be to run its steps again
+            self.store.refuse_incomplete_calls(*self._of(parent)[:2])
         return call_of(rows[0]) if rows else None
+
+    def call_after(self, scope: str, position: int) -> CallRecord | None:
+        """Return the first root call of ``scope`` that was recorded after ``position``."""
+        rows = self.store.read(
+            f"{_CALLS_OF} AND place = '' AND position > ? AND scope = ? ORDER BY position LIMIT 1",
+            *self._of(0), position, scope,
+        )  # fmt: skip
+        return call_of(rows[0]) if rows else None
+
+    def last_position(self) -> int:
+        """Return the position of the last root call of the current run; -1 before the first."""
+        found = self.store.read(
+            "SELECT max(position) FROM calls WHERE execution = ? AND run = ? AND parent = ? AND place = ''",
+            *self._of(0),
+        )[0][0]
+        return -1 if found is None else int(found)
+
+    def is_dispatched(self) -> bool:
+        """Say whether the execution was dispatched, and is for workers."""
+        return bool(self.store.read("SELECT 1 FROM dispatches WHERE execution = ?", self.lease.row_id))
 
     def calls(self) -> list[CallRecord]:
         """Return all root calls of the current run."""
+        self.store.refuse_incomplete_calls(*self._of(0)[:2])
         return [call_of(row) for row in self.store.read(f"{_CALLS_OF} ORDER BY position", *self._of(0))]
 
     def calls_in(self, parent: int, prefix: str) -> list[CallRecord]:
@@ -171,6 +195,15 @@ class Journal(Shelf):
         if status is ExecutionStatus.COMPLETED or not self.lease.tools.names:  # else a step in doubt is still running
             self.lease.drop(connection)
 
+    def end_left(self, connection: sqlite3.Connection, call: CallRecord, error: dict[str, Any]) -> None:
+        """Record that a root call which its caller had left has failed; the lease is kept for the call that follows."""
+        self.insert_failure(connection, call.call_id, call.attempt, error)
+        connection.execute(
+            "WITH RECURSIVE inside (id) AS (SELECT ? UNION ALL SELECT c.id FROM calls c JOIN inside ON c.parent = inside.id)"
+            " UPDATE calls SET status = 'FAILED', ended_at = ? WHERE id IN inside AND status = 'RUNNING'",
+            (call.call_id, time.time()),
+        )
+
     def _is_answered(self, connection: sqlite3.Connection, call_id: int, result: Any) -> bool:
         """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""
         asked = json.dumps([found["id"] for found in (result or {}).get("interrupts") or ()])
@@ -202,12 +235,17 @@ class Journal(Shelf):
 
     def insert_failure(self, connection: sqlite3.Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
         """Record what a call failed with. Rows of this table are never changed."""
-        connection.execute("INSERT INTO failures VALUES (?, ?, ?, ?)", (call_id, attempt, encode(error), time.time()))
+        connection.execute(
+            "INSERT INTO failures (call, attempt, error, at) VALUES (?, ?, ?, ?)",
+            (call_id, attempt, encode(error), time.time()),
+        )
 
     def last_failure(self, call_id: int) -> dict[str, Any]:
         """Return what a call failed with last."""
-        rows = self.store.read("SELECT error FROM failures WHERE call = ? ORDER BY rowid DESC LIMIT 1", call_id)
-        found: dict[str, Any] = decode(rows[0][0])
+        row = self.store.read_one(
+            "SELECT error FROM verified_failures WHERE call = ? ORDER BY row_id DESC LIMIT 1", call_id
+        )
+        found: dict[str, Any] = decode(row[0])
         return found
 
     def set_status(self, connection: sqlite3.Connection, status: ExecutionStatus) -> None:
@@ -219,7 +257,7 @@ class Journal(Shelf):
 
     def status(self) -> ExecutionStatus:
         """Return what the execution as a whole is doing."""
-        rows = self.store.read("SELECT status FROM executions WHERE id = ?", self.lease.row_id)
+        rows = self.store.read("SELECT status FROM verified_executions WHERE id = ?", self.lease.row_id)
         if not rows:  # somebody has removed it
             raise ExecutionNotFoundError(self.execution_id, str(self.store.path))
         return ExecutionStatus(rows[0][0])
@@ -317,7 +355,7 @@ class Journal(Shelf):
 
     def step(self, step_id: int) -> StepRecord:
         """Return one step."""
-        return step_of(self.store.read(f"{STEP} WHERE id = ?", step_id)[0])
+        return step_of(self.store.read_one(f"{STEP} WHERE id = ?", step_id))
 
     def latest(self, call_id: int, prefix: str) -> dict[str, StepRecord]:
         """Return the last attempt of each step whose key starts with ``prefix``."""
@@ -339,10 +377,11 @@ class Journal(Shelf):
         )
         return int(rows[0][0])
 
+    @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
         rows = self.store.read(
-            "SELECT key, usage FROM steps WHERE call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL"
+            "SELECT key, usage FROM verified_steps WHERE call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL"
             " ORDER BY key",
             call_id,
         )
@@ -353,7 +392,7 @@ class Journal(Shelf):
         return [
             (name, int(calls), int(successes), float(seconds))
             for name, calls, successes, seconds in self.store.read(
-                "SELECT name, count(*), sum(status = 'done' AND error IS NULL), sum(ended_at - started_at) FROM steps"
+                "SELECT name, count(*), sum(status = 'done' AND error IS NULL), sum(ended_at - started_at) FROM verified_steps"
                 " WHERE call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL"
                 " GROUP BY name ORDER BY min(id)",
                 call_id,
@@ -363,29 +402,18 @@ class Journal(Shelf):
     def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]] | None:
         """Return the last model step of a call and what the agent was then; None before the first."""
         rows = self.store.read(
-            "SELECT key, config FROM steps WHERE call = ? AND kind = 'model' AND config IS NOT NULL"
+            "SELECT key, config FROM verified_steps WHERE call = ? AND kind = 'model' AND config IS NOT NULL"
             " ORDER BY key DESC, attempt DESC LIMIT 1",
             call.call_id,
         )
         if not rows:
             return None
         key, config_id = rows[0]
-        data = self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0]
-        return f"step 'model {int(key.split('/')[0])}'", json.loads(data)
+        return f"step 'model {int(key.split('/')[0])}'", self.config(config_id)
 
     def call(self, call_id: int) -> CallRecord:
         """Return one call."""
-        return call_of(self.store.read(f"{CALL} WHERE id = ?", call_id)[0])
-
-    def config(self, config_id: int) -> dict[str, Any]:
-        """Return what an agent or orchestrator was made of."""
-        found: dict[str, Any] = json.loads(self.store.read("SELECT data FROM configs WHERE id = ?", config_id)[0][0])
-        return found
-
-    def config_id(self, connection: sqlite3.Connection, digest: str, data: dict[str, Any]) -> int:
-        """Record what an agent is made of, once; return its id."""
-        connection.execute("INSERT OR IGNORE INTO configs (digest, data) VALUES (?, ?)", (digest, json.dumps(data)))
-        return int(connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()[0])
+        return call_of(self.store.read_one(f"{CALL} WHERE id = ?", call_id))
 
 
 def _without_marks(given: Any) -> Any:

@@ -40,6 +40,11 @@ def tool_key(ordinal: int, index: int, tool_use_id: str, retry: int) -> str:
     return f"{ordinal:06d}/{index:03d}:{printable}~{retry}"
 
 
+def place_of(key: str) -> tuple[int, int]:
+    """Return the model answer and the place in it that a tool's key names."""
+    return int(key[:6]), int(key.split("/", 1)[1].split(":", 1)[0])
+
+
 def tools_key(ordinal: int) -> str:
     """Name the tools of model answer ``ordinal`` together, for the hooks before and after all of them."""
     return f"{ordinal:06d}/tools"

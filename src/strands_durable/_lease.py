@@ -1,28 +1,24 @@
 """Who owns an execution: leases with fencing, and the heartbeat that keeps them.
 
-A lease is a row with an owner, a fence that grows with every change of owner, and a time until which it holds. Every write
-checks the fence, so an owner that slept through its lease and was replaced can write nothing; one that slept and was not
-replaced renews and goes on. An owner on this machine whose process is gone is replaced at once.
+A lease is a row with an owner, a fence that grows with every change of owner, and a beat that the owner changes three times per
+lease. Every write checks the fence, so an owner that slept through its lease and was replaced can write nothing; one that slept
+and was not replaced renews and continues. Which owner may be replaced is for `_owner` to say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import json
-import logging
-import os
-import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ._blobs import Connection
+from ._logs import safe_logger
+from ._owner import BEAT, Beat
+from ._owner import Owner as Owner
 from ._records import ExecutionStatus
 from ._store import Store
 from ._tool_threads import RunningTools, still_running
@@ -35,108 +31,10 @@ from .errors import (
     LeaseLostError,
 )
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _POLL_SECONDS = 0.05
 _IDLE_SECONDS = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Owner:
-    """A process, named so that it cannot be confused with a later one of the same number."""
-
-    host: str
-    boot_id: str
-    pid_namespace: str
-    pid: int
-    started: str
-
-    @classmethod
-    def me(cls) -> Owner:
-        """Return this process."""
-        return _owner(os.getpid())
-
-    @classmethod
-    def parse(cls, text: str) -> Owner:
-        """Return the owner whose recorded form is ``text``."""
-        return cls(**json.loads(text))
-
-    def recorded(self) -> str:
-        """Return the recorded form."""
-        return json.dumps(vars(self), separators=(",", ":"))
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-    def is_gone(self) -> bool:
-        """Say whether this process surely no longer runs; False where nobody here can know."""
-        return self._is_here() and _start_of(self.pid) != self.started
-
-    def is_at_work(self) -> bool:
-        """Say whether this process surely runs, so that a lease it did not renew does not make it dead."""
-        return self._is_here() and _start_of(self.pid) == self.started and not _is_stopped(self.pid)
-
-    def is_alive(self, lease_until: float) -> bool:
-        """Say whether this process is to be taken for the owner of what it has leased until then."""
-        return self.is_at_work() or (time.time() < lease_until and not self.is_gone())
-
-    def _is_here(self) -> bool:
-        me = Owner.me()
-        return (self.host, self.boot_id, self.pid_namespace) == (me.host, me.boot_id, me.pid_namespace)
-
-
-@functools.lru_cache(maxsize=4)
-def _owner(pid: int) -> Owner:
-    return Owner(
-        host=socket.gethostname(),
-        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
-        pid_namespace=_link("/proc/self/ns/pid"),
-        pid=pid,
-        started=_start_of(pid) or "",
-    )
-
-
-def _first_line(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _start_of(pid: int) -> str | None:
-    """Return when process ``pid`` started, in the kernel's own count; None if it is gone (a zombie is gone)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None if Path("/proc/self/stat").exists() or not _answers(pid) else ""
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def _is_stopped(pid: int) -> bool:
-    """Say whether a process was stopped by a signal; where nobody here can know, say it was not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
-
-
-def _answers(pid: int) -> bool:
-    """Where there is no /proc (macOS), ask with signal 0."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 class Released(DurableError):
@@ -178,7 +76,7 @@ class Lease:
             self.halt = ExecutionCancelledError(self.execution_id)  # one and the same, by which the call knows it again
 
     def renew(self, connection: sqlite3.Connection) -> None:
-        """Push the end of the lease out, if it is still ours."""
+        """Show that the owner is alive, if it still is ours; until when it holds is written for people alone."""
         connection.execute(
             "UPDATE executions SET lease_until = ?, beat = beat + 1 WHERE id = ? AND fence = ?",
             (time.time() + self.seconds, self.row_id, self.fence),
@@ -216,50 +114,58 @@ async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
 
     And as long for a tool of an earlier call of this process that still runs in a thread: its result is part of what resumes.
     """
+    first: Beat | None = None
     deadline = time.monotonic() + seconds + _POLL_SECONDS
-    first_beat: int | None = None
     while running := still_running(store.path, execution_id):
         if time.monotonic() > deadline:
             why = f"A call of this process has ended, but its tool {' and '.join(map(repr, running))} still runs in a thread."
             raise ExecutionBusyError(execution_id, str(Owner.me()), why)
         await asyncio.sleep(_POLL_SECONDS)
     while True:
-        found = _try_acquire(store, execution_id, seconds)
-        if isinstance(found, Lease):
-            return found
-        owner, beat = found
-        first_beat = beat if first_beat is None else first_beat
-        if owner.is_at_work() or beat != first_beat or time.monotonic() > deadline:
-            raise ExecutionBusyError(execution_id, str(owner))
+        found = _owner_of(store, execution_id)
+        if found is None or Owner.parse(found.owner) == Owner.me() or not store.liveness.is_alive(found):
+            lease = _taken(store, execution_id, seconds, found)
+            if lease is not None:
+                return lease
+            continue  # another one was quicker
+        first = first or found
+        if Owner.parse(found.owner).is_at_work() or found != first:
+            raise ExecutionBusyError(execution_id, str(Owner.parse(found.owner)))
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _try_acquire(store: Store, execution_id: str, seconds: float) -> Lease | tuple[Owner, int]:
+def _owner_of(store: Store, execution_id: str) -> Beat | None:
+    rows = store.read(
+        f"SELECT {BEAT} FROM executions WHERE execution_id = ? AND owner IS NOT NULL",
+        execution_id,
+    )
+    return Beat(*rows[0]) if rows else None
+
+
+def _taken(store: Store, execution_id: str, seconds: float, before: Beat | None) -> Lease | None:
+    """Take the place of an owner, or of none; None if it is not as it was ``before``."""
     me, now = Owner.me(), time.time()
     with store.transaction("lease", lasting=False) as connection:  # a power cut ends every owner, too
         row = connection.execute(
-            "SELECT id, run, fence, beat, owner, lease_until FROM executions WHERE execution_id = ?", (execution_id,)
+            f"SELECT run, {BEAT} FROM verified_executions WHERE execution_id = ?", (execution_id,)
         ).fetchone()
         if row is None:
             created: Any = connection.execute(
                 "INSERT INTO executions (execution_id, kind, status, run, created_at, updated_at, fence, beat, owner,"
-                " lease_until) VALUES (?, 'inline', ?, 0, ?, ?, 1, 0, ?, ?)",
-                (execution_id, ExecutionStatus.PENDING.value, now, now, me.recorded(), now + seconds),
+                " lease_until, lease_seconds) VALUES (?, 'inline', ?, 0, ?, ?, 1, 0, ?, ?, ?)",
+                (execution_id, ExecutionStatus.PENDING.value, now, now, me.recorded(), now + seconds, seconds),
             ).lastrowid
             return Lease(store, created, execution_id, 0, 1, seconds)
-        row_id, run, fence, beat, owner_text, lease_until = row
-        if owner_text is not None:
-            owner = Owner.parse(owner_text)
-            if (
-                owner.is_alive(lease_until) and owner != me
-            ):  # a call of this very process has ended, or it could not be here
-                return owner, beat
-            logger.info("execution_id=<%s>, owner=<%s> | owner is gone, taking over", execution_id, owner)
+        run, found = row[0], Beat(*row[1:])
+        if found.owner is not None and found != before:
+            return None
+        if found.owner is not None:
+            logger.info("execution_id=<%s>, owner=<%s> | owner is gone, taking over", execution_id, found.owner)
         connection.execute(
-            "UPDATE executions SET fence = ?, owner = ?, lease_until = ?, beat = beat + 1 WHERE id = ?",
-            (fence + 1, me.recorded(), now + seconds, row_id),
+            "UPDATE executions SET fence = ?, owner = ?, lease_until = ?, lease_seconds = ?, beat = beat + 1 WHERE id = ?",
+            (found.fence + 1, me.recorded(), now + seconds, seconds, found.row_id),
         )
-        return Lease(store, row_id, execution_id, run, fence + 1, seconds)
+        return Lease(store, found.row_id, execution_id, run, found.fence + 1, seconds)
 
 
 class Heart:
@@ -321,6 +227,7 @@ class Heart:
     def _renewed(self, connection: Connection | None, leases: list[Lease]) -> Connection | None:
         """Renew all leases in one transaction; a failure is told, and tried again at the next beat."""
         try:
+            self._store.refuse_other()
             connection = connection or self._store.second_connection()
             with connection.guard:
                 try:

@@ -62,6 +62,7 @@ class OrchestratorCall(Latch):
         self._last: dict[str, StepRecord] = {}
         self._before: dict[str, NodeResult | None] = {}
         self._doubtful: dict[str, StepRecord] = {}
+        self._left_out: set[str] = set()
 
     # Beginning
 
@@ -268,7 +269,7 @@ class OrchestratorCall(Latch):
         if self.progress.resume == "nodes":
             parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
         if self.invocation_state is not None:
-            parts.append(("invocation", encode(Head.own_part(self.invocation_state))))
+            parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
         self.journal.write_head(connection, self.record.call_id, parts)
 
     def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:

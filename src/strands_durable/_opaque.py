@@ -12,7 +12,7 @@ from strands.telemetry.metrics import EventLoopMetrics
 
 from ._conduct import only
 from ._context import Frame, frame
-from ._doubt import verified
+from ._doubt import run_again, verified
 from ._keys import path
 from ._latch import ours
 from ._nodes import OrchestratorCall
@@ -47,6 +47,9 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
     else:
         with ours(call):
             result = await _judged(call, standing.name, executor, prompt)
+            doubtful = call.doubtful(standing.name)
+            if result is None and doubtful is not None and doubtful.status == "started":
+                run_again("node", call.view(standing.name), standing.look()[0])
         live = original(prompt, *args, **given) if result is None else None
         events = only({"result": result}) if live is None else _in_turn(call, standing, executor, live)
     try:

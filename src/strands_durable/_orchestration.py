@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
 from strands import Agent
-from strands.multiagent.base import MultiAgentResult, NodeResult, Status
+from strands.agent import AgentResult
+from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult, Status
+from strands.telemetry import EventLoopMetrics
 
-from . import _admission, _drift
+from . import _admission, _drift, _messages, _reruns
 from ._conduct import conduct, only
 from ._failure import revive
 from ._head import Head
-from ._invocation import Invocation, report_drift
+from ._invocation import LEFT, Invocation, is_elsewhere, report_drift
 from ._journal import Journal
-from ._lease import Released
+from ._logs import safe_logger
 from ._nodes import OrchestratorCall, has_returned_failure
 from ._options import Options
 from ._orchestrators import Contact, Visit, contact_of
-from ._records import CallRecord, ExecutionStatus, StepRecord
+from ._records import CallRecord, ExecutionStatus, StepRecord, answers_in
+from ._returns import say_returned
 from ._seat import Desk
 from ._session import Session, Site
 from ._strands import Interrupt, is_agent
-from .errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError
+from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
@@ -47,19 +49,31 @@ class Orchestration:
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
         admission = self._desk.decide(prompt)
-        if admission is None:
+        is_new = isinstance(admission, _admission.Start)
+        is_unanswered = is_new and self._contact.is_interrupted() and answers_in(prompt) is None
+        if admission is None or is_unanswered:  # nobody asked, or it waits for the answers of another execution
             events: Events = self._original(prompt, **given)
             return events
         if isinstance(admission, _admission.Return):
-            self._desk.ended(admission.record)
+            say_returned(self._journal, admission.record, self._contact.topology)
+            _reruns.note_object(self._contact.me, self._journal, admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
+            self._returned(admission.record)
             return only({"result": result, "recorded": True})
         if isinstance(admission, _admission.Raise):
+            _reruns.note_object(self._contact.me, self._journal, admission.record)
             self.returned(admission.record)
-            self._desk.ended(admission.record)
+            self._desk.raised(admission.record, ran_here=False)
             raise admission.error
         call, task = self._opened(admission, prompt, given)
         return self._run(call, task, given)
+
+    def _returned(self, record: CallRecord) -> None:
+        """Take note that a recorded call was returned; one that failed may be asked for again."""
+        if record.status is ExecutionStatus.FAILED:
+            self._desk.raised(record, ran_here=False)
+        else:
+            self._desk.ended(record)
 
     # Opening
 
@@ -120,10 +134,9 @@ class Orchestration:
 
     def _start(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
         conducted[self._contact.me] = call
-        if call.record.parent == 0:
-            self._session.call_id = call.record.call_id
+        self._desk.began(call.record)
         events: Events = self._original(task, **given)
-        return events
+        return _reruns.first(events, self._contact.me, call, given.get("invocation_state"))
 
     def _close(self) -> None:
         conducted.pop(self._contact.me, None)
@@ -139,18 +152,19 @@ class Orchestration:
         recorded = {"status": result.status.value, "interrupts": interrupts, "usage": usage}
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._contact, result), recorded)
+            self._desk.raised(call.record)
         else:
             call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
-        self._desk.ended(call.record)
+            self._desk.ended(call.record)
 
     def _failed(self, call: OrchestratorCall, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
         if call.is_cancelled(error) or call.progress.phase in ("done", "waiting", "failed"):
             return
-        if isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, Released)):
+        if is_elsewhere(error):
             return
-        self._desk.ended(call.record)
-        if not isinstance(error, Exception):
+        self._desk.raised(call.record)
+        if not isinstance(error, Exception) or isinstance(error, LEFT):
             return
         try:
             call.end_failed(error)
@@ -170,8 +184,6 @@ class Orchestration:
         if "carried" in parts:
             visits = self._visits(rows, is_over=True, tries_again=False)
             self._contact.restore(record.input, visits, parts["carried"], None, recorded["status"])
-        if record.parent == 0:
-            self._session.call_id = record.call_id
         return self._contact.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
 
     def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
@@ -179,8 +191,8 @@ class Orchestration:
         latest = {row.name: row for row in rows}
 
         def counts(row: StepRecord) -> bool:
-            is_kept = is_over or row is not latest[row.name] or (not tries_again and has_returned_failure(row))
-            return row.status == "failed" and is_kept and "status" in row.result
+            is_tried_again = row is latest[row.name] and (tries_again or not (is_over or has_returned_failure(row)))
+            return row.status == "failed" and not is_tried_again and "status" in row.result
 
         by_key = {row.key: row for row in rows}
         wanted = [
@@ -212,17 +224,31 @@ class Orchestration:
         """Return what a node's visit had returned or raised, and have its agent remember it."""
         executor = self._contact.executors().get(row.name)
         record = None if row.result["call"] is None else self._journal.call(row.result["call"])
+        contact = contact_of(executor) if isinstance(executor, MultiAgentBase) else None
         value: Any = None
-        if record is not None and is_agent(executor):
+        if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
-        elif record is not None and executor is not None:
-            contact = contact_of(executor)
-            assert contact is not None
+        elif record is not None and contact is not None and record.kind == contact.kind:
             inner = Orchestration(contact, None, self._options, self._journal, self._session, self._desk)
             value = inner.returned(record) if is_last else None
+        elif record is not None:
+            value = self._gone_result(record)
         elif row.error is None:
             value = NodeResult.from_dict({"result": row.result["result"], "status": row.result["status"]}).result
         return value if row.error is None else revive(row.error)
+
+    def _gone_result(self, record: CallRecord) -> Any:
+        """Return what a finished call had returned of which the node is no longer there, or is something else."""
+        found = record.result
+        if found is None:
+            return None
+        if record.kind != "agent":
+            return MultiAgentResult(status=Status(found["status"]), accumulated_usage=found["usage"])
+        message = found["message"]
+        if found["last"] is not None:
+            ranges = self._journal.head(record.call_id)[0].ranges
+            message = _messages.read(self._journal, record.lineage, ranges)[found["last"]]
+        return AgentResult(found["stop_reason"], message, EventLoopMetrics(), found["state"])
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
         site = Site(agent, self._journal, self._session, self._options, self._desk.outer)
@@ -239,7 +265,7 @@ class Orchestration:
 class _Nowhere:
     """The desk of a call that is only looked at."""
 
-    outer = None
+    outer, compares_base = None, False
 
     def seat(self) -> Any:
         """Nothing begins here."""
@@ -249,7 +275,13 @@ class _Nowhere:
         """Nothing is decided here."""
         raise AssertionError
 
+    def began(self, record: CallRecord) -> None:
+        """Nothing comes after it."""
+
     def ended(self, record: CallRecord) -> None:
+        """Nothing comes after it."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
         """Nothing comes after it."""
 
 

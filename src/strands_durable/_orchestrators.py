@@ -283,7 +283,11 @@ class SwarmContact(_Contact):
         swarm.shared_context.context = carried["shared"]
         current = ahead[0] if ahead else carried["current"]
         is_turn = carried["handoff"] is not None and current == carried["current"]
-        history = [swarm.nodes[visit.node_id] for visit in visits if visit.result.status is Status.COMPLETED]
+        history = [
+            swarm.nodes[visit.node_id]
+            for visit in visits
+            if visit.result.status is Status.COMPLETED and visit.node_id in swarm.nodes
+        ]
         swarm.state = SwarmState(
             current_node=swarm.nodes.get(current),
             task=task,
@@ -294,7 +298,7 @@ class SwarmContact(_Contact):
             accumulated_usage=carried["usage"],
             accumulated_metrics=carried["metrics"],
             execution_time=carried["time"],
-            handoff_node=swarm.nodes[carried["handoff"]] if is_turn else None,
+            handoff_node=swarm.nodes.get(carried["handoff"]) if is_turn else None,
             handoff_message=carried["message"],
         )
         if ahead is not None and not swarm._interrupt_state.activated:

@@ -14,7 +14,7 @@ from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
 def interrupts_of(record: CallRecord) -> tuple[OpenInterrupt, ...]:
     """Return what a call waits for."""
     found = (record.result or {}).get("interrupts") or ()
-    return tuple(OpenInterrupt(id=each["id"], name=each["name"], reason=each.get("reason")) for each in found)
+    return tuple(OpenInterrupt(interrupt_id=each["id"], name=each["name"], reason=each.get("reason")) for each in found)
 
 
 def result_of(journal: Journal, record: CallRecord) -> ExecutionResult:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,35 @@ class Outside:
         """How long the recorded form of a result may be; None for any length."""
         return MAX_TEXT if self._url is None else None
 
-    def sent(self, rows: Rows, what: str, *, plainly: bool = True) -> Rows:
-        """Return rows in a form that an engine takes; ``plainly`` if people look at them there."""
+    def sent(
+        self,
+        rows: Rows,
+        what: str,
+        *,
+        plainly: bool = True,
+        limit: int = MAX_BYTES,
+        put: Callable[[str], Rows] | None = None,
+    ) -> Rows:
+        """Return rows in a form that an engine takes.
+
+        Args:
+            rows: The rows.
+            what: What they are, for an error.
+            plainly: Whether people look at them there.
+            limit: How many bytes the engine takes with them.
+            put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
+        """
         if self._url is not None:
             rows = {table: _mapped(found, self._away) for table, found in rows.items()}
         if plainly and len(json.dumps(rows)) <= PLAIN_BYTES:
             return rows
         packed = pack(rows)
-        if len(packed) > MAX_BYTES:
-            if self._url is None:
-                raise PayloadTooLargeError(what, len(packed), MAX_BYTES)
-            return {_AWAY: self._put(packed.encode())}
+        if len(packed) > limit:
+            if self._url is not None:
+                return {_AWAY: self._put(packed.encode())}
+            if put is None:
+                raise PayloadTooLargeError(what, len(packed), limit)
+            return put(packed)
         return {_PACKED: packed}
 
     def received(self, rows: Rows) -> Rows:

@@ -1,8 +1,8 @@
-"""What to do with a tool whose outcome is unknown, and how often to try one that failed."""
+"""How a tool is treated when things go wrong: unknown outcomes, errors, time, and effects that die with a process."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -25,7 +25,22 @@ class DoubtfulStep:
     started_at: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class FailedAttempt:
+    """What a ``retry_on`` callback gets to see: an attempt of a tool call that ended in an error result."""
+
+    tool: str
+    input: dict[str, Any]
+    result: dict[str, Any]
+    """The tool result, with ``status`` "error"."""
+    exception: Exception | None
+    """What the tool raised; None if it returned the error result itself, as the tools of MCP servers do."""
+    attempt: int
+
+
 Verify = Callable[[DoubtfulStep], "Any | Awaitable[Any]"]
+RetryOn = type[Exception] | tuple[type[Exception], ...] | Callable[[FailedAttempt], bool]
+OnResume = Literal["reuse", "rerun"] | Callable[[dict[str, Any]], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +53,34 @@ class ToolPolicy:
             the model that the outcome is unknown.
         verify: ``verify(step)`` returns the result if the call happened, or None if it did not. May be async.
         retries: How often an error result is tried again before the model sees it.
+        retry_on: Which error results are tried again: an exception type, a tuple of them, or a function of a
+            `FailedAttempt` that returns True. None: every error result.
+        backoff_seconds: How long to wait before the first retry. Other tools run meanwhile.
+        backoff_factor: What the wait is multiplied with for each further retry.
+        backoff_max_seconds: The longest wait between two attempts.
         timeout: Seconds after which a call is given up and in doubt. A sync tool runs on in its thread, and cannot be stopped:
             ``retry`` and ``verify`` wait for it once more for as long, and never run it beside itself.
         inline: Run the tool without recording an intent; its result is recorded all the same.
+        on_resume: What to do with finished calls when a run is resumed on an agent that has not made them itself. ``reuse``:
+            nothing, their recorded results are all that is needed. ``rerun``: make those that succeeded again, in order and
+            before anything else, because their effect lives in the process; the recorded results stay what the model sees. A
+            function of the tool's input returns True for the calls to run again. None: ``reuse``, but for the tools
+            of strands-agents-tools whose effect lives in the process.
     """
 
     in_doubt: InDoubt = "retry"
     verify: Verify | None = None
     retries: int = 0
+    retry_on: RetryOn | None = None
+    backoff_seconds: float = 0.0
+    backoff_factor: float = 2.0
+    backoff_max_seconds: float = 60.0
     timeout: float | None = None
     inline: bool = False
+    on_resume: OnResume | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.in_doubt not in ("retry", "verify", "ask", "fail"):
             raise ValueError(f'in_doubt={self.in_doubt!r}: use "retry", "verify", "ask" or "fail"')
         if (self.in_doubt == "verify") != (self.verify is not None):
@@ -58,6 +89,67 @@ class ToolPolicy:
             raise ValueError(
                 f"retries={self.retries}, timeout={self.timeout}: neither may be negative, nor timeout zero"
             )
+        if self.backoff_seconds < 0 or self.backoff_factor < 1 or self.backoff_max_seconds < 0:
+            raise ValueError("backoff_seconds and backoff_max_seconds may not be negative, nor backoff_factor below 1")
+        if self.retries == 0 and (self.retry_on is not None or self.backoff_seconds > 0):
+            raise ValueError("retry_on and backoff_seconds are for retries: give retries=1 or more with them")
+
+    def _check_types(self) -> None:
+        wrong = {
+            "verify": self.verify is not None and not callable(self.verify),
+            "retries": not isinstance(self.retries, int) or isinstance(self.retries, bool),
+            "retry_on": not _is_retry_on(self.retry_on),
+            "backoff_seconds": not _is_number(self.backoff_seconds),
+            "backoff_factor": not _is_number(self.backoff_factor),
+            "backoff_max_seconds": not _is_number(self.backoff_max_seconds),
+            "timeout": self.timeout is not None and not _is_number(self.timeout),
+            "inline": not isinstance(self.inline, bool),
+            "on_resume": self.on_resume not in (None, "reuse", "rerun") and not callable(self.on_resume),
+        }
+        for name in (name for name, is_wrong in wrong.items() if is_wrong):
+            raise TypeError(f"ToolPolicy({name}={getattr(self, name)!r}): {_EXPECTED[name]}")
+
+    def wait_before(self, retry: int) -> float:
+        """Return how many seconds to wait before the how many-th retry, counted from 1."""
+        if not self.backoff_seconds:
+            return 0.0
+        try:
+            return min(self.backoff_seconds * self.backoff_factor ** (retry - 1), self.backoff_max_seconds)
+        except OverflowError:
+            return self.backoff_max_seconds
+
+    def repeats(self, failed: FailedAttempt) -> bool:
+        """Say whether an error result is one that retries are for."""
+        if self.retry_on is None:
+            return True
+        if isinstance(self.retry_on, (type, tuple)):
+            return isinstance(failed.exception, self.retry_on)
+        return bool(self.retry_on(failed))
+
+
+_NUMBER = "give a number"
+_EXPECTED = {
+    "verify": "give a function",
+    "retries": "give a whole number",
+    "retry_on": "give an exception type, a tuple of them, or a function",
+    "backoff_seconds": _NUMBER,
+    "backoff_factor": _NUMBER,
+    "backoff_max_seconds": _NUMBER,
+    "timeout": _NUMBER,
+    "inline": "give True or False",
+    "on_resume": 'give "reuse", "rerun" or a function of the tool\'s input',
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_retry_on(value: Any) -> bool:
+    types = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(found, type) for found in types):
+        return all(isinstance(found, type) and issubclass(found, Exception) for found in types)
+    return value is None or (callable(value) and not isinstance(value, tuple))
 
 
 _DEFAULT = ToolPolicy()
@@ -68,11 +160,27 @@ def policy(
     in_doubt: InDoubt = "retry",
     verify: Verify | None = None,
     retries: int = 0,
+    retry_on: RetryOn | None = None,
+    backoff_seconds: float = 0.0,
+    backoff_factor: float = 2.0,
+    backoff_max_seconds: float = 60.0,
     timeout: float | None = None,
     inline: bool = False,
+    on_resume: OnResume | None = None,
 ) -> Callable[[T], T]:
-    """Give a tool its policy where it is defined: put it above ``@tool``."""
-    chosen = ToolPolicy(in_doubt=in_doubt, verify=verify, retries=retries, timeout=timeout, inline=inline)
+    """Give a tool its policy where it is defined: put it above ``@tool``. Takes what `ToolPolicy` takes."""
+    chosen = ToolPolicy(
+        in_doubt=in_doubt,
+        verify=verify,
+        retries=retries,
+        retry_on=retry_on,
+        backoff_seconds=backoff_seconds,
+        backoff_factor=backoff_factor,
+        backoff_max_seconds=backoff_max_seconds,
+        timeout=timeout,
+        inline=inline,
+        on_resume=on_resume,
+    )
 
     def mark(tool: T) -> T:
         tool._strands_durable_policy = chosen  # type: ignore[attr-defined]
@@ -89,3 +197,23 @@ def policy_of(tool: Any, name: str, given: dict[str, ToolPolicy]) -> ToolPolicy:
         getattr(tool, "_tool_func", None), "_strands_durable_policy", None
     )
     return marked if isinstance(marked, ToolPolicy) else _DEFAULT
+
+
+def checked_policies(given: Any) -> dict[str, ToolPolicy]:
+    """Return ``tool_policies`` as they were given, if that is what they are: policies by the names of tools."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"tool_policies is a {_kind(given)}: give a dict of ToolPolicy by tool name")
+    for name, found in given.items():
+        if not isinstance(name, str):
+            raise TypeError(f"tool_policies has a key that is a {_kind(name)}: give each policy by name of its tool")
+        if found is ToolPolicy:
+            raise TypeError(f"tool_policies[{name!r}] is the class ToolPolicy: give an object, ToolPolicy(...)")
+        if not isinstance(found, ToolPolicy):
+            raise TypeError(f"tool_policies[{name!r}] is a {_kind(found)}: give a ToolPolicy, ToolPolicy(in_doubt=...)")
+    return dict(given)
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

@@ -18,7 +18,9 @@ SELECT s.id FROM steps s JOIN calls c ON c.id = s.call JOIN heads h ON h.call = 
 WHERE s.result IS NOT NULL AND s.status IN ('done', 'failed', 'discarded') AND c.kind = 'agent' AND s.kind <> 'node'
     AND s.key GLOB '[0-9][0-9][0-9][0-9][0-9][0-9]/*'
     AND CAST(substr(s.key, 1, 6) AS INTEGER) < json_extract(h.data, '$.ordinal')
+    AND json_extract(s.result, '$.rerun') IS NULL
 """
+"""Calls that the next process has to make again keep their results: their input is there."""
 
 
 def prune(replica: Replica) -> None:

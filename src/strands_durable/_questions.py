@@ -9,8 +9,16 @@ from ._records import CallRecord
 from .errors import InDoubtError
 
 ANSWERS = '"retry", "fail" or {"result": ...}'
+MODEL_ANSWERS = '"retry" or "fail"'
 QUESTION = "strands-durable: in doubt"
 _MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
+
+
+def answers_to(name: str) -> str | None:
+    """Return which answers a question takes, by its name; None if it is not one of ours, and takes any."""
+    if not name.startswith(QUESTION):
+        return None
+    return ANSWERS if _MODEL_QUESTION.search(name) is None else MODEL_ANSWERS
 
 
 def refuse_malformed(execution_id: str, record: CallRecord, answers: dict[str, Any]) -> None:
@@ -19,12 +27,13 @@ def refuse_malformed(execution_id: str, record: CallRecord, answers: dict[str, A
     for interrupt_id, answer in answers.items():
         wrong = _wrong(names.get(interrupt_id, ""), answer)
         if wrong is not None:
-            raise InDoubtError(execution_id, names[interrupt_id], wrong)
+            raise InDoubtError(execution_id, names[interrupt_id], wrong, f"Answer interrupt_id {interrupt_id} again.")
 
 
 def _wrong(name: str, answer: Any) -> str | None:
-    if not name.startswith(QUESTION) or answer in ("retry", "fail"):
+    taken = answers_to(name)
+    if taken is None or answer in ("retry", "fail"):
         return None
-    if isinstance(answer, dict) and set(answer) == {"result"} and _MODEL_QUESTION.search(name) is None:
+    if isinstance(answer, dict) and set(answer) == {"result"} and taken == ANSWERS:
         return None
-    return f"{answer!r} is not an answer to {name!r}; give {ANSWERS}"
+    return f"{answer!r} is not an answer to it: give {taken}"

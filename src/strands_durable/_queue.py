@@ -13,20 +13,27 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ._codec import decode
+from ._codec import decode, encode
 from ._failure import describe
 from ._journal import Journal
-from ._lease import Lease, Owner
-from ._records import ExecutionStatus
+from ._lease import Lease
+from ._logs import safe_logger
+from ._owner import BEAT, Beat, Owner
+from ._records import ACCEPTED, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
-from .errors import WorkerLostError
+from ._unreadable import aside, reading
+from .errors import BackendUnavailableError, TypeNotRegisteredError, UnreadableError, WorkerLostError
+
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
+_MANY = 1000
 
 _VERSION = """
 d.agent || ' ' || d.fingerprint || ' '
@@ -35,21 +42,21 @@ d.agent || ' ' || d.fingerprint || ' '
 _ANY = f"""
 SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
     d.is_suspected, d.is_alone, d.deaths, d.tries, {_VERSION}
-FROM executions e JOIN dispatches d ON d.execution = e.id
+FROM verified_executions e JOIN verified_dispatches d ON d.execution = e.id
 """
 # Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
 _FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
-    AND e.id NOT IN (SELECT value FROM json_each(:held))
-    AND (e.owner IS NULL OR e.owner = :me OR e.owner IN (SELECT value FROM json_each(:gone))
-        OR (e.lease_until < :now AND e.owner NOT IN (SELECT value FROM json_each(:at_work))))
+    AND e.id NOT IN (SELECT value FROM json_each(:held)) AND e.id NOT IN (SELECT value FROM json_each(:aside))
+    AND (e.owner IS NULL OR e.owner = :me OR e.id IN (SELECT value FROM json_each(:dead)))
     AND {suspicion}
     AND (:refused = '[]' OR {version} NOT IN (SELECT value FROM json_each(:refused)))
     AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
 ORDER BY e.id LIMIT :limit
 """
-_OTHERS = _ANY + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
-_SUSPECTS = _ANY + _FREE.format(
+_IDS = "SELECT e.id FROM executions e JOIN dispatches d ON d.execution = e.id"
+_OTHERS = _IDS + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
+_SUSPECTS = _IDS + _FREE.format(
     version=_VERSION,
     suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
     " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)",
@@ -76,6 +83,12 @@ class Waiting:
     tries: int
     version: str
     """The agent, its fingerprint and the arguments of its factory: what a worker has, or has not."""
+
+    @property
+    def accepts_drift(self) -> Literal["any", "adopted"] | None:
+        """Whether another version may run it: any, or one has, whose version it is of now; None if nobody accepted that."""
+        accepted = self.given.get(ACCEPTED)
+        return None if accepted is None else "any" if accepted["fingerprint"] is None else "adopted"
 
     @property
     def is_suspected(self) -> bool:
@@ -141,27 +154,60 @@ class Queue:
     ) -> list[Waiting]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
-        ``only`` names those that are looked for, if not all are.
+        ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
         """
-        owners = [text for (text,) in self._store.read(
-            "SELECT DISTINCT owner FROM executions WHERE owner IS NOT NULL"
-        )]  # fmt: skip
-        known = {text: Owner.parse(text) for text in owners}
-        values = {
+        me, dead = Owner.me().recorded(), self._dead()
+        values: dict[str, Any] = {
             "now": time.time(),
-            "gone": json.dumps([text for text, owner in known.items() if owner.is_gone()]),
-            "at_work": json.dumps([text for text, owner in known.items() if owner.is_at_work()]),
-            "me": Owner.me().recorded(),
+            "dead": json.dumps(dead),
+            "me": me,
             "held": json.dumps(held.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
             "limit": limit,
             "only": None if only is None else json.dumps(list(only)),
         }
-        return [_waiting(row) for row in self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)]
+        while True:
+            values["aside"] = json.dumps(aside.ids(self._store))
+            rows = self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)
+            found: list[Waiting] = []
+            for (row_id,) in rows:
+                if len(found) < limit and (waiting := self._look_at(row_id)) is not None:
+                    found.append(waiting)
+            if len(rows) < values["limit"] or len(found) == limit:
+                return found
+            values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
+
+    def _look_at(self, row_id: int) -> Waiting | None:
+        """Return an execution by itself; None if it cannot be read, or is gone."""
+        try:
+            with reading():
+                rows = self._store.read(f"{_ANY} WHERE e.id = ?", row_id)
+                return _waiting(rows[0]) if rows else None
+        except UnreadableError as error:
+            for (name,) in self._store.read("SELECT CAST(execution_id AS BLOB) FROM executions WHERE id = ?", row_id):
+                self.put_aside(row_id, name.decode("utf-8", "replace"), error)
+            return None
+
+    def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
+        """Leave an execution that this process cannot read; if another process could, note on it why it waits."""
+        aside.put(self._store, row_id, execution_id, error)
+        if isinstance(error, TypeNotRegisteredError):  # a damaged row is left as it is
+            note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
+            with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
+                connection.execute("UPDATE dispatches SET note = ? WHERE execution = ?", (note, row_id))
+
+    def _dead(self) -> list[int]:
+        """Return the executions whose owner, another process, is dead."""
+        me = Owner.me().recorded()
+        columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
+        rows = self._store.read(f"SELECT {columns} FROM executions WHERE owner IS NOT NULL")
+        beats = [Beat(row_id, owner.decode("utf-8", "replace"), *rest) for row_id, owner, *rest in rows]
+        return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
-        return _waiting(self._store.read(_ANY)[0])
+        with reading():
+            return _waiting(self._store.read(_ANY)[0])
 
     def pardon(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
@@ -174,13 +220,18 @@ class Queue:
 
         A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
         """
+        try:
+            prompt = self.prompt_of(waiting)
+        except UnreadableError as error:
+            self.put_aside(waiting.row_id, waiting.execution_id, error)
+            return None
         me, now, is_suspected = Owner.me().recorded(), time.time(), alone or waiting.is_suspected
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
         with self._store.transaction("claim", lasting=False) as connection:
             taken = connection.execute(
-                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, beat = beat + 1"
+                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, lease_seconds = ?, beat = beat + 1"
                 " WHERE id = ? AND fence = ? AND status IN ('PENDING', 'RUNNING')",
-                (me, now + seconds, waiting.row_id, waiting.fence),
+                (me, now + seconds, seconds, waiting.row_id, waiting.fence),
             ).rowcount
             if not taken:
                 return None
@@ -196,13 +247,31 @@ class Queue:
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
-                self._fail(connection, journal, WorkerLostError(waiting.execution_id, deaths, owner))
+                lost = WorkerLostError(waiting.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, lost)
+                self._fail(connection, journal, lost)
                 return None
         if is_suspected:
             lease.on_progress = _Acquittal(lease)
-        record = journal.call_at(0)
-        assert record is not None
-        return Claim(lease=lease, waiting=waiting, prompt=record.input)
+        return Claim(lease=lease, waiting=waiting, prompt=prompt)
+
+    def prompt_of(self, waiting: Waiting) -> Any:
+        """Return what an execution is to be given; nothing is claimed that could not be run."""
+        with reading(waiting.execution_id):
+            unowned = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, fence=-1, seconds=0)
+            record = Journal(unowned).call_at(0)
+            if record is None:
+                raise UnreadableError("its call is not recorded")
+            return record.input
+
+    def adopt(self, claim: Claim, spec: AgentSpec) -> None:
+        """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
+        given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
+        with self._store.transaction("drift.accepted", claim.lease) as connection:
+            connection.execute(
+                "UPDATE dispatches SET fingerprint = ?, spec = ?, given = ? WHERE execution = ?",
+                (spec.fingerprint, encode(spec.to_json()), encode(given), claim.lease.row_id),
+            )
 
     def fail(self, lease: Lease, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
@@ -237,8 +306,10 @@ class Queue:
         pairs = json.dumps(list(refused))
         rows = self._store.read(
             f"SELECT d.execution, {_VERSION} FROM executions e JOIN dispatches d ON d.execution = e.id"
-            " WHERE e.status IN ('PENDING', 'RUNNING') AND e.owner IS NULL AND d.note IS NULL"
+            " WHERE e.status IN ('PENDING', 'RUNNING') AND d.note IS NULL"
+            " AND (e.owner IS NULL OR e.id IN (SELECT value FROM json_each(?)))"
             f" AND {_VERSION} IN (SELECT value FROM json_each(?))",
+            json.dumps(self._dead()),
             pairs,
         )
         if rows:
@@ -280,6 +351,14 @@ class _Acquittal:
         )
 
 
+def _checked(given: Any) -> dict[str, Any]:
+    """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
+    if type(given["invocation_state"]) is not dict or "limits" not in given:
+        raise UnreadableError("its invocation_state is no dict, or its limits are missing")
+    found: dict[str, Any] = given
+    return found
+
+
 def _waiting(row: Any) -> Waiting:
     row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries, version = rest
@@ -293,7 +372,7 @@ def _waiting(row: Any) -> Waiting:
         agent=agent,
         fingerprint=fingerprint,
         spec=AgentSpec.from_json(decode(spec)),
-        given=decode(given),
+        given=_checked(decode(given)),
         is_marked=bool(is_suspected),
         was_alone=bool(is_alone),
         deaths=deaths,

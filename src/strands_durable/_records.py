@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
+ACCEPTED = "accepted_drift"
+"""Among what a dispatched execution was given: who accepted another version of its agent, when, and which one took it up."""
+NO_AGENT, OTHER_VERSION = "no agent ", " was dispatched as "
+"""In a note: the worker that left the execution has no such agent, or another version of it."""
 _BESIDE_USAGE = ("leg", "cycle", "latencyMs")
 
 
@@ -134,11 +138,18 @@ class ExecutionRecord:
     """Why a dispatched execution waits, if a worker has left it."""
     is_cancelling: bool = False
     """Somebody has asked to cancel it, and its owner has not stopped yet."""
+    unreadable: str | None = None
+    """Why it cannot be read, if it cannot: no worker runs it, and `rm` removes it. The other fields tell what could be read."""
 
 
 def shown_usage(recorded: dict[str, int] | None) -> dict[str, int] | None:
     """Return what a step cost; beside it, the place in the loop is recorded, and that is not for readers."""
     return None if recorded is None else {name: count for name, count in recorded.items() if name not in _BESIDE_USAGE}
+
+
+def shown_result(kind: StepKind, recorded: Any) -> Any:
+    """Return what a step gave; beside a tool's result, what it changed is recorded, and that is not for readers."""
+    return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded
 
 
 def answers_in(prompt: Any) -> dict[str, Any] | None:

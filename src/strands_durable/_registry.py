@@ -17,8 +17,8 @@ from ._codec import digest, encode
 from ._context import current_step, frame
 from ._handle import DurableBackend, ExecutionHandle
 from ._keys import checked_id
-from ._options import OnDrift, Options
-from ._policy import ModelInDoubt, ToolPolicy
+from ._options import OnDrift, Options, check
+from ._policy import ModelInDoubt, ToolPolicy, checked_policies
 from ._records import answers_in
 from ._result import ExecutionResult
 from ._spec import AgentSpec
@@ -56,6 +56,9 @@ class Policies:
     def __post_init__(self) -> None:
         if self.build_timeout <= 0:
             raise ValueError(f"build_timeout={self.build_timeout}: it must be more than 0 seconds")
+        checked_policies(self.tool_policies)
+        check("on_drift", self.on_drift or "raise", "raise", "warn", "rerun")
+        check("model_in_doubt", self.model_in_doubt or "retry", "retry", "ask", "fail")
 
     def over(self, options: Options) -> Options:
         """Return ``options`` with what is said here in place of what they say."""
@@ -75,6 +78,7 @@ class DurableAgent:
         name: What workers know it by; the factory's name if None.
         durable_backend: Where it runs: a backend, its URL, or None for `connect`'s default.
         policies: What a worker does with steps in doubt and with a changed agent.
+        version: Which runs it may resume: those of the same version. None: those of an agent with the same parts.
     """
 
     def __init__(
@@ -83,9 +87,13 @@ class DurableAgent:
         name: str | None = None,
         durable_backend: DurableBackend | str | None = None,
         policies: Policies | None = None,
+        version: str | None = None,
     ) -> None:
         self.name = checked_id(name or factory.__name__)
-        self.policies = policies or Policies()
+        self.policies = Policies() if policies is None else policies
+        if not isinstance(self.policies, Policies):
+            raise TypeError(f"policies={policies!r}: give @durable_agent(tool_policies=...) a dict of ToolPolicy")
+        self.version = _checked_version(self.name, version)
         self._factory = factory
         self._parameters = _parameters(self.name, factory)
         self._backend = durable_backend
@@ -118,15 +126,19 @@ class DurableAgent:
         key = encode(arguments, f"An argument of agent {self.name!r}")
         if key not in self._specs:
             from ._describe import describe
+            from ._known_tools import refuse_unknown
             from ._servers import without_servers
 
             with without_servers() as left_out:
                 subject = self.build(arguments)
             self.shared = left_out
-            self._on_drift = self.options(subject, Path()).on_drift
+            options = self.options(subject, Path())
+            self._on_drift = options.on_drift
+            if not left_out:  # else the worker knows: it has the servers
+                refuse_unknown(subject, options.tool_policies)
             while len(self._specs) >= _KEPT_SPECS:
                 del self._specs[next(iter(self._specs))]
-            self._specs[key] = describe(self.name, subject, arguments)
+            self._specs[key] = describe(self.name, subject, arguments, self.version)
         return self._specs[key]
 
     def has_spec_with(self, arguments: Mapping[str, Any]) -> bool:
@@ -143,6 +155,11 @@ class DurableAgent:
         """Say whether a run that was dispatched with ``spec`` may go on with the agent as it is here."""
         here = self.spec_with(**spec.arguments)
         return spec.fingerprint in ("", here.fingerprint) or self._on_drift != "raise"  # "": whatever version there is
+
+    @property
+    def vouches_for_edits(self) -> bool:
+        """Whether its version says what may resume a run: what was edited under the same version is logged, and no stop."""
+        return self.version is not None and self.policies.on_drift is None
 
     def options(self, subject: Any, path: Path) -> Options:
         """Return the options of a run on the store at ``path``: those of a Durability in the factory, but for its store."""
@@ -219,7 +236,7 @@ class DurableAgent:
         named = (invocation_state or {}).get("execution_id")  # as in a call of an inline agent
         if named is not None and execution_id not in (None, named):
             raise ValueError(f"A call of {self.name!r} has two execution_ids: {execution_id!r} and {named!r}")
-        execution_id = named or execution_id
+        execution_id = execution_id if named is None else named
         answers = answers_in(prompt)
         if answers is not None:
             if execution_id is None:
@@ -283,6 +300,7 @@ def durable_agent(
     on_drift: OnDrift | None = None,
     model_in_doubt: ModelInDoubt | None = None,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
+    version: str | None = None,
     build_timeout: float = BUILD_SECONDS,
 ) -> Callable[[Factory], DurableAgent]: ...
 
@@ -296,6 +314,7 @@ def durable_agent(
     on_drift: OnDrift | None = None,
     model_in_doubt: ModelInDoubt | None = None,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
+    version: str | None = None,
     build_timeout: float = BUILD_SECONDS,
 ) -> DurableAgent | Callable[[Factory], DurableAgent]:
     """Make an agent of a factory: ``@durable_agent`` above a function that returns an Agent, a Graph or a Swarm.
@@ -308,18 +327,20 @@ def durable_agent(
             that has that version.
         model_in_doubt: What to do with a model call that was under way in a crash.
         tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
+        version: Which runs a worker may resume: those that were dispatched under the same version, whatever was edited in the
+            agent since. Change it when a run that has begun must not be resumed by the edited agent.
         build_timeout: How long the function may take, in seconds. It runs in a thread, and others are not held up by it: a
             dispatch raises TimeoutError, a worker leaves the run to others, says so, and looks again when it has returned.
     """
     policies = Policies(
         on_drift=on_drift,
         model_in_doubt=model_in_doubt,
-        tool_policies=dict(tool_policies or {}),
+        tool_policies=checked_policies(tool_policies),
         build_timeout=build_timeout,
     )
     if factory is not None:
-        return DurableAgent(factory, name, durable_backend, policies)
-    return lambda found: DurableAgent(found, name, durable_backend, policies)
+        return DurableAgent(factory, name, durable_backend, policies, version)
+    return lambda found: DurableAgent(found, name, durable_backend, policies, version)
 
 
 def registered(name: str) -> DurableAgent:
@@ -327,6 +348,12 @@ def registered(name: str) -> DurableAgent:
     if name not in agents:
         raise AgentNotRegisteredError(name, list(agents))
     return agents[name]
+
+
+def _checked_version(name: str, version: Any) -> str | None:
+    if version is not None and (not isinstance(version, str) or not version.strip()):
+        raise TypeError(f'The version of agent {name!r} is a text such as "2" or "2025-01-31", not {version!r}')
+    return version
 
 
 def _parameters(name: str, factory: Factory) -> dict[str, bool]:

@@ -18,15 +18,20 @@ from typing import Any
 from ._blobs import Connection
 from ._catalog import detail_of
 from ._lease import Heart
-from ._store import FORMAT, SCHEMA, Store
+from ._owner import Liveness
+from ._store import Store
 from ._stores import REPLICA
 from ._summaries import ExecutionDetail
+from ._sums import read_checked
+from ._tables import SCHEMA
 from .errors import FormatVersionError
 
 Rows = dict[str, Any]
 """By table, the rows that are new or changed; under ``"-"``, by table, the keys of those that are gone. JSON."""
 
 _GONE = "-"
+_FORMAT = 3
+"""Of rows in an engine's history. What a store file has beside them does not travel."""
 
 
 class Replica(Store):
@@ -46,6 +51,9 @@ class Replica(Store):
         self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")
         for table in self._tables.values():
             table.watch(self._connection)
+        self._connection.execute("ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0")  # not told
+        read_checked(self._connection)
+        self.liveness = Liveness()
         self._hash_key: bytes | None = None
 
     @classmethod
@@ -68,11 +76,23 @@ class Replica(Store):
         """Always: it is nowhere else."""
         return True
 
-    def refuse_other(self) -> None:
+    def refuse_other(self, *, lately: bool = False) -> None:
         """There is no file that could have been replaced."""
 
-    def scrub(self) -> None:
+    @property
+    def is_replaced(self) -> bool:
+        """Never: it is nowhere else."""
+        return False
+
+    def scrub(self) -> bool:
         """There is no file that could hold what was overwritten."""
+        return True
+
+    def refuse_incomplete(self, call_id: int) -> None:
+        """What is in memory does not rot."""
+
+    def refuse_incomplete_calls(self, execution: int, run: int) -> None:
+        """What is in memory does not rot."""
 
     def second_connection(self) -> Connection:
         """There is only one connection to what is in memory."""
@@ -111,11 +131,11 @@ class Replica(Store):
                 connection.execute("ROLLBACK")
                 raise
 
-    def detail(self) -> ExecutionDetail:
+    def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return the execution as `strands-durable show` shows it."""
         with self._lock, self._mapped():
             (execution_id,) = self._connection.execute("SELECT execution_id FROM executions").fetchone()
-            found = detail_of(self._connection, execution_id)
+            found = detail_of(self._connection, execution_id, run)
         assert found is not None
         return found
 
@@ -208,14 +228,14 @@ def _read(cell: Any) -> Any:
 
 def pack(rows: Rows) -> str:
     """Return rows in a small form, for those that nobody reads in an engine's own views."""
-    text = json.dumps({"format": FORMAT, "rows": rows}, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps({"format": _FORMAT, "rows": rows}, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 6)).decode()
 
 
 def unpack(packed: str) -> Rows:
     """Return the rows that were packed."""
     data = json.loads(zlib.decompress(base64.b64decode(packed)).decode("utf-8", "surrogatepass"))
-    if data["format"] != FORMAT:
-        raise FormatVersionError("an engine's history", f"strands-durable format {data['format']}", f"format {FORMAT}")
+    if data["format"] != _FORMAT:
+        raise FormatVersionError("an engine's history", f"strands-durable format {data['format']}", f"format {_FORMAT}")
     rows: Rows = data["rows"]
     return rows

@@ -8,16 +8,19 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import _admission
+from . import _admission, _respondents
 from ._codec import decode, encode
 from ._failure import revive, summary
 from ._journal import Journal
 from ._keys import checked_id
-from ._lease import Lease, Owner, look
+from ._lease import Lease, look
+from ._outcome import interrupts_of
+from ._owner import BEAT, Beat
 from ._questions import refuse_malformed
-from ._records import CallRecord, ExecutionStatus
+from ._records import ACCEPTED, CallRecord, ExecutionStatus
 from ._spec import AgentSpec
 from ._store import Store
+from ._unreadable import reading
 from .errors import (
     DurableError,
     ExecutionBusyError,
@@ -101,6 +104,10 @@ class Requests:
         )
 
     def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
+        with reading(execution_id):
+            self._compare(execution_id, spec, prompt, given)
+
+    def _compare(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
         """Raise unless this dispatch may attach to the execution that is there: the columns of C1 for dispatches."""
         journal = self.journal(execution_id)
         record = journal.call_at(0)
@@ -109,7 +116,9 @@ class Requests:
         if record is None:
             return
         _admission.refuse_other_input(journal, record, prompt)
-        found = self._store.read("SELECT agent, spec, given FROM dispatches WHERE execution = ?", journal.lease.row_id)
+        found = self._store.read(
+            "SELECT agent, spec, given FROM verified_dispatches WHERE execution = ?", journal.lease.row_id
+        )
         if found:
             before = {"agent": found[0][0], "arguments": decode(found[0][1])["arguments"], **decode(found[0][2])}
             now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
@@ -126,10 +135,8 @@ class Requests:
             raise self.failure(journal, record)
 
     def _is_owned(self, journal: Journal) -> bool:
-        owner, until = self._store.read("SELECT owner, lease_until FROM executions WHERE id = ?", journal.lease.row_id)[
-            0
-        ]
-        return owner is not None and Owner.parse(owner).is_alive(until)
+        beat = Beat(*self._store.read_one(f"SELECT {BEAT} FROM executions WHERE id = ?", journal.lease.row_id))
+        return beat.owner is not None and self._store.liveness.is_alive(beat)
 
     # For those who hold
 
@@ -140,9 +147,18 @@ class Requests:
             raise ExecutionNotFoundError(execution_id, str(self._store.path))
         return Journal(look(self._store, execution_id))
 
+    def note(self, execution_id: str) -> str | None:
+        """Return why workers have left an execution, with what changed in its agent; None if none has."""
+        rows = self._store.read(
+            "SELECT d.note FROM executions e JOIN verified_dispatches d ON d.execution = e.id WHERE e.execution_id = ?",
+            execution_id,
+        )
+        return rows[0][0] if rows and rows[0][0] else None
+
     def last_call(self, journal: Journal) -> CallRecord | None:
         """Return the root call that a handle speaks of."""
-        calls = journal.calls()
+        with reading(journal.execution_id):
+            calls = journal.calls()
         return calls[-1] if calls else None
 
     def failure(self, journal: Journal, record: CallRecord) -> ExecutionFailedError:
@@ -152,11 +168,12 @@ class Requests:
         error.__cause__ = revive(recorded)
         return error
 
-    def reply(self, execution_id: str, answers: Mapping[str, Any]) -> None:
-        """Record answers, and make the execution free for a worker."""
+    def reply(self, execution_id: str, answers: Mapping[str, Any], by: str | None = None) -> None:
+        """Record answers, and who gave them, and make the execution free for a worker."""
         if not answers:
             return
         given = dict(answers)
+        _refuse_null(execution_id, given)
         encode(given, "The answers")
         with self._store.transaction("reply") as connection:
             journal = self.journal(execution_id)
@@ -173,21 +190,50 @@ class Requests:
                 raise _unasked(execution_id, record.status.value, given)
             now = self._now()
             rows = [(record.call_id, name, encode(answer, "The answer"), now) for name, answer in new.items()]
-            connection.executemany("INSERT INTO replies VALUES (?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO replies (call, interrupt_id, answer, at) VALUES (?, ?, ?, ?)", rows)
+            names = [(found.interrupt_id, found.name) for found in interrupts_of(record) if found.interrupt_id in new]
+            _respondents.note(connection, record.call_id, names, by or _respondents.me())
             self._free(connection, journal)
 
-    def resume(self, execution_id: str) -> None:
-        """Make a failed execution free for a worker; nothing happens where there is nothing to resume."""
+    def resume(self, execution_id: str, *, accept_drift: bool = False) -> None:
+        """Make a failed execution free for a worker; nothing happens where there is nothing to resume.
+
+        With ``accept_drift``, the next worker that has its agent may take it up, whatever the agent's version.
+        """
         with self._store.transaction("resume") as connection:
             journal = self.journal(execution_id)
             status = journal.status()
             if status is S.CANCELLED:
                 raise ExecutionCancelledError(execution_id)
+            if accept_drift:
+                self.accept_drift(connection, journal)
             if status is S.FAILED:
                 self._free(connection, journal)
 
+    def accept_drift(self, connection: sqlite3.Connection, journal: Journal, token: str = "") -> None:
+        """Let any version of its agent take up an execution that is not over and not at work."""
+        row_id = journal.lease.row_id
+        rows = self._store.read("SELECT spec, given FROM verified_dispatches WHERE execution = ?", row_id)
+        if not rows:
+            raise UnsupportedFeatureError(
+                f"Accepting drift of execution {journal.execution_id!r}",
+                "it was run inline, and its script says what happens to it",
+                'Run the script with Durability(..., on_drift="warn").',
+            )
+        if journal.status() is S.COMPLETED or self._is_owned(journal):
+            return
+        spec, given = decode(rows[0][0]), decode(rows[0][1])
+        given[ACCEPTED] = {"by": _respondents.me(), "at": self._now(), "fingerprint": None, "token": token}
+        connection.execute(
+            "UPDATE dispatches SET fingerprint = '', spec = ?, given = ?, note = NULL, not_before = 0 WHERE execution = ?",
+            (encode({**spec, "fingerprint": ""}), encode(given), row_id),
+        )
+
     def cancel(self, execution_id: str) -> None:
-        """Cancel an execution that nobody works on; ask the owner of one that is at work."""
+        """Cancel an execution that nobody works on; ask the owner of one that is at work.
+
+        An owner that cannot be seen from here may be alive, and is asked. If it is dead, the next owner cancels.
+        """
         with self._store.transaction("cancel") as connection:
             journal = self.journal(execution_id)
             if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
@@ -197,10 +243,8 @@ class Requests:
                 "UPDATE executions SET cancel_asked_at = coalesce(cancel_asked_at, ?) WHERE id = ?",
                 (self._now(), row_id),
             )
-            owner, until = connection.execute(
-                "SELECT owner, lease_until FROM executions WHERE id = ?", (row_id,)
-            ).fetchone()
-            if owner is None or not Owner.parse(owner).is_alive(until):
+            beat = Beat(*connection.execute(f"SELECT {BEAT} FROM executions WHERE id = ?", (row_id,)).fetchone())
+            if beat.owner is None or not self._store.liveness.is_alive(beat):
                 connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
                 journal.cancel(connection)
 
@@ -225,8 +269,20 @@ class Requests:
         )
 
 
+def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:
+    """Raise if an answer is None: for Strands that is no answer, and the question would be asked again."""
+    for interrupt_id, answer in answers.items():
+        if answer is None:
+            raise UnsupportedFeatureError(
+                f"null as an answer (execution {execution_id!r}, interrupt_id {interrupt_id})",
+                "Strands takes it for no answer and asks again",
+                'Answer false, "" or a text.',
+            )
+
+
 def _unasked(execution_id: str, status: str, answers: Mapping[str, Any]) -> DurableError:
-    return InputMismatchError(execution_id, 0, status, "no open question", f"answers to {', '.join(answers)}")
+    given = f"answers to interrupt_id {', '.join(answers)}"
+    return InputMismatchError(execution_id, 0, status, "no open question", given, "There is nothing to answer.")
 
 
 def _given(invocation_state: Mapping[str, Any] | None, limits: Mapping[str, int] | None) -> dict[str, Any]:

@@ -14,18 +14,19 @@ from ._records import ExecutionStatus
 class OpenInterrupt:
     """A question that waits for a person."""
 
-    id: str
+    interrupt_id: str
+    """What `ExecutionHandle.respond` takes as a key."""
     name: str
     reason: Any = None
 
     @property
-    def interrupt_id(self) -> str:
-        """What `ExecutionHandle.respond` takes as a key."""
-        return self.id
+    def id(self) -> str:
+        """The same, under the name that Strands' own interrupts have for it."""
+        return self.interrupt_id
 
     def to_json(self) -> dict[str, Any]:
-        """Return the interrupt as JSON data, in the shape of Strands' own."""
-        return {"id": self.id, "name": self.name, "reason": self.reason, "response": None}
+        """Return the interrupt as JSON data."""
+        return {"interrupt_id": self.interrupt_id, "name": self.name, "reason": self.reason}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ class ExecutionResult:
 
     def __str__(self) -> str:
         if self.interrupts:
-            return str([interrupt.to_json() for interrupt in self.interrupts])
+            return str([_as_in_strands(interrupt) for interrupt in self.interrupts])
         if self.nodes:
             said = ((node_id, node.text.removesuffix("\n")) for node_id, node in self.nodes.items())
             return "\n".join(f"{node_id}: {text}" for node_id, text in said if text)
@@ -87,7 +88,8 @@ class ExecutionResult:
         for node in nodes.values():
             node["result"] = None if node["result"] is None else cls.from_json(json.loads(encode(node["result"])))
         interrupts = tuple(
-            OpenInterrupt(id=each["id"], name=each["name"], reason=each["reason"]) for each in found["interrupts"]
+            OpenInterrupt(interrupt_id=each.get("interrupt_id") or each["id"], name=each["name"], reason=each["reason"])
+            for each in found["interrupts"]  # a result of 0.1.0 has Strands' word for the id
         )
         status = ExecutionStatus(found["status"])
         told = {name: NodeOutcome(**node) for name, node in nodes.items()}
@@ -103,6 +105,10 @@ class ExecutionResult:
         }
         found: dict[str, Any] = json.loads(encode(fields, "The result"))
         return found
+
+
+def _as_in_strands(interrupt: OpenInterrupt) -> dict[str, Any]:
+    return {"id": interrupt.interrupt_id, "name": interrupt.name, "reason": interrupt.reason, "response": None}
 
 
 def _texts(block: Any) -> list[str]:

@@ -9,13 +9,15 @@ from typing import Any
 
 from ._codec import decode, encode
 from ._records import CallRecord, ExecutionStatus, StepRecord, StepStatus
+from ._unreadable import reading
 
 CALL = (
     "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
-    " ended_at, parent, place, kind, member FROM calls"
+    " ended_at, parent, place, kind, member FROM verified_calls"
 )
 STEP = (
-    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at FROM steps"
+    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at"
+    " FROM verified_steps"
 )
 
 
@@ -36,6 +38,7 @@ class Ending:
         return self.status, time.time(), usage, self.result, error
 
 
+@reading()
 def call_of(row: Any) -> CallRecord:
     """Return the call of a row of `CALL`."""
     return CallRecord(
@@ -61,6 +64,7 @@ def call_of(row: Any) -> CallRecord:
     )
 
 
+@reading()
 def step_of(row: Any) -> StepRecord:
     """Return the step of a row of `STEP`."""
     return StepRecord(

@@ -1,7 +1,9 @@
 """Where a call stands in its execution, and what its recorded predecessor there means for it.
 
-A root call stands at the next position of its process. A call inside another stands in one of its steps or hooks: a visit of a
-node, a tool call, or wherever code of the user called an agent. Equal names do no harm; what tells calls apart is the step.
+An id that is given with a call, or with a dispatch, names one root call. An id on the plugin names a list of them: each object
+walks the calls that are recorded under its agent_id from the first on. A call inside another stands in one of its steps or
+hooks: a visit of a node, a tool call, or wherever code of the user called an agent. Equal names do no harm; what tells calls
+apart is the step.
 """
 
 from __future__ import annotations
@@ -11,14 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from . import _admission, _keys
+from ._admission import Caller
 from ._codec import encode
 from ._context import Frame
+from ._failure import describe
 from ._journal import Journal
 from ._latch import Latch
 from ._options import Options
 from ._questions import refuse_malformed
 from ._records import CallRecord, ExecutionStatus, Seat, answers_in
-from ._session import Session
+from ._session import Cursor
+from .errors import CallCancelledError
 
 S = ExecutionStatus
 
@@ -30,29 +35,49 @@ class Desk(Protocol):
     def outer(self) -> Latch | None:
         """The call around it."""
 
+    @property
+    def compares_base(self) -> bool:
+        """Whether an agent that resumes its first call has to have the messages that the call began with."""
+
     def seat(self) -> Seat:
         """Return where a new call stands."""
 
     def decide(self, prompt: Any) -> _admission.Admission | None:
         """Say what the call means; None: it is for Strands to refuse."""
 
+    def began(self, record: CallRecord) -> None:
+        """Take note that the call begins or resumes here."""
+
     def ended(self, record: CallRecord) -> None:
-        """Take note that the call has ended or failed."""
+        """Take note that the call has ended, or waits for a person."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """Take note that the call failed or was left, here or, if not ``ran_here``, on record."""
 
 
-class RootDesk:
-    """Root calls: the n-th of a process is compared with the n-th recorded one."""
+def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
+    """Say whether ``prompt`` is the input of a recorded call, or none."""
+    return prompt is None or journal.hash(prompt) == record.input_hash
+
+
+class ListDesk:
+    """Root calls under an id on the plugin: an object's n-th call is compared with the n-th recorded one of its agent_id."""
 
     outer = None
 
-    def __init__(self, options: Options, journal: Journal, session: Session, name: str, *, waits: bool) -> None:
-        self._options, self._journal, self._session, self._name = options, journal, session, name
-        self._waits = waits
-        """True if what is called waits for answers, and knows what it is given."""
+    def __init__(self, options: Options, journal: Journal, caller: Caller, cursor: Cursor) -> None:
+        self._options, self._journal, self._caller, self._cursor = options, journal, caller, cursor
+        cursor.follow(journal.run)
+
+    @property
+    def compares_base(self) -> bool:
+        """Not on an object that has made the call itself: it has what the call made of it."""
+        return self._cursor.call_id is None
 
     def seat(self) -> Seat:
         """Return where a new call stands."""
-        return Seat(parent=0, place="", position=self._session.position, member=self._name, scope=self._name)
+        name, position = self._caller.name, self._journal.last_position() + 1
+        return Seat(parent=0, place="", position=position, member=name, scope=name)
 
     def decide(self, prompt: Any) -> _admission.Admission | None:
         """Say what the call means; None: nobody asked for these answers, and Strands says so."""
@@ -60,52 +85,139 @@ class RootDesk:
         if answers is not None:
             record = self._asked(answers)
             if record is None or (record.status is S.COMPLETED and self._is_still_asked(record)):
-                return self._plainly(prompt) if self._waits else None
-            self._session.position = record.position
+                return self._plainly(prompt) if self._caller.waits else None
             refuse_malformed(self._journal.execution_id, record, answers)
             return _admission.admit_answers(self._journal, record, answers)
         return self._plainly(prompt)
 
     def _is_still_asked(self, record: CallRecord) -> bool:
-        """Say whether Strands waits for the same answers again: a call with them was cancelled in this process."""
-        return self._waits and self._session.call_id == record.call_id
+        """Say whether Strands waits for the same answers again: a call with them was cancelled on this object."""
+        return self._caller.waits and self._cursor.call_id == record.call_id
 
     def _plainly(self, prompt: Any) -> _admission.Admission:
-        position = self._session.position
-        if position == 0 and self._options.on_completed == "restart" and self._is_over():
-            self._journal.start_run()
-        record = self._journal.call_at(position)
-        is_last = self._journal.call_at(position + 1) is None
-        return _admission.admit(self._journal, record, prompt, is_last=is_last, on_failed=self._options.on_failed)
+        journal, cursor = self._journal, self._cursor
+        if self._options.on_completed == "restart" and self._is_over():
+            journal.start_run()
+            cursor.follow(journal.run)
+        record = recorded_at(journal, self._caller, cursor)
+        if record is not None and cursor.unended == record.call_id and not is_same_input(journal, record, prompt):
+            record = self._further(record)
+        return _admission.admit(
+            journal,
+            record,
+            prompt,
+            is_last=self._is_last(record),
+            on_failed=self._options.on_failed,
+            caller=self._caller,
+        )
 
-    def ended(self, record: CallRecord) -> None:
-        """Take note that the call has ended or failed: the next one stands behind it."""
-        self._session.position = record.position + 1
+    def _further(self, record: CallRecord) -> CallRecord | None:
+        """Return what is recorded after a call that failed or was left, for another input: the call is over."""
+        if record.status in (S.SUSPENDED, S.CANCELLED):
+            return record  # somebody else has taken it that far
+        if record.status is S.RUNNING:
+            left = CallCancelledError(self._journal.execution_id, record.position)
+            with self._journal.transaction("call.abandoned") as connection:
+                self._journal.end_left(connection, record, describe(left))
+        self._cursor.passed(record)
+        return recorded_at(self._journal, self._caller, self._cursor)
+
+    def _is_last(self, record: CallRecord | None) -> bool:
+        """Say whether nothing came after a call: for the object on which it failed, nothing under its own agent_id."""
+        if record is None:
+            return True
+        if self._cursor.unended == record.call_id and self._cursor.ran_here:
+            return self._journal.call_after(record.scope, record.position) is None
+        return record.position == self._journal.last_position()
 
     def _is_over(self) -> bool:
-        calls = self._journal.calls()
-        return bool(calls) and all(call.status is S.COMPLETED for call in calls)
+        """Say whether this object begins anew with a run that is complete, as far as anybody can tell."""
+        if self._cursor.call_id is not None or self._journal.call_after(self._caller.name, -1) is None:
+            return False
+        return all(call.status is S.COMPLETED for call in self._journal.calls())
+
+    def began(self, record: CallRecord) -> None:
+        """Take note that the call begins or resumes here."""
+        self._cursor.began(record)
+
+    def ended(self, record: CallRecord) -> None:
+        """Take note that the call has ended, or waits for a person: the next one stands behind it."""
+        self._cursor.passed(record)
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """Take note that the call failed or was left: what the object is called with next says whether it is over."""
+        self._cursor.stays_at(record, ran_here=ran_here)
 
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
-        """Return the call that the answers belong to: the last one of this process, or the one that asked."""
-        calls = self._journal.calls()
-        if self._session.call_id is not None:
-            return next((call for call in calls if call.call_id == self._session.call_id), None)
-        for call in reversed(calls):
-            if set(answers) & (_admission.asked_by(call) | set(self._journal.answers(call.call_id))):
+        """Return the call that the answers belong to: the last one of this object, or the one that asked."""
+        if self._cursor.call_id is not None:
+            return self._journal.call(self._cursor.call_id)
+        for call in reversed(self._journal.calls()):
+            if call.scope == self._caller.name and set(answers) & (
+                _admission.asked_by(call) | set(self._journal.answers(call.call_id))
+            ):
                 return call
         return None
 
 
-class DispatchedDesk(RootDesk):
-    """The one root call of a dispatched execution, for the worker that has claimed it: what is wanted was decided then."""
+class SingleDesk:
+    """The one root call under an id that was given with the call, or that was dispatched; there is never a second one."""
+
+    outer = None
+    compares_base = False
+    """An object that serves many ids has the messages of others, and a new one has none."""
+
+    def __init__(self, options: Options, journal: Journal, caller: Caller) -> None:
+        self._options, self._journal, self._caller = options, journal, caller
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+        name = self._caller.name
+        return Seat(parent=0, place="", position=0, member=name, scope=name)
 
     def decide(self, prompt: Any) -> _admission.Admission | None:
-        """Say what the call means: it begins, goes on after a death or a failure, or takes up answers."""
+        """Say what the call means; None: nobody asked for these answers, and Strands says so."""
+        journal, record = self._journal, self._journal.call_at(0)
+        answers = answers_in(prompt)
+        if answers is not None and record is None and not self._caller.waits:
+            return None
+        if answers is not None and record is not None and not is_same_input(journal, record, prompt):
+            refuse_malformed(journal.execution_id, record, answers)
+            return _admission.admit_answers(journal, record, answers)
+        if self._options.on_completed == "restart" and record is not None and record.status is S.COMPLETED:
+            journal.start_run()
+            record = None
+        is_last = journal.last_position() <= 0  # an object may have made a list of calls under the same id
+        return _admission.admit(
+            journal, record, prompt, is_last=is_last, on_failed=self._options.on_failed, caller=self._caller
+        )
+
+    def began(self, record: CallRecord) -> None:
+        """There is one call only: nothing has to be remembered."""
+
+    def ended(self, record: CallRecord) -> None:
+        """There is one call only: nothing has to be remembered."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """There is one call only: nothing has to be remembered."""
+
+
+class DispatchedDesk(SingleDesk):
+    """The one root call of a dispatched execution, for the worker that has claimed it: what is wanted was decided then."""
+
+    compares_base = True
+
+    def decide(self, prompt: Any) -> _admission.Admission | None:
+        """Say what the call means: it begins, resumes after a death or a failure, or takes up answers."""
         record = self._journal.call_at(0)
         if record is not None and record.status is S.PENDING:
             return _admission.Start()
         return _admission.admit(self._journal, record, None, is_last=True, on_failed="resume")
+
+
+def recorded_at(journal: Journal, caller: Caller, cursor: Cursor | None) -> CallRecord | None:
+    """Return the recorded call that the next one is compared with; without a cursor there is one only."""
+    return journal.call_at(0) if cursor is None else journal.call_after(caller.name, cursor.after)
 
 
 @dataclass
@@ -117,6 +229,7 @@ class NestedDesk:
     standing: Seat
     beside: str | None
     """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
+    compares_base = True
 
     def seat(self) -> Seat:
         """Return where a new call stands."""
@@ -143,7 +256,13 @@ class NestedDesk:
             return _admission.failed(self.journal, record)
         return _admission.GoOn(record)
 
+    def began(self, record: CallRecord) -> None:
+        """Nothing comes after it at its place."""
+
     def ended(self, record: CallRecord) -> None:
+        """Nothing comes after it at its place."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
         """Nothing comes after it at its place."""
 
     def _calls_beside(self) -> list[CallRecord]:

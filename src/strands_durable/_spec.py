@@ -30,7 +30,15 @@ class AgentSpec:
     arguments: dict[str, Any] = field(default_factory=dict)
     """The keyword arguments for the factory."""
     fingerprint: str = ""
-    """Changes with the name, the model, the prompt, the tools and the topology; not with session and arguments as such."""
+    """Changes with the name, the model, the prompt, the tools and the topology; not with session and arguments as such. Of an
+    agent with a ``version`` it changes with the name and the version alone. Empty: any version may run it."""
+    version: str | None = None
+    """What `durable_agent` was given as ``version``."""
+
+    @property
+    def shown_version(self) -> str:
+        """What tells this version from others, for people."""
+        return f"version {self.version!r}" if self.version is not None else self.fingerprint[:12] or "any version"
 
     def __hash__(self) -> int:
         return hash((self.name, self.fingerprint))

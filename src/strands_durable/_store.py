@@ -8,71 +8,33 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import _blobs
+from . import _blobs, _sums
 from ._forks import forks
+from ._owner import Liveness
 from ._points import reach
-from .errors import BackendUnavailableError, FormatVersionError, UnsupportedFeatureError
+from ._schema import FORMAT, create, upgrade, version_in
+from ._storefile import StoreFile, create_private, keep_for_ever, version_of
+from .errors import BackendUnavailableError, UnsupportedFeatureError
 
-FORMAT = 3
-APPLICATION_ID = 0x5344_4A31
-_MAGIC = b"SQLite format 3\x00"
+__all__ = ["FORMAT", "Fence", "Store", "damaged", "path_of", "translated"]
 
-# Rowid tables with 8 KB pages hold rows of about 2 KB with the least waste. Steps and messages are only ever appended, except
-# that a step's row gets its end, and that a redaction overwrites. Small keyed tables are WITHOUT ROWID: one page per lookup.
-# AUTOINCREMENT: an owner that slept while its execution was removed must not find a new one under the same number.
-SCHEMA = """
-CREATE TABLE executions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, status TEXT NOT NULL,
-    run INTEGER NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
-    fence INTEGER NOT NULL, beat INTEGER NOT NULL, owner TEXT, lease_until REAL NOT NULL,
-    cancel_asked_at REAL, listened_until REAL NOT NULL DEFAULT 0);
-CREATE INDEX executions_owned ON executions (owner) WHERE owner IS NOT NULL;
-CREATE INDEX executions_open ON executions (id) WHERE status IN ('PENDING', 'RUNNING');
-CREATE TABLE dispatches (
-    execution INTEGER PRIMARY KEY, agent TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL, given TEXT NOT NULL,
-    is_suspected INTEGER NOT NULL DEFAULT 0, is_alone INTEGER NOT NULL DEFAULT 0, deaths INTEGER NOT NULL DEFAULT 0,
-    tries INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, note TEXT);
-CREATE INDEX dispatches_suspected ON dispatches (execution) WHERE is_suspected;
-CREATE TABLE calls (
-    id INTEGER PRIMARY KEY, execution INTEGER NOT NULL, run INTEGER NOT NULL, parent INTEGER NOT NULL, place TEXT NOT NULL,
-    position INTEGER NOT NULL, kind TEXT NOT NULL, member TEXT NOT NULL, scope TEXT NOT NULL, lineage INTEGER NOT NULL,
-    state_of INTEGER, status TEXT NOT NULL, attempt INTEGER NOT NULL,
-    input TEXT, input_hash TEXT NOT NULL, base TEXT NOT NULL, config INTEGER NOT NULL, result TEXT,
-    started_at REAL NOT NULL, taken_up_at REAL NOT NULL, ended_at REAL,
-    UNIQUE (execution, run, parent, place, position));
-CREATE INDEX calls_by_parent ON calls (parent, member);
-CREATE INDEX calls_by_lineage ON calls (lineage);
-CREATE TABLE failures (call INTEGER NOT NULL, attempt INTEGER NOT NULL, error TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE answers (
-    call INTEGER NOT NULL, interrupt_id TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,
-    PRIMARY KEY (call, interrupt_id)) WITHOUT ROWID;
-CREATE TABLE replies (
-    call INTEGER NOT NULL, interrupt_id TEXT NOT NULL, answer TEXT NOT NULL, at REAL NOT NULL,
-    PRIMARY KEY (call, interrupt_id)) WITHOUT ROWID;
-CREATE TABLE steps (
-    id INTEGER PRIMARY KEY, call INTEGER NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL, kind TEXT NOT NULL,
-    name TEXT NOT NULL, title TEXT NOT NULL, status TEXT NOT NULL, config INTEGER,
-    started_at REAL NOT NULL, ended_at REAL, usage TEXT, result TEXT, error TEXT, number INTEGER);
-CREATE UNIQUE INDEX steps_by_key ON steps (call, key, attempt);
-CREATE INDEX steps_by_number ON steps (call, number) WHERE number IS NOT NULL;
-CREATE TABLE chunks (
-    call INTEGER NOT NULL, key TEXT NOT NULL, attempt INTEGER NOT NULL, number INTEGER NOT NULL, data TEXT NOT NULL,
-    PRIMARY KEY (call, key, attempt, number)) WITHOUT ROWID;
-CREATE TABLE messages (
-    lineage INTEGER NOT NULL, seq INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (lineage, seq)) WITHOUT ROWID;
-CREATE TABLE heads (call INTEGER NOT NULL, part TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (call, part)) WITHOUT ROWID;
-CREATE TABLE state (call INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (call, key)) WITHOUT ROWID;
-CREATE TABLE configs (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
-CREATE TABLE blobs (digest TEXT PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
+_WAL_BYTES = 32 * 1024 * 1024
+"""What is left of the WAL once a reader that has kept it from being emptied is gone."""
+_SCRUB_SECONDS = 0.2
+"""How long to leave a WAL alone that could not be emptied."""
+
+_BROKEN = "the file is damaged (truncated or overwritten)"
+_DAMAGED = (
+    "What was recorded may be lost. Stop every process that uses the file, keep a copy of it with its -wal and -shm files, and "
+    "restore a backup, or save what can be read with 'sqlite3 FILE .recover'."
+)
 
 
 class Fence(Protocol):
@@ -110,23 +72,45 @@ class Store:
 
     max_text: int | None = None
     """How long the recorded form of a result may be; None for any length."""
+    is_abandoned = False
+    """Whether what SQLite keeps beside the file was lost: this process must not write to it any more."""
+    _is_unscrubbed = False
+    _scrubbed_at = 0.0
 
     def __init__(self, path: Path, *, busy_seconds: float = 10.0) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
+        self.liveness = Liveness()
         with self._mapped():
-            if refuse_foreign(path):
-                _create(path)
+            if version_of(path) == 0:
+                create_private(path)
             self._connection = self._connect()
             self._lock = self._connection.guard
             self._prepare()
-        self._identity = _identity(path)
-        self.hash_key = bytes.fromhex(self.read("SELECT value FROM secrets WHERE name = 'hash_key'")[0][0])
+        self._file = StoreFile(path)
+        self.hash_key = bytes.fromhex(self.read_one("SELECT value FROM verified_secrets WHERE name = 'hash_key'")[0])
 
     def read(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query."""
         with self._lock, self._mapped():
             return _blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
+
+    def read_one(self, sql: str, *values: object) -> Any:
+        """Return the one row of a query; that there is none is damage."""
+        rows = self.read(sql, *values)
+        if not rows:
+            raise damaged(self.path, f"a row is missing ({sql.partition(' FROM ')[2]}: {', '.join(map(str, values))})")
+        return rows[0]
+
+    def refuse_incomplete(self, call_id: int) -> None:
+        """Raise if not every row of a call can be found."""
+        with self._lock, self._mapped():
+            _sums.refuse_incomplete_call(self._connection, call_id)
+
+    def refuse_incomplete_calls(self, execution: int, run: int) -> None:
+        """Raise if not every call of a run can be found."""
+        with self._lock, self._mapped():
+            _sums.refuse_incomplete_calls(self._connection, execution, run)
 
     def read_named(self, sql: str, values: dict[str, object]) -> list[Any]:
         """Return the rows of a query with named values."""
@@ -136,7 +120,7 @@ class Store:
     @contextmanager
     def transaction(
         self, label: str, fence: Fence | None = None, *, lasting: bool = True
-    ) -> Iterator[sqlite3.Connection]:
+    ) -> Iterator[_blobs.Connection]:
         """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests.
 
         ``lasting=False`` leaves the fsync to the next commit: for what the journal could derive again. A killed process loses
@@ -147,22 +131,29 @@ class Store:
             try:
                 self._begin(connection, fence, lasting)
                 yield connection
+                if connection.checks is not None:
+                    _sums.settle(connection, connection.checks)
                 reach(f"{label}:before")
                 connection.execute("COMMIT")
+                self.refuse_other()  # what was committed to a file that nobody else sees is not recorded
             except BaseException as error:
                 self._roll_back(connection)
                 if isinstance(error, sqlite3.Error):
-                    raise translated(self.path, error, self._busy_seconds) from error
+                    raise translated(self.path, error, self._busy_seconds, connection.checks) from error
                 if isinstance(error, OSError):
                     raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
                 raise
             finally:
                 if not lasting:
                     connection.execute("PRAGMA synchronous = FULL")
+            if self._is_unscrubbed and time.monotonic() > self._scrubbed_at + _SCRUB_SECONDS:
+                self.scrub()
         reach(f"{label}:after")
 
-    def _begin(self, connection: sqlite3.Connection, fence: Fence | None, lasting: bool) -> None:
-        self.refuse_other()
+    def _begin(self, connection: _blobs.Connection, fence: Fence | None, lasting: bool) -> None:
+        self.refuse_other(lately=True)  # after the commit they are looked at again
+        if connection.checks is not None:
+            connection.checks.uses = {}
         if not lasting:
             connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("BEGIN IMMEDIATE")
@@ -176,32 +167,76 @@ class Store:
 
     @property
     def is_current(self) -> bool:
-        """Whether the file is still the one that was opened; a deleted one can be read for ever, and nobody else sees it."""
-        try:
-            return _identity(self.path) == self._identity
-        except OSError:
-            return False
+        """Whether the files are still those that were opened; a deleted one can be read for ever, and nobody else sees it."""
+        return not self.is_abandoned and self._file.lost() is None
 
-    def refuse_other(self) -> None:
-        """Raise if the file is not the one that was opened."""
-        if not self.is_current:
-            reason = "the file was deleted or replaced while it was in use"
-            raise BackendUnavailableError(str(self.path), reason, "Put it back, or start anew.")
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another file has taken the place of the one that was opened."""
+        return self._file.is_replaced
+
+    def refuse_other(self, *, lately: bool = False) -> None:
+        """Raise if the files are not those that were opened; with ``lately``, to have looked a moment ago is enough."""
+        if lately and self._file.was_looked_at():
+            return
+        lost = self._file.lost()
+        if lost is None and not self.is_abandoned:
+            return
+        if lost == str(self.path):
+            reason, hint = "the file was deleted or replaced while it was in use", "Put it back, or start anew."
+        else:
+            self._abandon()
+            name = os.path.basename(lost or f"{self.path}-shm")
+            reason = f"{name}, which SQLite keeps beside it, was deleted or replaced while it was in use"
+            hint = "Stop every process that uses the store, then start them again; never delete this file while it is in use."
+        raise BackendUnavailableError(str(self.path), reason, hint)
+
+    def _abandon(self) -> None:
+        """Save what only the lost WAL holds, unless others have opened the store since, and never write to the file again."""
+        with self._lock:
+            if self.is_abandoned:
+                return
+            self.is_abandoned = True
+            self._roll_back(self._connection)
+            if self._file.is_untouched():
+                with suppress(sqlite3.Error):
+                    self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            forks.forget(self._connection)
+            keep_for_ever(self._connection)
 
     def second_connection(self) -> _blobs.Connection:
         """Return a further connection, for a thread that must not wait for this one; its ``guard`` is held to use it."""
+        self.refuse_other()
         with self._mapped():
             return self._connect()
 
-    def scrub(self) -> None:
-        """Move what the WAL holds into the file, so that overwritten text is gone from both."""
+    def scrub(self) -> bool:
+        """Move what the WAL holds into the file, so that overwritten text is gone from both; False if a reader is in the way.
+
+        No reader is waited for: this would hold up every writer. Later commits try again.
+        """
         with self._lock, self._mapped():
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._is_unscrubbed, self._scrubbed_at = not self._emptied(), time.monotonic()
+            return not self._is_unscrubbed
+
+    def _emptied(self) -> bool:
+        connection = self._connection
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # most of it without the write lock
+            return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                return False
+            raise
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._connection.close()
+            if not self.is_abandoned:
+                self._connection.close()
 
     def _connect(self) -> _blobs.Connection:
         with forks.lock:
@@ -215,25 +250,24 @@ class Store:
             )
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             connection.execute("PRAGMA cache_size = -512")  # KB: the journal is written at its end and read once
             forks.add(connection)
         return connection
 
     def _prepare(self) -> None:
         """Create the schema in a new file. Only then switch to WAL, so that the header is always in the file itself."""
+        if version_in(self._connection) == 0:
+            create(self._connection)
+        while version_in(self._connection) < FORMAT:
+            self._connection.close()
+            upgrade(self.path, self._busy_seconds)
+            self._connection = self._connect()
+            self._lock = self._connection.guard
         connection = self._connection
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            connection.execute("PRAGMA page_size = 8192")
-            connection.execute("BEGIN EXCLUSIVE")
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute("COMMIT")
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
+        connection.checks = _sums.write_checked(connection)
         self.scrub()  # what a killed process overwrote is still in the WAL it left behind
 
     @contextmanager
@@ -241,54 +275,35 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise translated(self.path, error, self._busy_seconds) from error
+            checks = self._connection.checks if hasattr(self, "_connection") else None
+            raise translated(self.path, error, self._busy_seconds, checks) from error
+        except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
+            raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return (found.st_dev, found.st_ino)
+def damaged(path: Path, what: str) -> BackendUnavailableError:
+    """Return the error for a file in which something is not as it was written."""
+    return BackendUnavailableError(str(path), f"the file is damaged: {what}", _DAMAGED)
 
 
-def refuse_foreign(path: Path) -> bool:
-    """Look at the header before SQLite does; return True if there is nothing to refuse because the file is new or empty."""
-    try:
-        with open(path, "rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
-        return True
-    if not header:
-        return True
-    if not header.startswith(_MAGIC):
-        raise FormatVersionError(str(path), "not a SQLite file, or damaged", f"strands-durable format {FORMAT}")
-    application_id, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
-    if application_id != APPLICATION_ID:
-        raise FormatVersionError(str(path), "a SQLite file of another program", f"strands-durable format {FORMAT}")
-    if version != FORMAT:
-        raise FormatVersionError(str(path), f"strands-durable format {version}", f"format {FORMAT}")
-    return False
-
-
-def _create(path: Path) -> None:
-    """Make a file that only its owner may read; what SQLite puts beside it gets the same mode."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    os.chmod(path, 0o600)
-
-
-def translated(path: Path, error: sqlite3.Error, busy_seconds: float) -> BackendUnavailableError:
+def translated(
+    path: Path, error: sqlite3.Error, busy_seconds: float, checks: _sums.Checks | None = None
+) -> BackendUnavailableError:
     """Return our error for one of SQLite's."""
     text = str(error)
+    if isinstance(error, _sums.DamageError) or ("user-defined function" in text and checks and checks.damage):
+        text = text if isinstance(error, _sums.DamageError) else str(checks and checks.damage)
+        return damaged(path, text)
     hints = {
         "locked": f"another program has held its lock for more than {busy_seconds:g} s",
         "readonly": "it is read-only",
         "full": "the disk is full",
-        "malformed": "the file is damaged (truncated or overwritten)",
-        "not a database": "the file is damaged (truncated or overwritten)",
+        "malformed": _BROKEN,
+        "not a database": _BROKEN,
+        "decode to UTF-8": _BROKEN,
         "unable to open": "it cannot be opened; does its directory exist, and may you write there?",
     }
     reason = next((hint for word, hint in hints.items() if word in text), text)
-    return BackendUnavailableError(str(path), reason)
+    return BackendUnavailableError(str(path), reason, _DAMAGED if reason is _BROKEN else "")

@@ -32,7 +32,7 @@ class Stores:
             self._forget_after_fork()
             found = self._open.get(path)
             if found is not None and not found[0].is_current:
-                if not path.exists():
+                if not found[0].is_replaced:
                     found[0].refuse_other()  # to make another would be to lose this one without a word
                 found = None
             if found is None and path.name.startswith(REPLICA):
@@ -67,7 +67,9 @@ class Stores:
     def drop(self, path: Path) -> None:
         """Forget a store that failed: the next call opens the file again."""
         with self._lock:
-            self._open.pop(path, None)
+            found = self._open.get(path)
+            if found is not None and not (found[0].is_abandoned and not found[0].is_replaced):
+                del self._open[path]
 
     def close(self) -> None:
         """Close all stores; the last connection to close one leaves one file, without a WAL beside it."""

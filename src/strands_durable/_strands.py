@@ -318,9 +318,14 @@ class WatchedState(JSONSerializableDict):
     """An agent's state that tells who writes to it. An existing object becomes one in place: references stay good."""
 
     def set(self, key: str, value: Any) -> None:
-        """Set a value and tell the watcher."""
+        """Set a value and tell the watcher; if it objects, the value is as it was."""
+        before = dict(self._data)
         super().set(key, value)
-        self.__dict__["_watcher"](key, False)
+        try:
+            self.__dict__["_watcher"](key, False)
+        except BaseException:
+            super().set(key, before[key]) if key in before else super().delete(key)
+            raise
 
     def delete(self, key: str) -> None:
         """Delete a key and tell the watcher."""

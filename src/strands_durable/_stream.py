@@ -12,7 +12,8 @@ from ._failure import summary
 from ._handle import StreamEvent
 from ._journal import Journal
 from ._keys import path
-from ._records import ExecutionStatus, shown_usage
+from ._records import ExecutionStatus, shown_result, shown_usage
+from ._unreadable import reading
 from ._watch import watch
 
 _LISTEN_SECONDS = 15.0
@@ -21,11 +22,11 @@ _PAGE = 200
 
 _STEPS = """
 SELECT s.number, c.scope, c.position, s.key, s.attempt, s.kind, s.name, s.status, s.result, s.error, s.usage
-FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = ? AND s.number > ? ORDER BY s.number LIMIT ?
+FROM calls c JOIN verified_steps s ON s.call = c.id WHERE c.execution = ? AND s.number > ? ORDER BY s.number LIMIT ?
 """
 _CHUNKS = """
 SELECT h.call, c.scope, c.position, h.key, h.attempt, h.number, h.data
-FROM calls c JOIN chunks h ON h.call = c.id WHERE c.execution = ? ORDER BY h.call, h.key, h.attempt, h.number
+FROM calls c JOIN verified_chunks h ON h.call = c.id WHERE c.execution = ? ORDER BY h.call, h.key, h.attempt, h.number
 """
 
 
@@ -55,6 +56,7 @@ async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
             await change.wait(_RENEW_SECONDS)
 
 
+@reading()
 def steps_after(journal: Journal, after: int) -> list[StreamEvent]:
     """Return the committed steps after number ``after``."""
     return [_step(row) for row in journal.store.read(_STEPS, journal.lease.row_id, after, -1)]
@@ -70,15 +72,10 @@ def _step(row: Any) -> StreamEvent:
         kind=kind,
         name=name,
         status=status,
-        result=_result(kind, None if result is None else json.loads(result)),
+        result=shown_result(kind, None if result is None else json.loads(result)),
         error=None if error is None else summary(json.loads(error)),
         usage=None if usage is None else shown_usage(json.loads(usage)),
     )
-
-
-def _result(kind: str, recorded: Any) -> Any:
-    """Return what a step gave; beside a tool's result, what it changed is recorded, and that is not for readers."""
-    return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded
 
 
 class _Heard:

@@ -1,4 +1,8 @@
-"""What people see of an execution: plain frozen data, without what looks like a secret. Knows no Strands and no store."""
+"""What people and programs see of an execution: plain frozen data. Knows no Strands and no store.
+
+Values are JSON data as they are recorded; large bytes are named by their number. Nothing is shortened or masked here: what
+prints foreign text uses `short` or `_printable`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._keys import visit_of
+from ._printable import masked, masked_text, one_line
 from ._records import CallKind, ExecutionRecord, ExecutionStatus, StepKind, StepStatus
 
 StepState = Literal[
@@ -16,12 +21,7 @@ StepState = Literal[
 """A step's status in the light of what became of its call. error: done, and its result tells the model of an error."""
 
 INPUT_LENGTH, ERROR_LENGTH = 160, 300
-_SECRET = re.compile(
-    r"(?P<key>\"[^\"]*(?:password|passwd|secret|token|api[_-]?key|authorization|credentials?)\"\s*:\s*)"
-    r"(?:\"(?:[^\"\\]|\\.)*\"?|[^,}\]\s]+)"
-    r"|(?P<scheme>\bBearer\s+)\S+|\b(?:sk-|ghp_|github_pat_|xox[abp]-|AKIA)[\w-]{12,}",
-    re.IGNORECASE,
-)
+_LOOKED_AT = 4
 _STEP_KEY = re.compile(r"(?P<ordinal>\d+)/(?:model|(?P<index>\d+):.*)~(?P<retry>\d+)", re.DOTALL)
 _EFFECT_KEY = re.compile(r"(?P<enclosing>.*)/(?:before|running|after):", re.DOTALL)
 
@@ -35,7 +35,10 @@ class StepSummary:
     """``2`` for the second model call, ``2.0`` for the first tool of its answer."""
     kind: StepKind
     name: str
-    input: str
+    title: str
+    """The input as recorded with the step, shortened."""
+    input: Any
+    """What a tool was called with; None for a model call, whose input is the conversation."""
     status: StepStatus
     state: StepState
     attempt: int
@@ -43,6 +46,8 @@ class StepSummary:
     """None for a model call under way: its start is part of the head, which has no clock."""
     ended_at: float | None
     usage: dict[str, int] | None
+    result: Any
+    """What it gave: a tool's result, a model's message with its stop reason; None before its end."""
     error: str | None
 
     @property
@@ -76,7 +81,24 @@ class Question:
 
     interrupt_id: str
     name: str
-    reason: str
+    reason: Any
+    answers: str | None
+    """Which answers it takes, if it is one of ours about a step in doubt; None if it takes any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """What was answered to a question, by whom and when."""
+
+    interrupt_id: str
+    name: str | None
+    """The question's; None where the script itself answered."""
+    answer: Any
+    by: str | None
+    """Who answered: as given to `respond`, else user@host; None where the script itself answered."""
+    at: float
+    is_taken: bool
+    """Whether the call has taken it up; False while it waits for a worker or for its script."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +112,9 @@ class CallSummary:
     """What is called: an agent's id at the root, the name of a tool or the id of a node inside."""
     depth: int
     """0 for a root call, 1 for a call inside it, and so on."""
-    input: str
+    input: Any
+    is_redacted: bool
+    """Whether the input was overwritten by a redaction; it is None then."""
     status: ExecutionStatus
     phase: str
     attempt: int
@@ -99,14 +123,33 @@ class CallSummary:
     ended_at: float | None
     failures: tuple[Failure, ...]
     questions: tuple[Question, ...]
+    answers: tuple[Answered, ...]
+    structured_output: Any
     steps: tuple[StepSummary, ...]
+    unreadable: str | None = None
+    """Why something of it cannot be read, if so; the other fields tell what could be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run of an execution that was started over under its id."""
+
+    run: int
+    status: ExecutionStatus
+    calls: int
+    steps: int
+    started_at: float
+    ended_at: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionDetail:
-    """One execution with the calls of its current run."""
+    """One execution with the calls of one of its runs, the current one unless another was asked for."""
 
     execution: ExecutionRecord
+    run: int
+    runs: tuple[RunSummary, ...]
+    """All that have begun, the first one first."""
     calls: tuple[CallSummary, ...]
 
     @property
@@ -143,7 +186,6 @@ def number_of(key: str, kind: StepKind) -> str:
 def short(value: Any, length: int = INPUT_LENGTH) -> str:
     """Return one printable line that stands for ``value``, without what looks like a secret."""
     if not isinstance(value, str):
-        value = "" if value is None else json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)
-    text = "".join(character if character.isprintable() else " " for character in value[: 4 * length])
-    text = _SECRET.sub(lambda found: f"{found['key'] or found['scheme'] or ''}***", " ".join(text.split()))
+        value = "" if value is None else json.dumps(masked(value), default=str, skipkeys=True, ensure_ascii=False)
+    text = one_line(masked_text(value[: _LOOKED_AT * length]))
     return text if len(text) <= length else text[: length - 1] + "…"

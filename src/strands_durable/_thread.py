@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
-import logging
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
 
+from ._logs import safe_logger
 from .errors import DurableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 DRAIN_SECONDS = 1.0
 """How long the current steps of such a worker may take to end when it is stopped."""

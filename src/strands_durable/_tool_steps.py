@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from ._codec import decode, encode
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
+from ._logs import safe_logger
 from ._records import StepRecord, StepStatus
 from ._rows import Ending
 from .errors import NotSerializableError, PayloadTooLargeError
@@ -22,14 +22,14 @@ from .errors import NotSerializableError, PayloadTooLargeError
 if TYPE_CHECKING:
     from ._call import Call
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
 _NO_RUN = {"runs": 0}
 """Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
 
 Outcome = dict[str, Any]
-"""``result``, and where there is one: ``exception``, ``state``, ``invocation`` and ``cancel``."""
+"""``result``, and where there is one: ``exception``, ``state``, ``invocation``, ``cancel``, ``tools`` and ``rerun``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,14 @@ class ToolSteps:
     def recorded(self, request: ToolRequest) -> StepRecord | None:
         """Return the last recorded attempt of a tool call."""
         return self._latest.get(request.key)
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """Return what the tools of the last answer did to the agent's tools, in the order in which they had finished."""
+        call = self._call
+        steps = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/").values()
+        done = [step for step in steps if step.kind == "tool" and step.status == "done" and step.result is not None]
+        done.sort(key=lambda step: step.ended_at or 0.0)
+        return [step.result["tools"] for step in done if "tools" in step.result]
 
     def errors(self, request: ToolRequest) -> int:
         """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import subprocess
 import sys
@@ -17,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+from ._logs import safe_logger
+
+logger = safe_logger(__name__)
 
 _RESTART_SECONDS = 1.0
 _LINGER_SECONDS = 2.0

@@ -15,6 +15,11 @@ from ._records import Progress
 
 _COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 """What Strands adds up; a provider's other figures stay in the message that they came with."""
+_SOMETIMES = ("cacheReadInputTokens", "cacheWriteInputTokens")
+_OF_TOOL = ("call_count", "success_count", "error_count", "total_time")
+
+Sum = tuple[str, str]
+"""A part of an agent's metrics, and a name in it."""
 
 
 def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, int]:
@@ -26,6 +31,67 @@ def tool_runs(agent: Agent, name: str) -> tuple[int, int]:
     """Return how often a tool has run, and with success, as Strands counts it."""
     found = agent.event_loop_metrics.tool_metrics.get(name)
     return (0, 0) if found is None else (found.call_count, found.success_count)
+
+
+class Metrics:
+    """An agent's metrics at one moment, so that what a call adds to them can be told from all the rest."""
+
+    def __init__(self, metrics: EventLoopMetrics) -> None:
+        self._sums, self._durations = _sums(metrics), len(metrics.cycle_durations)
+        self._invocations = list(metrics.agent_invocations)
+
+    def added(self, metrics: EventLoopMetrics) -> Added:
+        """Return what was counted since."""
+        sums = {name: value - self._sums.get(name, 0) for name, value in _sums(metrics).items()}
+        known = {id(found) for found in self._invocations}
+        invocations = [found for found in metrics.agent_invocations if id(found) not in known]
+        return Added(sums, metrics.cycle_durations[self._durations :], invocations)
+
+
+class Added:
+    """What a call that has not ended has added to an agent's metrics."""
+
+    def __init__(self, sums: dict[Sum, float], durations: list[float], invocations: list[AgentInvocation]) -> None:
+        self._sums, self._durations, self._invocations = sums, durations, invocations
+
+    def take_back(self, metrics: EventLoopMetrics) -> None:
+        """Have it not been counted, so that the call can be counted anew."""
+        for (part, name), value in self._sums.items():
+            if part == "usage":
+                _take(metrics.accumulated_usage, name, value)
+            elif part == "metrics":
+                _take(metrics.accumulated_metrics, name, value)
+            elif part in _OF_TOOL and name in metrics.tool_metrics:
+                _take(vars(metrics.tool_metrics[name]), part, value)
+        metrics.tool_metrics = {name: found for name, found in metrics.tool_metrics.items() if found.call_count > 0}
+        metrics.cycle_count -= int(self._sums["cycles", ""])
+        for duration in self._durations:
+            if duration in metrics.cycle_durations:
+                metrics.cycle_durations.remove(duration)
+        gone = {id(found) for found in self._invocations}
+        metrics.agent_invocations[:] = [found for found in metrics.agent_invocations if id(found) not in gone]
+
+
+def _sums(metrics: EventLoopMetrics) -> dict[Sum, float]:
+    """Return everything that only ever grows, by part and name."""
+    found: dict[Sum, float] = {("cycles", ""): metrics.cycle_count}
+    found |= {("usage", name): value for name, value in _numbers(metrics.accumulated_usage)}
+    found |= {("metrics", name): value for name, value in _numbers(metrics.accumulated_metrics)}
+    for part in _OF_TOOL:
+        found |= {(part, name): getattr(tool, part) for name, tool in metrics.tool_metrics.items()}
+    return found
+
+
+def _numbers(values: Any) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in values.items() if isinstance(value, (int, float))]
+
+
+def _take(target: Any, name: str, value: float) -> None:
+    """Take away what was added; a figure that only some providers give is as absent again as it was."""
+    if name in target:
+        target[name] = max(0, target[name] - value)
+        if not target[name] and value and name in _SOMETIMES:
+            del target[name]
 
 
 class Past:

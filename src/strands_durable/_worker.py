@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from ._builds import in_time
 from ._carrier import Carrier, Threads, cancel, give_back, refusal
 from ._codec import encode
 from ._lease import Heart, Lease, Released
+from ._logs import safe_logger
 from ._queue import Claim, Queue, Waiting, held
 from ._registry import DurableAgent, agents
 from ._store import Store
@@ -27,7 +27,7 @@ from ._stores import stores
 from ._watch import Change, watch
 from .errors import BackendUnavailableError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
@@ -37,7 +37,6 @@ MAX_VERSIONS = 1000
 """How many versions of agents a worker remembers that it has."""
 MIN_PRUNED = 100
 """With how many executions to work on a worker begins to forget those that are over."""
-_OTHER_VERSION = "start a worker with the version that dispatched it"
 
 Suspects = Literal["when idle", "never", "only"]
 
@@ -231,7 +230,7 @@ class Worker:
             with suppress(RuntimeError):  # the worker has ended
                 loop.call_soon_threadsafe(self._forget, waiting.version)
 
-        why, hint = None, _OTHER_VERSION
+        why, hint = None, ""
         try:
             why = await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name, late)
         except TimeoutError as error:
@@ -242,7 +241,7 @@ class Worker:
         self._judged(waiting, why, hint)
         self._look_again()
 
-    def _judged(self, waiting: Waiting, why: str | None, hint: str = _OTHER_VERSION) -> bool:
+    def _judged(self, waiting: Waiting, why: str | None, hint: str = "") -> bool:
         """Remember whether this worker may run a version of an agent."""
         agent = agents.get(waiting.agent)
         if why is None and agent is not None:
@@ -252,7 +251,7 @@ class Worker:
             return True
         logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
         self._refused_with[waiting.version] = agent
-        self._refused[waiting.version] = f"{why}; {hint}"
+        self._refused[waiting.version] = f"{why}; {hint}" if hint else str(why)
         return False
 
     def _forget(self, version: str) -> None:

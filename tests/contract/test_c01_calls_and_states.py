@@ -123,7 +123,7 @@ def test_c01_the_last_failed_call_raises_if_it_is_told_to() -> None:
     assert "the model is out of order" in outcome["text"]
 
 
-def test_c01_the_nth_call_of_a_process_is_compared_with_the_nth_recorded_one() -> None:
+def test_c01_the_nth_call_of_an_object_is_compared_with_the_nth_recorded_one() -> None:
     script = ["One.", call("book", city="Rome"), "Two.", "Three."]
     first = in_new_process(script, ["a", "b"]).checked()
     again = in_new_process(script, ["a", "b", "c"]).checked()
@@ -131,3 +131,24 @@ def test_c01_the_nth_call_of_a_process_is_compared_with_the_nth_recorded_one() -
     assert again[2]["text"] == "Three."
     assert effects() == ["book"]
     assert in_new_process(script, ["a", "x"]).checked()[1]["error"] == "InputMismatchError"
+
+
+def test_c01_what_a_process_gets_does_not_depend_on_how_far_another_has_come() -> None:
+    script = ["One.", "Two.", call("book", city="Rome"), "Three."]
+    first = start_process(script, ["a", "b", ("when there is", "go"), "c"])
+    until(Path("paused").exists)
+    second = in_new_process(script, ["a", "b", "c"]).checked()
+    Path("go").touch()
+    assert [found["text"] for found in second] == ["One.", "Two.", "Three."]
+    assert first.join().checked() == second
+    assert effects() == ["book"]
+
+
+def test_c01_an_id_given_with_a_call_names_one_call_in_every_process() -> None:
+    def ask(*inputs: str) -> list[str]:
+        outcomes = in_new_process(BOOK, list(inputs), {"execution_id": None}, per_call="order-7").checked()
+        return [found.get("error", found["text"]) for found in outcomes]
+
+    assert ask("Book", "Book") == ["Booked."] * 2
+    assert ask("Book", "Other", "Book") == ["Booked.", "InputMismatchError", "Booked."]
+    assert effects() == ["book"]

@@ -57,7 +57,7 @@ def test_c08_a_killed_owner_that_nobody_has_waited_for_counts_as_gone() -> None:
 
 def test_c08_an_owner_elsewhere_is_replaced_within_one_lease() -> None:
     script = [call("book_and_die", city="Rome"), "Hi."]
-    assert in_new_process(script, ["Go"]).exitcode == -signal.SIGKILL
+    assert in_new_process(script, ["Go"], {"lease_seconds": 1.0}).exitcode == -signal.SIGKILL
     elsewhere = Owner(host="elsewhere", boot_id="b", pid_namespace="n", pid=1, started="1")
     with sqlite3.connect("runs.db") as connection:
         connection.execute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -185,3 +186,15 @@ def test_c25_no_false_alarm_from_random_ids_order_of_sets_or_hash_seeds(monkeypa
 def test_c25_a_new_process_sees_the_same_agent() -> None:
     assert run(_with_sets, os.getcwd(), "tool.done:before@1").exitcode == -9
     assert run(_with_sets, os.getcwd(), None).checked() == "Done.\n"
+
+
+def test_c25_a_prompt_that_extends_str_is_compared_by_its_text() -> None:
+    class Prompt(str, Enum):
+        GOOD = "Be good."
+        BETTER = "Be better."
+
+    crash_at("tool.done:after@1", agent_of(prompt=Prompt.GOOD, model_id=Prompt.GOOD))
+    with pytest.raises(errors.DriftError, match=r"(?s)-Be good\..*\+Be better\."):
+        agent_of(prompt=Prompt.BETTER, model_id=Prompt.GOOD)("Go")
+    forget_process()
+    assert str(agent_of(prompt="Be good.", model_id="Be good.")("Go")) == "Done.\n"

@@ -188,10 +188,10 @@ def test_c14_one_agent_in_several_executions_keeps_its_state_apart() -> None:
             agent("Go", invocation_state={"execution_id": execution_id})
         if point is not None:
             with pytest.raises(SimulatedCrash), CrashPoints().crashing(point, "raise"):
-                agent("Go", invocation_state={"execution_id": "a"})
+                agent("Go", invocation_state={"execution_id": "c"})
             forget_process()
             return None
-        agent("Go", invocation_state={"execution_id": "a"})
+        agent("Go", invocation_state={"execution_id": "c"})
         return agent.state.get()
 
     run("model.start:after@2")

@@ -21,7 +21,7 @@ from strands.telemetry.tracer import get_tracer
 from strands.tools import ToolProvider
 from strands.types.exceptions import ModelThrottledException
 
-from strands_durable import Durability, _strands
+from strands_durable import Durability, _strands, errors
 from strands_durable._servers import without_servers
 from strands_durable.testing import ScriptedModel, call
 
@@ -124,6 +124,18 @@ def test_a_watched_state_is_the_same_object_and_its_copies_are_free() -> None:
         assert state.get() == {"b": 2}
         assert len(written) == 2
         assert isinstance(copied._lock, type(threading.RLock()))
+
+
+def test_a_write_that_the_watcher_refuses_leaves_the_state_as_it_was() -> None:
+    def refuse(key: str, deleted: bool) -> None:
+        raise errors.NotSerializableError("State", "value", "Colour")
+
+    state = AgentState({"a": None})
+    _strands.watch_state(state, refuse)
+    for key in ("a", "b"):
+        with pytest.raises(errors.NotSerializableError):
+            state.set(key, 2)
+    assert state.get() == {"a": None}
 
 
 def test_quick_copies_are_equal_and_apart() -> None:

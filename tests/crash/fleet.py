@@ -50,6 +50,14 @@ def labourer() -> Agent:
     return Agent(model=ScriptedModel([*turns, "All is done."]), tools=[work], callback_handler=None)
 
 
+@durable_agent
+def hanging() -> Agent:
+    """Cannot be built by a worker: something that it needs does not answer."""
+    while "HANG_FACTORY" in os.environ:
+        time.sleep(0.1)
+    return labourer.build({})  # type: ignore[no-any-return]
+
+
 def serve(url: str, ledger: str, concurrency: int) -> None:
     """Be a worker, with a process of its own for what may have killed one."""
     os.environ["LEDGER"] = ledger

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from strands_durable.testing.temporal import TemporalServer
-from tests.crash import test_fleet, test_temporal_fleet
+from tests.crash import chaos, test_fleet, test_temporal_fleet
 from tests.crash.temporal import Site
 from tests.crash.test_random_kills import rampage
 from tests.crash.test_temporal_fleet import Fleet as Workers
@@ -42,6 +42,7 @@ def main(kills: int) -> None:
         "effects": effects,
         "seconds": seconds,
         "fleet": fleet(kills // 10),
+        "chaos": chaos.campaign(kills // 15),
         "temporal": temporal(kills // 50),
     }
     _RESULT.write_text(json.dumps(found, indent=2) + "\n")

@@ -61,9 +61,9 @@ class Site:
 
     # Workers
 
-    def worker(self, *args: Any, target: Callable[..., Any] = crew.serve) -> Child:
+    def worker(self, *args: Any, target: Callable[..., Any] = crew.serve, url: str = "") -> Child:
         """Start a worker, forked from a process that has the imports behind it."""
-        child = Child(_lead, target, self.url, str(self.folder), *args)
+        child = Child(_lead, target, url or self.url, str(self.folder), *args)
         self._pids.add(child.pid)
         return child
 

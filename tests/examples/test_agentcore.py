@@ -50,7 +50,7 @@ def post(client: httpx.Client, payload: dict[str, Any], session: str = SESSION) 
 
 def answers(told: Any) -> dict[str, Any]:
     assert told["status"] == "SUSPENDED"
-    return {"answers": {question["id"]: "yes" for question in told["questions"]}}
+    return {"answers": {question["interrupt_id"]: "yes" for question in told["questions"]}}
 
 
 def test_a_killed_container_goes_on_at_the_next_call(where: Where) -> None:

@@ -34,7 +34,7 @@ def approve(client: httpx.Client, execution_id: str = "order-1") -> httpx.Respon
     until(lambda: show(client, execution_id)["status"] == "SUSPENDED")
     [question] = show(client, execution_id)["questions"]
     assert question["reason"] == "Charge 40 euros?"
-    return client.post(f"/runs/{execution_id}/answers", json={question["id"]: "yes"})
+    return client.post(f"/runs/{execution_id}/answers", json={question["interrupt_id"]: "yes"})
 
 
 def follow(client: httpx.Client, after: int | None = None) -> list[tuple[str, Any]]:

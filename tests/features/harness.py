@@ -45,6 +45,7 @@ MODULES = (
     "media",
     "nesting",
     "orchestrators",
+    "processes",
     "remote",
     "servers",
     "sessions",

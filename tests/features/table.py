@@ -23,6 +23,7 @@ _LINES = {
     12: "Multimodal",
     13: "What is refused",
     14: "A real model client",
+    15: "Effects in the process",
 }
 Outcome = tuple[int, str, int, bool]
 """Line, name, kills, and whether an unfinished step may leave a second mark in the outside world."""

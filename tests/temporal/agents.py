@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import string
+import uuid
 from pathlib import Path
 from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
-from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import ModelThrottledException
 
-from strands_durable import connect, durable, durable_agent
+from strands_durable import connect, durable, durable_agent, policy
 from strands_durable.testing import ScriptedModel, call
 
 
@@ -59,6 +61,33 @@ def forgetful(cycles: int = 10) -> Agent:
     return Agent(model=Counting(cycles), tools=[look], conversation_manager=manager, callback_handler=None)
 
 
+@policy(on_resume="rerun")
+@tool(context=True)
+def learn(tool_context: ToolContext) -> str:
+    """Give the agent a tool."""
+    tool_context.agent.tool_registry.register_tool(look)
+    return "learnt"
+
+
+class Learning(Counting):
+    """Has the agent learn how to look things up before it does."""
+
+    async def stream(self, messages: Any, *args: Any, **given: Any) -> Any:
+        if len(messages) > 1:
+            source = super().stream(messages if len(messages) > 3 else [], *args, **given)
+        else:
+            source = ScriptedModel([call("learn")]).stream([], *args, **given)
+        async for event in source:
+            yield event
+
+
+@durable_agent
+def learner(cycles: int = 10) -> Agent:
+    """Learn first, look up one thing after the other, and forget what was said."""
+    manager = SlidingWindowConversationManager(window_size=6, per_turn=True)
+    return Agent(model=Learning(cycles), tools=[learn], conversation_manager=manager, callback_handler=None)
+
+
 @tool
 def large(size: int) -> str:
     """Return much."""
@@ -71,6 +100,31 @@ def keep(size: int, tool_context: ToolContext) -> str:
     """Keep much in the state."""
     tool_context.agent.state.set("kept", "x" * size)
     return "kept"
+
+
+_together: dict[str, list[asyncio.Event]] = {}
+
+
+@tool(context=True)
+async def hoard(size: int, tool_context: ToolContext) -> str:
+    """Return much, in the same moment as another."""
+    waiting = _together.setdefault(
+        tool_context.invocation_state["request_state"].setdefault("id", uuid.uuid4().hex), []
+    )
+    mine = asyncio.Event()
+    waiting.append(mine)
+    if len(waiting) == 2:
+        for each in waiting:
+            each.set()
+    await mine.wait()
+    return large(size)
+
+
+@durable_agent
+def squirrel(size: int) -> Agent:
+    """Have two results in the same moment that are more than one payload together."""
+    turn = [call("hoard", size=size), call("hoard", size=size + 1)]
+    return Agent(model=ScriptedModel([turn, "Done."]), tools=[hoard], callback_handler=None)
 
 
 @durable_agent
@@ -92,10 +146,17 @@ def wordy(length: int) -> Agent:
 
 
 @durable_agent
-def greedy(sizes: list[int]) -> Agent:
-    """Call for much, one after the other."""
-    turns = [call("large", size=size) for size in sizes]
-    return Agent(model=ScriptedModel([*turns, "Done."]), tools=[large], callback_handler=None)
+def greedy(sizes: list[Any], marker: str = "") -> Agent:
+    """Call for much, one after the other, or for several at once; with a marker, fail in the end until the file is there."""
+
+    def turn(sizes: Any) -> Any:
+        return [call("large", size=size) for size in sizes] if isinstance(sizes, list) else call("large", size=sizes)
+
+    end = ["Done."] if not marker or Path(marker).exists() else []  # a script that has ended is an error
+    retry = ModelRetryStrategy(max_attempts=1)
+    model = ScriptedModel([*map(turn, sizes), *end])
+    manager = NullConversationManager()
+    return Agent(model=model, tools=[large], conversation_manager=manager, retry_strategy=retry, callback_handler=None)
 
 
 @tool
@@ -133,6 +194,24 @@ def throttled(folder: str) -> Agent:
     """Ask a model that is throttled."""
     strategy = ModelRetryStrategy(max_attempts=3, initial_delay=2, max_delay=2)
     return Agent(model=Throttled(folder), retry_strategy=strategy, callback_handler=None)
+
+
+@policy(retries=2, retry_on=ConnectionError, backoff_seconds=2)
+@tool
+def call_in(folder: str) -> str:
+    """Call a service that is down the first time."""
+    marker = Path(folder, "called")
+    if not marker.exists():
+        marker.touch()
+        raise ConnectionError("the service is down")
+    return "answered"
+
+
+@durable_agent
+def caller(folder: str) -> Agent:
+    """Call a service that is down the first time."""
+    script = [call("call_in", folder=folder), "Done."]
+    return Agent(model=ScriptedModel(script), tools=[call_in], callback_handler=None)
 
 
 @durable_agent

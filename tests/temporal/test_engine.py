@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from strands_durable import ExecutionResult, ExecutionStatus, errors
 from strands_durable._outside import Outside
+from strands_durable._replica import Replica
 from strands_durable._requests import Requests
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.testing.agents import contract_agent
@@ -85,6 +87,22 @@ def test_a_new_run_for_every_step_is_slow_but_comes_to_an_end(temporal: Temporal
         backend = TemporalBackend(url)
         result = await done(backend, agents.cycler.spec_with(cycles=2))
         assert result.state["seen"] == [0, 1]
+
+    with working(url):
+        run(main())
+
+
+def test_c12_a_tool_that_was_loaded_is_there_in_every_run_of_a_workflow(temporal: TemporalServer) -> None:
+    cycles, url = 16, url_of(temporal, max_events=40)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        handle = await backend.dispatch(agents.learner.spec_with(cycles=cycles), "Go", execution_id="run")
+        result = await handle.result(PATIENCE)
+        assert (str(result), result.state["seen"]) == ("Done.\n", list(range(cycles)))
+        names = [step.name for step in await handle.steps() if step.kind == "tool"]
+        assert names == ["learn", *["look"] * cycles], "what is made again is no step"
+        assert kinds(await history(backend, "run"))["WORKFLOW_EXECUTION_STARTED"] > 1, "there was one run only"
 
     with working(url):
         run(main())
@@ -247,6 +265,24 @@ def test_c13_a_throttled_model_is_waited_for_by_temporal_and_by_no_worker(
         run(main())
 
 
+def test_c12_the_wait_before_a_retry_of_a_tool_is_a_timer_of_temporal(temporal: TemporalServer, tmp_path: Path) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        assert str(await done(backend, agents.caller.spec_with(folder=str(tmp_path)))) == "Done.\n"
+        handle = await backend.get("run")
+        tools = [(step.status, step.attempt) for step in await handle.steps() if step.kind == "tool"]
+        assert tools == [("failed", 1), ("done", 2)]
+        events = await history(backend, "run")
+        assert activities(events) == ["run_agent", "model_call", "tool_call", "wake_agent", "tool_call", "model_call"]
+        (timer,) = [event for event in events if event.HasField("timer_started_event_attributes")]
+        assert timer.timer_started_event_attributes.start_to_fire_timeout.ToSeconds() in (1, 2)
+
+    with working(url):
+        run(main())
+
+
 def test_c17_effects_and_sleep_of_hooks_are_on_record(temporal: TemporalServer) -> None:
     url = url_of(temporal)
 
@@ -311,33 +347,41 @@ def test_a_url_that_says_what_cannot_be_said_is_refused(url: str) -> None:
     assert "word" not in str(caught.value)
 
 
-def test_a_conversation_too_large_for_a_new_run_is_named_and_goes_on_with_a_place_for_it(
-    temporal: TemporalServer, tmp_path: Path
-) -> None:
-    url = url_of(temporal, max_events=60)
-    place = quote((tmp_path / "payloads").as_uri(), safe="")
-
-    async def main() -> None:
-        handle = await TemporalBackend(url).dispatch(
-            agents.greedy.spec_with(sizes=[1_200_000, 10, 1_200_000, 20, 30, 40]), "Go", execution_id="run"
-        )
-        with pytest.raises(errors.ExecutionFailedError, match=r"conversation, which goes on in a new run.*payloads="):
-            await handle.result(PATIENCE)
-
-    async def resumed() -> None:
-        handle = await TemporalBackend(f"{url}&payloads={place}").get("run")
-        await handle.resume()
-        assert str(await handle.result(PATIENCE)) == "Done.\n"
-
-    with working(url):
-        run(main())
-    with working(f"{url}&payloads={place}"):
-        run(resumed())
-
-
 def test_a_place_for_payloads_keeps_its_password_to_itself() -> None:
     place = Outside("memory://me:secret@shelf/runs")
     with pytest.raises(errors.BackendUnavailableError, match="memory://shelf/runs") as caught:
         place.received({"o": "0" * 64})
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(TemporalBackend("temporal://host:7233?payloads=memory://me:secret@shelf"))
+
+
+def test_show_says_failed_where_the_workflow_has_failed_and_the_agent_has_not(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        spec = contract_agent.spec_with(folder=str(tmp_path), script=[{"tool": "wait", "path": "go"}, "Done."])
+        replica = Replica.new("new")
+        Requests(replica).put(spec, "Go", "run", None, None)
+        client = await backend.client()
+        await client.start_workflow(
+            "strands_durable",
+            {**backend._start_of("run", spec.name), "rows": replica.changes()},
+            id=backend.workflow_id("run"),
+            task_queue=backend.place.task_queue,
+            run_timeout=timedelta(seconds=2),
+        )
+        handle = await backend.get("run")
+        with pytest.raises(errors.ExecutionFailedError, match="TIMED_OUT"):
+            await handle.result(PATIENCE)
+        detail = await handle.detail()
+        assert (await handle.status(), detail.execution.status) == (ExecutionStatus.FAILED, ExecutionStatus.FAILED)
+        assert [call.status for call in detail.calls] == [ExecutionStatus.FAILED]
+        assert [failure.error for failure in detail.calls[0].failures] == [
+            "WorkflowFailure: its workflow has ended as TIMED_OUT"
+        ]
+
+    with working(url):
+        run(main())

@@ -21,6 +21,7 @@ from strands_durable import Durability, durable
 from strands_durable._catalog import Catalog
 from strands_durable._demo import trip
 from strands_durable._summaries import short
+from strands_durable._sums import _UNKNOWN
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli
@@ -143,7 +144,7 @@ def test_show_prints_a_header_and_a_timeline() -> None:
     assert "Execution trip\nagent   default (inline)\nstatus  COMPLETED\nrun     0 (the first)\n" in text
     assert "Call 0  COMPLETED  attempt 1, phase done, ended with end_turn\ninput   Book a hotel in Paris\n" in text
     rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert "STEP INPUT STATUS ATTEMPT STARTED TOOK TOKENS" in rows
+    assert "STEP INPUT STATUS TRY STARTED TOOK TOKENS" in rows
     assert any(row.startswith("model 1 done 1 +0.0") and row.endswith("10/5") for row in rows)
     assert any(row.startswith('1.0 book {"city": "Paris"} done 1 +0.0') for row in rows)
 
@@ -169,8 +170,9 @@ def test_show_as_json_has_the_promised_shape() -> None:
     assert datetime.fromisoformat(booking.pop("started_at")) <= datetime.fromisoformat(booking.pop("ended_at"))
     assert booking.pop("duration_seconds") >= 0
     assert booking == {
-        "key": "000001/000:call-0-0~0", "number": "1.0", "kind": "tool", "name": "book", "input": '{"city": "Paris"}',
+        "key": "000001/000:call-0-0~0", "number": "1.0", "kind": "tool", "name": "book", "input": {"city": "Paris"},
         "status": "done", "state": "done", "in_doubt": False, "attempt": 1, "usage": None, "error": None,
+        "result": {"toolUseId": "call-0-0", "status": "success", "content": [{"text": "booked Paris"}]},
     }  # fmt: skip
 
 
@@ -219,7 +221,7 @@ def test_a_call_that_waits_for_a_person_shows_its_question_and_then_that_it_was_
     result: Any = agent("Ask")
     assert states()[-1] == ("1.0 approve", 1, "waiting for a person")
     text = cli("show", "trip", "--store", "runs.db").stdout
-    assert f'waits   approval: {{"what": "trip"}} (interrupt {result.interrupts[0].id})' in text
+    assert f'waits   approval: {{"what": "trip"}} (interrupt_id {result.interrupts[0].id})' in text
     given: Any = answers(result, "yes")
     agent(given)
     assert states()[1:3] == [("1.0 approve", 1, "answered"), ("1.0 approve", 2, "done")]
@@ -240,7 +242,7 @@ def test_failures_and_error_results_are_told_apart() -> None:
 def test_every_recorded_status_has_a_word(status: str, word: str) -> None:
     build(["Hello."])("Hi")
     with sqlite3.connect("runs.db") as connection:
-        connection.execute("UPDATE steps SET status = ?", (status,))
+        connection.execute("UPDATE steps SET status = ?, sum = ?", (status, _UNKNOWN))
     connection.close()
     assert states() == [("model 1", 1, word)]
 
@@ -279,7 +281,7 @@ def test_square_brackets_in_inputs_are_not_read_as_markup() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ('{"password": "a\\"b", "city": "Paris"}', '{"password": ***, "city": "Paris"}'),
+        ('{"password": "a\\"b", "city": "Paris"}', '{"password": "***", "city": "Paris"}'),
         ('{"auth_token": "cut off by the len', '{"auth_token": ***'),
         ({"max_tokens": 100}, '{"max_tokens": 100}'),
         ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),

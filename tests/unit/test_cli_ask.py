@@ -53,7 +53,7 @@ def test_without_terminal_and_answer_the_questions_are_shown_as_wrong_usage() ->
     result = cli("respond", "trip")
     assert (result.exit_code, result.stdout) == (2, "")
     for found in questions():
-        assert f"interrupt {found['interrupt_id']}" in result.stderr
+        assert f"interrupt_id: {found['interrupt_id']}" in result.stderr
     assert "Answer with: strands-durable respond trip --answer INTERRUPT_ID=JSON ...\n" in result.stderr
 
 
@@ -236,6 +236,7 @@ def test_a_note_says_why_an_execution_waits() -> None:
         connection.execute("UPDATE dispatches SET note = 'no agent here; start another worker'")
     store.close()
     assert cli("ls").stdout.splitlines()[-1] == "trip waits: no agent here; start another worker"
+    assert "trip  planner  PENDING  waits for a worker that has its agent" in cli("ls", "--waiting").stdout
     assert "waits   no agent here; start another worker\n" in cli("show", "trip").stdout
     assert json.loads(cli("ls", "--json").stdout)[0]["note"].startswith("no agent here")
 

@@ -80,6 +80,18 @@ def test_a_tool_whose_time_was_over_cannot_keep_a_worker_either() -> None:
     assert ended(worker)[0] == 0
 
 
+def test_a_quiet_worker_still_tells_of_a_run_that_failed() -> None:
+    dispatch("broken")
+    worker = start("worker", AGENTS, "--quiet")
+    until(lambda: status() == "FAILED")
+    worker.send_signal(signal.SIGTERM)
+    code, _, err = ended(worker)
+    assert code == 0
+    assert "| ERROR |" in err
+    assert "execution_id=<trip>, error=<" in err
+    assert "claimed" not in err
+
+
 def test_a_second_interrupt_ends_a_worker_at_once() -> None:
     dispatch("waiter")
     worker = start("worker", AGENTS)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections import OrderedDict, defaultdict
-from datetime import date, datetime, time, timedelta, timezone
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
+from http import HTTPStatus
+from pathlib import Path, PureWindowsPath
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from strands_durable._codec import decode, digest, encodable, encode
-from strands_durable.errors import NotSerializableError
+from strands_durable.errors import NotSerializableError, UnreadableError
 
 VALUES: list[Any] = [
     None, True, 0, -1, 2**80, 1.5, -0.0, "", "text", "\x00\u2028\U0001f600", "lone \ud800 surrogate",
@@ -24,6 +27,10 @@ VALUES: list[Any] = [
     datetime(2026, 11, 15, 23, 22, 1, 123456), datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=30))),
     datetime(2026, 10, 25, 2, 30, fold=1), date(2026, 1, 2), time(1, 2, 3), timedelta(days=-1, seconds=5, microseconds=7),
     Decimal("1.10"), Decimal("NaN"), UUID(int=7), math.inf, -math.inf,
+    "halves \ud83d\ude00", {"\ud83d\ude00": 1}, complex(-0.0, math.inf), range(9, 1, -2), Path("a/b"), PureWindowsPath("c:\\x"),
+    Counter({"a": 2, (1, 2): -1}), OrderedDict([("b", 1), (2, "a")]), defaultdict(None, a=1), defaultdict(int, {1: 2}),
+    deque([1, (2,)]), deque([1, 2], maxlen=2), timezone.utc, timezone(timedelta(hours=1), "CET"), ZoneInfo("Europe/Paris"),
+    datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Paris")), time(1, tzinfo=timezone(timedelta(0), "GMT")),
 ]  # fmt: skip
 
 
@@ -43,15 +50,54 @@ def test_nan_comes_back() -> None:
     assert math.isnan(decode(encode({"x": [math.nan]}))["x"][0])
 
 
-def test_what_extends_a_plain_type_is_recorded_as_that_type() -> None:
+def test_what_extends_a_plain_type_is_refused_by_name_and_not_flattened() -> None:
     class Colour(str, Enum):
         RED = "red"
 
     class Name(str):
         pass
 
-    value = {"colour": Colour.RED, "name": Name("n"), "ordered": OrderedDict(a=1), "default": defaultdict(int, b=2)}
-    assert decode(encode(value)) == {"colour": "red", "name": "n", "ordered": {"a": 1}, "default": {"b": 2}}
+    class Pairs(dict[str, int]):
+        pass
+
+    for value in (Colour.RED, Name("n"), Pairs(a=1), HTTPStatus.OK, namedtuple("Point", "x")(1)):
+        with pytest.raises(NotSerializableError, match=r"would come back as a plain (str|dict|int|tuple)") as caught:
+            encode({"seen": [value]})
+        assert caught.value.path == "value['seen'][0]"
+        assert caught.value.type_name.endswith(type(value).__qualname__)
+        assert "register_type" in str(caught.value)
+
+
+def test_a_zone_that_cannot_come_back_is_refused_with_its_place() -> None:
+    class Zone(tzinfo):
+        def utcoffset(self, at: datetime | None) -> timedelta:
+            return timedelta(0)
+
+    with pytest.raises(NotSerializableError, match=r"value\['at'\]\.tzinfo is a .*Zone"):
+        encode({"at": datetime(2026, 1, 1, tzinfo=Zone())})
+
+
+def test_a_default_that_cannot_come_back_is_refused() -> None:
+    assert decode(encode(defaultdict(list, a=[1])))["new"] == []
+    with pytest.raises(NotSerializableError, match=r"whose default_factory .*lambda.* has no recorded form"):
+        encode(defaultdict(lambda: 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a": [1, 2', "cut off or damaged"),
+        ('{"$":"tensor","v":[1]}', "a value of the type 'tensor', which this version does not know"),
+        ('{"$":"set","v":[{"a":1}]}', "unhashable"),
+        ('{"$":"decimal","v":"x"}', "InvalidOperation|ConversionSyntax"),
+        ('{"$":"zoneinfo","v":"Moon/Sea"}', "No time zone found"),
+        ('{"$":"bytes"}', "KeyError"),
+        ("", "cut off or damaged"),
+    ],
+)
+def test_what_is_no_recorded_form_is_an_error_of_ours(text: str, reason: str) -> None:
+    with pytest.raises(UnreadableError, match=reason):
+        decode(text)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sqlite3
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from strands_durable._blobs import _PLACES
 from strands_durable._removal import _OF_CALLS, _OF_EXECUTION
 from strands_durable._stores import stores
 from strands_durable.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
-from strands_durable.testing import ScriptedModel, call, forget_process
+from strands_durable.testing import Answer, CrashPoints, ScriptedModel, call, forget_process
+from tests.processes import run
 from tests.script import answers, start_process
 from tests.waiting import until
 
@@ -90,7 +93,7 @@ def test_an_id_can_be_used_anew() -> None:
 
 def test_every_table_with_rows_of_an_execution_is_emptied() -> None:
     record("trip", "one")
-    shared = {"configs", "blobs", "secrets", "sqlite_sequence"}
+    shared = {"configs", "blobs", "secrets", "sqlite_sequence", "uses", "removals"}
     assert {table for table, _ in (*_OF_CALLS, *_OF_EXECUTION)} == set(counts()) - shared
     assert {table for table, _ in _PLACES} <= set(counts()) - shared
 
@@ -155,6 +158,109 @@ def test_whoever_waits_for_a_removed_execution_hears_of_it() -> None:
                 await each
 
     asyncio.run(both())
+
+
+def plans(act: Any) -> list[str]:
+    """Return how SQLite finds the rows for each statement that ``act`` has the store run."""
+    store = stores.open(Path("runs.db").resolve())[0]
+    said: list[str] = []
+    store._connection.set_trace_callback(said.append)
+    try:
+        act()
+    finally:
+        store._connection.set_trace_callback(None)
+    found = []
+    for sql in said:
+        if sql.split()[0] in ("SELECT", "DELETE", "UPDATE", "INSERT"):
+            rows = store._connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
+            found += [f"{row[3]}: {sql[:100]}" for row in rows]
+    return found
+
+
+def test_a_removal_searches_no_table_for_what_it_deletes() -> None:
+    record("keep", "public", SHARED)
+    record("gone", "hush-hush", PICTURE, SHARED)
+    found = plans(lambda: remove("gone"))
+    assert any("DELETE FROM failures" in line or "FROM failures WHERE call" in line for line in found)
+    assert [line for line in found if line.startswith("SCAN") and "removals" not in line] == []
+    assert counts()["blobs"] == 1
+
+
+def test_a_redaction_searches_no_table_for_who_else_refers_to_its_image() -> None:
+    redacted = Answer(text="No.", stop_reason="guardrail_intervened", redact_user="Redacted.")
+    agent = Agent(
+        model=ScriptedModel([redacted]), plugins=[Durability("runs.db", execution_id="trip")], callback_handler=None
+    )
+    record("keep", "public", SHARED)
+    found = plans(lambda: agent([{"text": "Look"}, PICTURE, SHARED]))
+    assert [line for line in found if line.startswith("SCAN") and "json_each" not in line] == []
+    assert counts()["blobs"] == 1
+    content = b"".join(path.read_bytes() for path in Path().glob("runs.db*"))
+    assert PICTURE["image"]["source"]["bytes"][:100] not in content  # type: ignore[index]
+
+
+def test_others_write_while_a_large_execution_is_removed() -> None:
+    record("large", "secret")
+    store = stores.open(Path("runs.db").resolve())[0]
+    with store.transaction("test", lasting=False) as connection:
+        (call_id,) = connection.execute("SELECT max(id) FROM calls").fetchone()
+        rows = [(call_id, f"{number:06}/x~0", "y" * 40_000) for number in range(1500)]
+        connection.executemany(
+            "INSERT INTO steps (call, key, attempt, kind, name, title, status, started_at, result)"
+            " VALUES (?, ?, 1, 'tool', 'big', '', 'done', 0, ?)",
+            rows,
+        )
+    waits: list[float] = []
+    ended = threading.Event()
+
+    def write() -> None:
+        with sqlite3.connect("runs.db", isolation_level=None, timeout=30) as connection:
+            while not ended.wait(0.005):
+                began = time.monotonic()
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                waits.append(time.monotonic() - began)
+        connection.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    remove("large")
+    ended.set()
+    writer.join()
+    assert max(waits) < 0.5
+    assert counts()["steps"] == counts()["removals"] == 0
+
+
+def _killed_while_it_removes(folder: str, point: str) -> None:
+    os.chdir(folder)
+    with CrashPoints().crashing(point):
+        remove("gone")
+
+
+@pytest.mark.parametrize("point", ["remove:after@1", "remove.piece:before@2", "remove.piece:after@1"])
+def test_a_removal_that_is_killed_leaves_nothing_that_resumes_and_is_finished_by_the_next(point: str) -> None:
+    record("keep", "public", SHARED)
+    before = counts()
+    record("gone", "hush-hush", PICTURE, SHARED)
+    assert run(_killed_while_it_removes, os.getcwd(), point).exitcode == -signal.SIGKILL
+    assert [found.execution_id for found in asyncio.run(backend().list())] == ["keep"]
+    with pytest.raises(ExecutionNotFoundError):
+        asyncio.run(backend().get("gone"))
+    record("gone", "another")
+    assert {found.execution_id: found.steps for found in asyncio.run(backend().list())} == {"gone": 4, "keep": 4}
+    remove("gone")
+    assert counts() == before
+    stores.close()
+    assert b"hush-hush" not in b"".join(path.read_bytes() for path in Path().glob("runs.db*"))
+
+
+def test_removing_again_finishes_what_was_killed() -> None:
+    record("gone", "hush-hush", PICTURE)
+    assert run(_killed_while_it_removes, os.getcwd(), "remove:after@1").exitcode == -signal.SIGKILL
+    remove("gone")
+    assert counts()["removals"] == counts()["steps"] == counts()["blobs"] == 0
+    with pytest.raises(ExecutionNotFoundError):
+        remove("gone")
 
 
 def test_removing_from_a_store_that_is_not_there_makes_none() -> None:

@@ -12,6 +12,9 @@ S = ExecutionStatus
 def next_step(detail: ExecutionDetail, place: Place) -> str | None:
     """Return what has to happen for an execution to go on; None if it is over."""
     record = detail.execution
+    if record.unreadable is not None:
+        removed = place.command(f"rm {record.execution_id}")
+        return f"restore the store from a backup, or {removed} removes this execution; others are not affected"
     if record.status in (S.COMPLETED, S.CANCELLED):
         return None
     if record.status is S.SUSPENDED and any(call.questions for call in detail.calls):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .._handle import DurableBackend, ExecutionHandle
+from .._printable import one_line
 from .._records import ExecutionRecord, ExecutionStatus
 from .._result import OpenInterrupt
 from .._summaries import ExecutionDetail
@@ -32,14 +33,19 @@ S = ExecutionStatus
     metavar="[INTERRUPT_ID=]JSON",
     help="The answer, for scripts. Without an id if one question is open, else once for each.",
 )
+@click.option("--by", metavar="NAME", help="Who answers, for the record.  [default: user@host]")
 @backend_option
 @json_option
-def respond(execution_id: str, answers: tuple[str, ...], place: Place, as_json: bool) -> None:
+def respond(execution_id: str, answers: tuple[str, ...], by: str | None, place: Place, as_json: bool) -> None:
     """Answer the questions that an execution waits for.
 
     Without --answer each open question is asked on the terminal. What you type is taken as JSON if it is JSON, else as text.
-    The answers are on record when the command ends. A worker goes on with the execution; one that was run inline goes on when
-    its script is run again.
+    The answers are on record when the command ends, with who gave them. A worker resumes the execution; one that was run inline
+    resumes when its script is run again.
+
+    A question about a step in doubt takes "retry" (run it again), "fail" (the model gets an error that says the outcome is
+    unknown) or {"result": ...} (it happened, with this result); a question about a model call takes the first two. null is no
+    answer.
 
     \b
     With --json: an object with
@@ -47,43 +53,47 @@ def respond(execution_id: str, answers: tuple[str, ...], place: Place, as_json: 
       answered    the ids of the interrupts that were answered
       questions   what is still open: a list of {interrupt_id, name, reason}
     """
-    asyncio.run(_respond(place, execution_id, answers, as_json))
+    asyncio.run(_respond(place, execution_id, answers, by, as_json))
 
 
-async def _respond(place: Place, execution_id: str, given: Sequence[str], as_json: bool) -> None:
-    handle = await place.visited().get(execution_id)
+async def _respond(place: Place, execution_id: str, given: Sequence[str], by: str | None, as_json: bool) -> None:
+    backend = place.visited()
+    handle = await backend.get(execution_id)
     open_questions = await handle.interrupts()
     if not open_questions and not all("=" in text for text in given or ("",)):
         raise _NothingAskedError(execution_id, (await handle.status()).value)
     if given:
         answered = read(given, open_questions)
-        await handle.respond(answered)
+        await handle.respond(answered, by=by)
     else:
-        answered = await _asked(handle, place, open_questions)
+        answered = await _asked(handle, place, open_questions, by)
     detail = await handle.detail()
     if as_json:
         left = questions_json(await handle.interrupts())
         print_json({"execution": execution_json(detail.execution), "answered": list(answered), "questions": left})
     else:
         _tell_next("Recorded.", detail, place)
+        await warn_unattended(backend, detail.execution)
 
 
-async def _asked(handle: ExecutionHandle, place: Place, questions: list[OpenInterrupt]) -> dict[str, Any]:
+async def _asked(
+    handle: ExecutionHandle, place: Place, questions: list[OpenInterrupt], by: str | None
+) -> dict[str, Any]:
     if not is_terminal():
         click.echo(f"Error: {handle.execution_id} waits for answers, and there is no terminal to ask on:", err=True)
         click.echo(listed(questions), err=True)
         one = place.command(f"respond {handle.execution_id} --answer")
         click.echo(f"Answer with: {one} {'JSON' if len(questions) == 1 else 'INTERRUPT_ID=JSON ...'}", err=True)
         leave(USAGE)
-    return await asked(handle, questions)
+    return await asked(handle, questions, by)
 
 
-async def asked(handle: ExecutionHandle, questions: list[OpenInterrupt]) -> dict[str, Any]:
+async def asked(handle: ExecutionHandle, questions: list[OpenInterrupt], by: str | None = None) -> dict[str, Any]:
     """Ask questions on the terminal and record the answers; what is no answer is asked again."""
     while True:
         answers = ask(questions)
         try:
-            await handle.respond(answers)
+            await handle.respond(answers, by=by)
             return answers
         except InDoubtError as error:
             tell(error)
@@ -99,28 +109,37 @@ class _NothingAskedError(DurableError):
 
 @click.command()
 @execution_argument
+@click.option("--accept-drift", is_flag=True, help="Let another version of its agent resume it.")
 @backend_option
 @json_option
-def resume(execution_id: str, place: Place, as_json: bool) -> None:
+def resume(execution_id: str, accept_drift: bool, place: Place, as_json: bool) -> None:
     """Have a failed execution tried again, from the failed step.
 
     The failure stays on record. Nothing happens where there is nothing to resume. One that was run inline is tried again when
     its script is run again.
 
+    An execution whose agent has changed since waits for a worker with the version that dispatched it, or has failed with a
+    DriftError; "ls --waiting" and "show" tell what changed. With --accept-drift, the next worker that has the agent resumes it,
+    as on_drift="warn" does: what changed is logged, and a finished tool does not run again. From then on the execution belongs
+    to the version that resumed it.
+
     With --json: an object as in ls --json.
     """
-    asyncio.run(_resume(place, execution_id, as_json))
+    asyncio.run(_resume(place, execution_id, accept_drift, as_json))
 
 
-async def _resume(place: Place, execution_id: str, as_json: bool) -> None:
-    handle = await place.visited().get(execution_id)
-    before = await handle.status()
-    await handle.resume()
+async def _resume(place: Place, execution_id: str, accept_drift: bool, as_json: bool) -> None:
+    backend = place.visited()
+    handle = await backend.get(execution_id)
+    before = (await handle.detail()).execution
+    await handle.resume(accept_drift=accept_drift)
     detail = await handle.detail()
+    is_waiting = before.status in (S.PENDING, S.RUNNING, S.SUSPENDED) and before.owner is None
     if as_json:
         print_json(execution_json(detail.execution))
-    elif before is S.FAILED:
+    elif before.status is S.FAILED or (accept_drift and is_waiting):
         _tell_next("Recorded." if is_dispatched(detail.execution) else "It belongs to a script.", detail, place)
+        await warn_unattended(backend, detail.execution)
     else:
         status = detail.execution.status.value
         _tell_next(f"{execution_id} is {status}: there is nothing to resume.", detail, place)
@@ -149,7 +168,7 @@ async def _cancel(place: Place, execution_id: str, as_json: bool) -> None:
     elif record.status is S.CANCELLED:
         click.echo(f"{execution_id} is CANCELLED.")
     elif record.is_cancelling:
-        owner = record.owner or "its owner"
+        owner = one_line(record.owner or "its owner")
         click.echo(f"Asked {owner} to stop; {execution_id} is CANCELLED as soon as it has.")
     else:
         click.echo(f"{execution_id} is {record.status.value}: there is nothing to cancel.")
@@ -223,6 +242,15 @@ def _confirm(found: list[ExecutionRecord]) -> None:
 
 async def _record(handle: ExecutionHandle) -> ExecutionRecord:
     return (await handle.detail()).execution
+
+
+async def warn_unattended(backend: DurableBackend, record: ExecutionRecord | None = None) -> None:
+    """Say on stderr that nobody works on what is dispatched there, if that is so and the execution waits for it."""
+    if record is not None and (record.owner is not None or record.status not in (S.PENDING, S.RUNNING)):
+        return
+    said = await backend.unattended()
+    if said is not None:
+        click.echo(f"Nobody works on it: {said}", err=True)
 
 
 def _tell_next(done: str, detail: ExecutionDetail, place: Place) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from .._printable import masked_text, one_line
 from .._records import ExecutionStatus
 from ..errors import DurableError, ExecutionCancelledError, ExecutionFailedError, ExecutionNotFoundError
 
@@ -68,8 +69,8 @@ def code_of(error: Exception) -> int:
 
 
 def tell(error: Exception) -> None:
-    """Print an error as one line."""
-    click.echo(f"Error: {one_line(_text(error))}", err=True)
+    """Print an error as one line, without the password that may be in a URL."""
+    click.echo(f"Error: {one_line(masked_text(_text(error)))}", err=True)
 
 
 def _text(error: Exception) -> str:
@@ -80,11 +81,6 @@ def _text(error: Exception) -> str:
     place = place_of(error)
     where = f" ({place})" if place else ""
     return f"{type(error).__name__}: {error}{where}. {TRACEBACK}=1 in the environment shows the traceback."
-
-
-def one_line(text: str) -> str:
-    """Return a text that cannot break a line or steer a terminal."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def leave(code: int) -> NoReturn:

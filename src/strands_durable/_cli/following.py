@@ -8,8 +8,8 @@ from typing import Any, TextIO
 import click
 
 from .._handle import StreamEvent
+from .._printable import one_line, printable
 from .._summaries import label_of, short
-from .exits import one_line
 
 _PLACE = re.compile(r"(?P<scope>.*)#\d+/(?P<key>.*)", re.DOTALL)
 _COLOURS = {"done": "green", "failed": "red", "interrupted": "magenta", "unstorable": "red", "discarded": None}
@@ -37,8 +37,7 @@ class Lines:
         if place != self._said:
             self._break_off()
         self._said = place
-        text = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in event["data"])
-        self._print(click.style(text, dim=True))
+        self._print(click.style(printable(event["data"]), dim=True))
 
     def _break_off(self) -> None:
         if self._said is not None:
@@ -56,7 +55,7 @@ def line_of(event: StreamEvent) -> str:
     depth = len(re.findall(r"#\d+/", scope))
     label = "  " * depth + label_of(event["kind"], one_line(event["name"]), key)
     attempt = f"attempt {event['attempt']}  " if event["attempt"] > 1 else ""
-    status = click.style(f"{event['status']:<11}", fg=_COLOURS.get(event["status"]))
+    status = click.style(f"{one_line(event['status']):<11}", fg=_COLOURS.get(event["status"]))
     text = f"{event['number']:>5}  {label:<{_NAME_WIDTH}} {status} {attempt}{_outcome(event)}"
     return (text + _tokens(event)).rstrip()
 
@@ -76,7 +75,7 @@ def _said_in(content: Any) -> str:
     blocks = [block for block in content if isinstance(block, dict)]
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
     texts += [short(block["json"], _TEXT_LENGTH) for block in blocks if "json" in block]
-    tools = [block["toolUse"]["name"] for block in blocks if "toolUse" in block]
+    tools = [str(block["toolUse"].get("name")) for block in blocks if "toolUse" in block]
     return " ".join([*texts, *([f"→ {', '.join(tools)}"] if tools else [])])
 
 

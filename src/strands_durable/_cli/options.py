@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from .._catalog import refuse_unreadable
 from .._connect import DEFAULT_URL, VARIABLE, connect
 from .._handle import DurableBackend
+from .._printable import url_for_people
 from ..backends.sqlite import SqliteBackend
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,8 +41,9 @@ class Place:
         return backend
 
     def command(self, text: str) -> str:
-        """Return a command to copy."""
-        return f"strands-durable {text}" + (f" --backend {shlex.quote(self.url)}" if self.is_said else "")
+        """Return a command to copy; a password in the backend's URL is left for the reader to put in."""
+        shown = url_for_people(self.url)
+        return f"strands-durable {text}" + (f" --backend {shlex.quote(shown)}" if self.is_said else "")
 
 
 def _place(ctx: click.Context, param: click.Parameter, value: str) -> Place:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
-from .._questions import ANSWERS, QUESTION
+from .._printable import one_line
+from .._questions import answers_to
 from .._result import OpenInterrupt
 from .._summaries import short
-from .exits import one_line
 from .options import not_json, strict_json
 
 _REASON_LENGTH = 2_000
+NULL = 'null is no answer: Strands would ask again. Answer false, "" or a text.'
 
 
 def is_terminal() -> bool:
@@ -28,10 +29,16 @@ def ask(questions: Iterable[OpenInterrupt]) -> dict[str, Any]:
     answers = {}
     for question in questions:
         click.echo(f"\n{described(question)}", err=True)
-        if question.name.startswith(QUESTION):
-            click.echo(f"Answer {ANSWERS}.", err=True)
-        answers[question.id] = _value(_typed())
+        if (taken := answers_to(question.name)) is not None:
+            click.echo(f"Answer {taken}.", err=True)
+        answers[question.interrupt_id] = _answered()
     return answers
+
+
+def _answered() -> Any:
+    while (answer := _value(_typed())) is None:
+        click.echo(NULL, err=True)
+    return answer
 
 
 def _typed() -> str:
@@ -58,12 +65,21 @@ def described(question: OpenInterrupt) -> str:
 
 def listed(questions: Iterable[OpenInterrupt]) -> str:
     """Return questions with their ids, one on each line."""
-    return "\n".join(f"  {described(question)}\n    interrupt {one_line(question.id)}" for question in questions)
+    return "\n".join(line for question in questions for line in _lines(question))
+
+
+def _lines(question: OpenInterrupt) -> Iterator[str]:
+    yield f"  {described(question)}"
+    if (taken := answers_to(question.name)) is not None:
+        yield f"    answers: {taken}"
+    yield f"    interrupt_id: {one_line(question.interrupt_id)}"
 
 
 def read(given: Sequence[str], questions: Sequence[OpenInterrupt]) -> dict[str, Any]:
     """Return the answers of ``--answer`` options: ``ID=JSON``, or JSON alone where one question is open."""
     found = [_parted(text) for text in given]
+    if any(answer is None for _, answer in found):
+        raise click.UsageError(NULL)
     if all(interrupt_id is not None for interrupt_id, _ in found):
         return {str(interrupt_id): answer for interrupt_id, answer in found}
     if len(found) > 1:
@@ -71,7 +87,7 @@ def read(given: Sequence[str], questions: Sequence[OpenInterrupt]) -> dict[str, 
     if len(questions) != 1:
         hint = "Write --answer INTERRUPT_ID=JSON for each."
         raise click.UsageError(f"{len(questions)} questions are open. {hint}\n{listed(questions)}")
-    return {questions[0].id: found[0][1]}
+    return {questions[0].interrupt_id: found[0][1]}
 
 
 def _parted(text: str) -> tuple[str | None, Any]:

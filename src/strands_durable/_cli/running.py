@@ -16,10 +16,12 @@ import click
 
 from .._connect import connect
 from .._handle import DurableBackend, ExecutionHandle
+from .._keys import checked_id
+from .._printable import printable
 from .._records import ExecutionStatus
 from .._result import ExecutionResult
-from ..errors import ExecutionCancelledError, ExecutionFailedError
-from .asking import asked
+from ..errors import ExecutionCancelledError, ExecutionFailedError, InvalidIdError
+from .asking import asked, warn_unattended
 from .exits import INTERRUPTED, code_of, code_of_status, leave, leave_at_once, tell
 from .options import Place, backend_option, json_option, not_json, strict_json
 from .questions import is_terminal, listed
@@ -64,6 +66,13 @@ def _arguments(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
     return found
 
 
+def _execution_id(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
+    try:
+        return None if given is None else checked_id(given)
+    except InvalidIdError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
 def _state(ctx: click.Context, param: click.Parameter, given: str) -> dict[str, Any]:
     try:
         found = strict_json(given)
@@ -77,7 +86,13 @@ def _state(ctx: click.Context, param: click.Parameter, given: str) -> dict[str, 
 @click.command()
 @click.argument("target", metavar="FILE:AGENT")
 @click.argument("prompt", required=False)
-@click.option("--id", "execution_id", metavar="ID", help="The execution's id. An id that is known is gone on with.")
+@click.option(
+    "--id",
+    "execution_id",
+    metavar="ID",
+    callback=_execution_id,
+    help="The execution's id. If it exists, that execution is resumed.",
+)
 @click.option(
     "--arg",
     "arguments",
@@ -107,7 +122,7 @@ def run(detach: bool, **given: Any) -> None:
       execution_id, status, stop_reason
       message             the last message; null for a Graph or Swarm
       state, request_state, usage, structured_output
-      interrupts          what it waits for: a list of {id, name, reason, response}
+      interrupts          what it waits for: a list of {interrupt_id, name, reason}
       nodes               by node id: {status, result, text, usage}
     or, of one that is FAILED, CANCELLED or still at work: {execution_id, status, error}.
     With --detach: an object {execution_id, status}.
@@ -125,6 +140,7 @@ def run(detach: bool, **given: Any) -> None:
         backend = backend.working("off" if detach else "own")
         work = _detached(asking, agent, backend) if detach else _carried(asking, agent, backend)
         code, said, is_over = _awaited(work, asking)
+    said = printable(said)
     click.echo(said, nl=bool(said) and not said.endswith("\n"))
     if not is_over:
         leave_at_once(code)
@@ -190,7 +206,10 @@ async def _dispatched(asking: Run, agent: DurableAgent, backend: DurableBackend)
 
 async def _detached(asking: Run, agent: DurableAgent, backend: DurableBackend) -> Outcome:
     handle = await _dispatched(asking, agent, backend)
-    found = {"execution_id": handle.execution_id, "status": (await handle.status()).value}
+    status = await handle.status()
+    if status in (S.PENDING, S.RUNNING):
+        await warn_unattended(backend)
+    found = {"execution_id": handle.execution_id, "status": status.value}
     return 0, json.dumps(found, indent=2) if asking.as_json else handle.execution_id, True
 
 

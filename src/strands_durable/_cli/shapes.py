@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
 import click
 
+from .._questions import answers_to
 from .._records import ExecutionRecord
 from .._result import OpenInterrupt
-from .._summaries import CallSummary, ExecutionDetail, StepSummary
+from .._summaries import CallSummary, ExecutionDetail, Question, StepSummary
 
 
 def print_json(value: Any) -> None:
@@ -32,6 +34,7 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "status": record.status.value,
         "is_cancelling": record.is_cancelling,
         "note": record.note,
+        "unreadable": record.unreadable,
         "run": record.run,
         "calls": record.calls,
         "steps": record.steps,
@@ -43,12 +46,33 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
 
 def detail_json(detail: ExecutionDetail) -> dict[str, Any]:
     """Return what ``show`` tells of an execution."""
-    return {"execution": execution_json(detail.execution), "calls": [_call_json(call) for call in detail.calls]}
+    return {
+        "execution": execution_json(detail.execution),
+        "run": detail.run,
+        "runs": [
+            {
+                **vars(run),
+                "status": run.status.value,
+                "started_at": _iso(run.started_at),
+                "ended_at": _iso(run.ended_at),
+            }
+            for run in detail.runs
+        ],
+        "calls": [_call_json(call) for call in detail.calls],
+    }
 
 
-def questions_json(questions: list[OpenInterrupt]) -> list[dict[str, Any]]:
-    """Return open questions, under the names that ``show`` has for them."""
-    return [{"interrupt_id": found.id, "name": found.name, "reason": found.reason} for found in questions]
+def questions_json(questions: Iterable[OpenInterrupt | Question]) -> list[dict[str, Any]]:
+    """Return open questions, with the answers that those about a step in doubt take."""
+    return [
+        {
+            "interrupt_id": found.interrupt_id,
+            "name": found.name,
+            "reason": found.reason,
+            "answers": answers_to(found.name),
+        }
+        for found in questions
+    ]
 
 
 def _iso(seconds: float | None) -> str | None:
@@ -65,6 +89,7 @@ def _call_json(call: CallSummary) -> dict[str, Any]:
         "depth": call.depth,
         "scope": call.scope,
         "input": call.input,
+        "is_redacted": call.is_redacted,
         "status": call.status.value,
         "phase": call.phase,
         "attempt": call.attempt,
@@ -72,12 +97,16 @@ def _call_json(call: CallSummary) -> dict[str, Any]:
         "started_at": _iso(call.started_at),
         "ended_at": _iso(call.ended_at),
         "failures": [{**vars(failure), "at": _iso(failure.at)} for failure in call.failures],
-        "questions": [dict(vars(question)) for question in call.questions],
-        "steps": [_step_json(step) for step in call.steps],
+        "questions": questions_json(call.questions),
+        "answers": [{**vars(answer), "at": _iso(answer.at)} for answer in call.answers],
+        "structured_output": call.structured_output,
+        "steps": [step_json(step) for step in call.steps],
+        "unreadable": call.unreadable,
     }
 
 
-def _step_json(step: StepSummary) -> dict[str, Any]:
+def step_json(step: StepSummary) -> dict[str, Any]:
+    """Return one attempt of a step."""
     duration = step.duration_seconds
     return {
         "key": step.key,
@@ -93,5 +122,6 @@ def _step_json(step: StepSummary) -> dict[str, Any]:
         "ended_at": _iso(step.ended_at),
         "duration_seconds": None if duration is None else round(duration, 3),
         "usage": step.usage,
+        "result": step.result,
         "error": step.error,
     }

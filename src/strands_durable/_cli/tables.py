@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from .._printable import masked, masked_text, one_line, printable
 from .._records import ExecutionRecord, ExecutionStatus
-from .._summaries import CallSummary, ExecutionDetail, StepSummary
+from .._summaries import ERROR_LENGTH, INPUT_LENGTH, CallSummary, ExecutionDetail, StepSummary, short
 from .advice import next_step
-from .exits import one_line
+from .full import step_text, written
 from .options import Place
+from .waiting import Wait, lines_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,12 +24,28 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _PIPED_WIDTH = 200
+_GAP, _BESIDE_ID = 2, 40
 _STYLES = {
     "done": "green", "COMPLETED": "green", "running": "cyan", "RUNNING": "cyan", "answered": "dim", "discarded": "dim",
     "PENDING": "yellow", "error": "red", "failed": "red", "FAILED": "red", "CANCELLED": "dim", "not storable": "red",
+    "unreadable": "red",
     "in doubt": "yellow", "waiting for a person": "magenta", "SUSPENDED": "magenta",
 }  # fmt: skip
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How much of an execution is printed."""
+
+    is_full: bool = False
+    unmasked: bool = False
+
+    def shown(self, value: Any, length: int = INPUT_LENGTH) -> str:
+        """Return a value as one line, or whole."""
+        if value is None or not self.is_full:
+            return short(value, length)
+        return written(value if self.unmasked else masked(value))
 
 
 def console() -> Console:
@@ -52,51 +71,79 @@ def _table(columns: Iterable[tuple[str, dict[str, Any]]]) -> Table:
 def _word(text: str) -> Text:
     from rich.text import Text
 
-    return Text(text, style=_STYLES.get(text, ""))
+    return Text(one_line(text), style=_STYLES.get(text, ""))
 
 
 def _plain(text: str) -> Text:
+    """Text of several lines, from anywhere: all that is printed here comes through one of these functions."""
     from rich.text import Text
 
-    return Text(text)
+    return Text(printable(text))
 
 
 def _cut(text: str) -> Text:
     """A cell that gives way in a narrow terminal."""
     from rich.text import Text
 
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text), no_wrap=True, overflow="ellipsis")
 
 
-def execution_table(records: list[ExecutionRecord]) -> Table:
-    """Return executions as a table."""
-    right, fold = {"justify": "right", "no_wrap": True}, {"overflow": "fold"}
-    columns: list[tuple[str, dict[str, Any]]] = [
-        ("ID", fold), ("AGENT", fold), ("STATUS", {}), ("STEPS", right), ("OWNER", fold), ("UPDATED", right),
-    ]  # fmt: skip
-    table = _table(columns)
+def execution_table(records: list[ExecutionRecord], width: int) -> Table:
+    """Return executions as a table; a narrow one leaves out which process is at work, and cuts the names of agents."""
     now = time.time()
-    for record in records:
-        table.add_row(
-            _plain(record.execution_id),
-            _plain(record.agent or ""),
-            _status(record),
-            str(record.steps),
-            _plain(_owner(record)),
-            ago(now - record.updated_at),
-        )
+    ids, ages = [_plain(each.execution_id) for each in records], [ago(now - each.updated_at) for each in records]
+    is_narrow = _width(records, ages) > width
+    statuses = [_status(each, is_narrow) for each in records]
+    right = {"justify": "right", "no_wrap": True}
+    columns: list[tuple[str, dict[str, Any]]] = [
+        ("ID", {"overflow": "fold", "min_width": min(max(map(len, ids)), width - _BESIDE_ID)}),
+        ("AGENT", {"max_width": max(5, width - max(map(len, ids)) - _BESIDE_ID) if is_narrow else None}),
+        ("STATUS", {"no_wrap": True, "min_width": max(map(len, statuses))}),
+        ("STEPS", {**right, "min_width": 5}),
+        ("OWNER", {"overflow": "fold"}),
+        ("UPDATED", {**right, "min_width": max(map(len, ages))}),
+    ]
+    table = _table(column for column in columns if column[0] != "OWNER" or not is_narrow)
+    for record, execution_id, status, age in zip(records, ids, statuses, ages, strict=True):
+        owner = [] if is_narrow else [_plain(_owner(record))]
+        table.add_row(execution_id, _cut(record.agent or ""), status, str(record.steps), *owner, age)
     return table
 
 
+def _width(records: list[ExecutionRecord], ages: list[str]) -> int:
+    """Return how wide the table is with nothing cut and nothing left out."""
+    rows = [
+        (record.execution_id, record.agent or "", _status(record).plain, _owner(record), age)
+        for record, age in zip(records, ages, strict=True)
+    ]
+    columns = zip(("ID", "AGENT", "STATUS", "OWNER", "UPDATED"), *rows, strict=True)
+    return sum(max(map(len, column)) + _GAP for column in columns) + len("STEPS")
+
+
 def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
-    """Print why executions wait, where a worker has left them."""
+    """Print why executions wait, where a worker has left them: the first line, ``show`` has the rest."""
     for record in records:
-        if record.note is not None:
-            out.print(_plain(f"{record.execution_id} waits: {one_line(record.note)}"), style="yellow", soft_wrap=True)
+        if record.unreadable is not None:
+            text = f"{record.execution_id} cannot be read: {one_line(masked_text(record.unreadable))}"
+            out.print(_plain(text), style="red", soft_wrap=True)
+        elif record.note is not None:
+            why = one_line(masked_text(record.note.partition("\n")[0]))
+            out.print(_plain(f"{record.execution_id} waits: {why}"), style="yellow", soft_wrap=True)
 
 
-def _status(record: ExecutionRecord) -> Text:
+def print_waits(out: Console, waits: list[Wait], place: Place) -> None:
+    """Print what executions wait for."""
+    now = time.time()
+    for wait in waits:
+        out.print(_plain("\n".join(lines_of(wait, place, ago(now - wait.record.updated_at)))), soft_wrap=True)
+
+
+def _status(record: ExecutionRecord, is_narrow: bool = False) -> Text:
+    if record.unreadable is not None:
+        return _word("unreadable")
     status = _word(record.status.value)
+    if is_narrow and _owner(record) == "gone":
+        status.append(", gone", style="dim")
     return status.append(", cancelling", style="dim") if record.is_cancelling else status
 
 
@@ -114,67 +161,101 @@ def ago(seconds: float) -> str:
     return f"{max(0.0, seconds) // 1:.0f} s ago"
 
 
-def print_detail(out: Console, detail: ExecutionDetail, place: Place) -> None:
+def print_detail(out: Console, detail: ExecutionDetail, place: Place, how: How) -> None:
     """Print an execution: where it stands, what to do about it, and the timeline of each call."""
     execution, now = detail.execution, time.time()
-    again = "the first" if execution.run == 0 else "started over; earlier runs are kept"
     out.print(_plain(f"Execution {execution.execution_id}"), style="bold")
-    _print_fact(out, "agent", f"{execution.agent or 'unknown'} ({execution.kind})")
+    _print_fact(out, "agent", one_line(f"{execution.agent or 'unknown'} ({execution.kind})"))
     out.print("status  ", _status(execution), sep="")
-    out.print(f"run     {execution.run} ({again})")
+    _print_runs(out, detail, place)
     if _owner(execution):
-        _print_fact(out, "owner", _owner(execution))
+        _print_fact(out, "owner", one_line(_owner(execution)))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
-    if execution.note is not None:
-        _print_fact(out, "waits", one_line(execution.note))
+    if execution.unreadable is not None:
+        _print_fact(out, "damage", f"it cannot be read: {one_line(masked_text(execution.unreadable))}")
+    elif execution.note is not None:
+        _print_fact(out, "waits", masked_text(execution.note))
     if (then := next_step(detail, place)) is not None:
         _print_fact(out, "next", then)
     for call in detail.calls:
-        _print_call(out, call, now)
+        _print_call(out, call, now, how)
+
+
+def _print_runs(out: Console, detail: ExecutionDetail, place: Place) -> None:
+    again = "the first" if detail.run == 0 else "started over; earlier runs are kept"
+    out.print(f"run     {detail.run} ({again})")
+    others = [run for run in detail.runs if run.run != detail.run]
+    if others:
+        found = ", ".join(f"{run.run} {run.status.value} ({run.steps} steps)" for run in others)
+        command = place.command(f"show {detail.execution.execution_id} --run {others[0].run}")
+        _print_fact(out, "others", f"{found}: {command}")
 
 
 def _print_fact(out: Console, name: str, text: str) -> None:
-    out.print(_plain(f"{name:<7} {text}"), soft_wrap=True)
+    first, *others = text.split("\n")
+    out.print(_plain("\n".join([f"{name:<7} {first}", *(f"        {line}" for line in others)])), soft_wrap=True)
 
 
 def _moment(seconds: float, now: float) -> str:
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S} ({ago(now - seconds)})"
 
 
-def _print_call(out: Console, call: CallSummary, now: float) -> None:
+def _print_call(out: Console, call: CallSummary, now: float, how: How) -> None:
     from rich.text import Text
 
-    attempts = f"attempt {call.attempt}"
-    facts = [attempts, f"phase {call.phase}"] + ([f"ended with {call.stop_reason}"] if call.stop_reason else [])
+    facts = [f"attempt {call.attempt}", f"phase {one_line(call.phase)}"]
+    facts += [f"ended with {one_line(call.stop_reason)}"] if call.stop_reason else []
     out.print()
-    title = f"Call {call.position}" if call.depth == 0 else f"{'  ' * call.depth}> {call.kind} {call.member}"
+    title = f"Call {call.position}" if call.depth == 0 else f"{'  ' * call.depth}> {call.kind} {one_line(call.member)}"
     out.print(Text.assemble((f"{title}  ", "bold"), _word(call.status.value), f"  {', '.join(facts)}"))
-    out.print(_plain(f"input   {call.input or '(none)'}"), soft_wrap=True)
-    for failure in call.failures:
-        out.print(
-            _plain(f"failed  attempt {failure.attempt}, {ago(now - failure.at)}: {failure.error}"), soft_wrap=True
-        )
-    for question in call.questions:
-        reason = f": {question.reason}" if question.reason else ""
-        out.print(_plain(f"waits   {question.name}{reason} (interrupt {question.interrupt_id})"), soft_wrap=True)
-    if call.steps:
+    for name, text in _facts_of(call, now, how):
+        _print_fact(out, name, text)
+    if how.is_full:
+        for step in call.steps:
+            out.print()
+            out.print(_plain(step_text(call, step, unmasked=how.unmasked)), soft_wrap=True)
+    elif call.steps:
         out.print()
         out.print(_timeline(call, now))
+        for step in call.steps:
+            if step.error is not None:
+                out.print(
+                    _plain(f"{one_line(step.label)}: {short(step.error, ERROR_LENGTH)}"), style="red", soft_wrap=True
+                )
+
+
+def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, str]]:
+    """Yield what is told of a call above its steps."""
+    yield "input", how.shown(call.input) or ("(redacted)" if call.is_redacted else "(none)")
+    for failure in call.failures:
+        yield "failed", f"attempt {failure.attempt}, {ago(now - failure.at)}: {how.shown(failure.error, ERROR_LENGTH)}"
+    for question in call.questions:
+        reason = how.shown(question.reason)
+        name, interrupt_id = one_line(question.name), one_line(question.interrupt_id)
+        yield "waits", f"{name}{f': {reason}' if reason else ''} (interrupt_id {interrupt_id})"
+        if question.answers:
+            yield "", f"answers: {question.answers}"
+    for answer in call.answers:
+        by = one_line(answer.by or "its script")
+        taken = "" if answer.is_taken else ", not taken up yet"
+        name, interrupt_id = one_line(answer.name or ""), one_line(answer.interrupt_id)
+        given = f"{name}: {how.shown(answer.answer)}" if name else how.shown(answer.answer)
+        yield "answer", f"{given}, by {by}, {ago(now - answer.at)}{taken} (interrupt_id {interrupt_id})"
+    if call.structured_output is not None and how.is_full:
+        yield "output", how.shown(call.structured_output)
 
 
 def _timeline(call: CallSummary, now: float) -> Table:
     right, line = {"justify": "right", "no_wrap": True}, {"no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
-        ("STEP", line), ("INPUT", {"max_width": 60}), ("STATUS", line), ("ATTEMPT", right), ("STARTED", right),
+        ("STEP", line), ("INPUT", {"max_width": 60, "min_width": 8}), ("STATUS", line), ("TRY", right), ("STARTED", right),
         ("TOOK", right), ("TOKENS", right),
     ]  # fmt: skip
-    has_errors = any(step.error for step in call.steps)
-    table = _table([*columns, ("ERROR", {"overflow": "fold"})] if has_errors else columns)
+    table = _table(columns)
     for step in call.steps:
-        cells: list[Text | str] = [_plain(step.label), _cut(step.input), _word(step.state), str(step.attempt)]
-        cells += [_offset(step, call.started_at), _took(step, now), _tokens(step)]
-        table.add_row(*cells, *([_plain(step.error or "")] if has_errors else []))
+        cells: list[Text | str] = [_cut(step.label), _cut(short(step.title)), _word(step.state), str(step.attempt)]
+        table.add_row(*cells, _offset(step, call.started_at), _took(step, now), _tokens(step))
     return table
 
 

@@ -14,6 +14,8 @@ import click
 
 from .._connect import connect
 from .._handle import DurableBackend
+from .._logs import safe_logger
+from .._printable import url_for_people
 from .._tool_threads import leave
 from .exits import leave_at_once
 from .options import Place, backend_option
@@ -22,8 +24,10 @@ from .running import silence
 if TYPE_CHECKING:
     from .._registry import DurableAgent
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
+_TRIAL_URL = "STRANDS_DURABLE_TRIAL_BACKEND"
+"""How a worker names its backend to the process beside it: what is on a command line, everybody on the machine can read."""
 _LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
@@ -42,7 +46,7 @@ class Work:
     def trial_command(self) -> list[str]:
         """What starts a process beside this one, for executions that may have killed their worker."""
         return [
-            *(sys.executable, "-m", "strands_durable", "worker", *self.files, "--trial", "--backend", self.url),
+            *(sys.executable, "-m", "strands_durable", "worker", *self.files, "--trial"),
             *("--drain-seconds", f"{self.drain_seconds:g}"),
             *({logging.WARNING: ["--quiet"], logging.DEBUG: ["--verbose"]}.get(self.log_level, [])),
         ]
@@ -83,7 +87,11 @@ def work(place: Place, files: tuple[str, ...], log_level: int | None, **given: A
 
     with silence():
         agents = agents_of(list(files))
-        backend = connect(place.url) if place.is_said else _backend_of(agents)
+        if given["is_trial"] and _TRIAL_URL in os.environ:
+            backend = connect(os.environ[_TRIAL_URL])
+        else:
+            backend = connect(place.url) if place.is_said else _backend_of(agents)
+        os.environ[_TRIAL_URL] = backend.url
         asking = Work(files=files, url=backend.url, log_level=log_level or logging.INFO, **given)
         _log(asking.log_level)
         _tell_start(asking, agents)
@@ -93,15 +101,16 @@ def work(place: Place, files: tuple[str, ...], log_level: int | None, **given: A
 def _tell_start(asking: Work, agents: list[DurableAgent]) -> None:
     if asking.log_level < logging.WARNING and not asking.is_trial:
         names = ", ".join(agent.name for agent in agents)
-        click.echo(f"Worker {os.getpid()} on {asking.url}: {names}; {asking.concurrency} at a time. Ctrl-C stops it.")
+        url = url_for_people(asking.url)
+        click.echo(f"Worker {os.getpid()} on {url}: {names}; {asking.concurrency} at a time. Ctrl-C stops it.")
         sys.stdout.flush()
 
 
 def _backend_of(agents: list[DurableAgent]) -> DurableBackend:
     """Return where agents run that nobody said it of on the command line: as they say themselves."""
-    urls = sorted({agent.backend.url for agent in agents})
-    if len(urls) == 1:
+    if len({agent.backend.url for agent in agents}) == 1:
         return agents[0].backend
+    urls = sorted({url_for_people(agent.backend.url) for agent in agents})
     raise click.UsageError(f"The agents run on different backends ({', '.join(urls)}). Pass --backend for one of them.")
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from .._summaries import ExecutionDetail, StepSummary
+from .._summaries import ExecutionDetail, StepSummary, short
 
 Recorded = dict[tuple[str, int], float | None]
 """Finished steps by key and attempt, with the time of their end."""
@@ -106,7 +106,7 @@ def _seconds(seconds: float | None) -> str:
 
 def rows(detail: ExecutionDetail, recorded: Recorded) -> list[Row]:
     return [
-        Row(step=step.label, input=step.input, status=_status(step, recorded), seconds=step.duration_seconds)
+        Row(step=step.label, input=short(step.title), status=_status(step, recorded), seconds=step.duration_seconds)
         for step in detail.steps
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,10 @@ from .._catalog import Catalog
 from .._connect import with_worker
 from .._context import standing_aside
 from .._handle import DurableBackend, ExecutionHandle, StreamEvent, Working
+from .._listing import Listing
+from .._logs import safe_logger
 from .._outcome import interrupts_of, result_of
+from .._printable import url_for_people
 from .._records import ExecutionRecord, ExecutionStatus
 from .._removal import Removal
 from .._requests import Requests
@@ -27,10 +29,11 @@ from .._stream import follow
 from .._summaries import ExecutionDetail, StepSummary
 from .._thread import DRAIN_SECONDS, WorkerThread
 from .._trials import Trials, try_alone
+from .._unreadable import reading
 from .._watch import watch
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 
@@ -52,7 +55,8 @@ class SqliteBackend(DurableBackend):
         options = dict(parse_qsl(query))
         given = options.pop("worker", None)
         if options or given not in (None, "on", "off", "own"):
-            raise UnsupportedFeatureError(f"{url!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
+            shown = url_for_people(url)
+            raise UnsupportedFeatureError(f"{shown!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
         self.path = path_of(location)
         self._concurrency = concurrency
         self._may_take_all = given is None
@@ -107,14 +111,8 @@ class SqliteBackend(DurableBackend):
         if not self.path.exists():
             return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
-        found = [
-            record
-            for record in Catalog(self.path).executions()
-            if (wanted is None or record.status in wanted)
-            and (agent is None or record.agent == agent)
-            and (since is None or record.updated_at >= since)
-        ]
-        return found[:limit]
+        statuses = frozenset(S if wanted is None else wanted)
+        return Catalog(self.path).executions(Listing(statuses=statuses, agent=agent, since=since, limit=limit))
 
     def working(self, what: Working) -> SqliteBackend:
         """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
@@ -162,8 +160,9 @@ class SqliteBackend(DurableBackend):
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""
-        await self.get(execution_id)
-        Removal(self.store).remove(execution_id)
+        if not self.path.exists():
+            raise ExecutionNotFoundError(execution_id, str(self.path))
+        await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
@@ -199,7 +198,8 @@ class SqliteHandle(ExecutionHandle):
 
     async def status(self) -> ExecutionStatus:
         """Return what the execution is doing."""
-        return self._requests.journal(self.execution_id).status()
+        with reading(self.execution_id):
+            return self._requests.journal(self.execution_id).status()
 
     async def result(self, timeout: float | None = None) -> ExecutionResult:
         """Wait for the end, or until the execution waits for a person, and return it."""
@@ -210,7 +210,8 @@ class SqliteHandle(ExecutionHandle):
         async with watch(store).changes(journal.lease.row_id) as change:
             while True:
                 journal = self._requests.journal(self.execution_id)
-                found = self._ended(journal)
+                with reading(self.execution_id):
+                    found = self._ended(journal)
                 if found is not None:
                     return found
                 left = None if deadline is None else deadline - time.monotonic()
@@ -224,7 +225,7 @@ class SqliteHandle(ExecutionHandle):
         record = Catalog(self._backend.path).execution(self.execution_id).execution
         text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
         if record.owner is not None:
-            return f"{text}; it goes on"
+            return f"{text}; {record.owner} works on it"
         why = f" ({record.note})" if record.note else ""
         return f"{text}, and no process works on it{why}. Start a worker with its agent: strands-durable worker FILE"
 
@@ -248,27 +249,27 @@ class SqliteHandle(ExecutionHandle):
         answered = journal.replies(record.call_id)
         return [found for found in interrupts_of(record) if found.id not in answered]
 
-    async def respond(self, answers: Mapping[str, Any]) -> None:
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id."""
-        self._requests.reply(self.execution_id, answers)
+        self._requests.reply(self.execution_id, answers, by)
         self._backend.carry(self.execution_id)
 
     async def cancel(self) -> None:
         """Stop the execution for good."""
         self._requests.cancel(self.execution_id)
 
-    async def resume(self) -> None:
+    async def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step."""
-        self._requests.resume(self.execution_id)
+        self._requests.resume(self.execution_id, accept_drift=accept_drift)
         self._backend.carry(self.execution_id)
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
 
-    async def detail(self) -> ExecutionDetail:
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return Catalog(self._backend.path).execution(self.execution_id)
+        return Catalog(self._backend.path).execution(self.execution_id, run)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""

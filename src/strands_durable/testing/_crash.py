@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from .. import _reruns
 from .._points import listen, reach
 from .._session import process
 
@@ -66,3 +67,4 @@ class CrashPoints:
 def forget_process() -> None:
     """Forget what this process knows of its executions, as a new process would: the next call is its first."""
     process.forget()
+    _reruns.forget()

@@ -4,50 +4,71 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError, RPCStatusCode
 
 from ..._carrier import Carrier
 from ..._driver import Batch, Driver, Loop
 from ..._lease import Released
-from ..._outside import MAX_BYTES, Outside
+from ..._logs import safe_logger
+from ..._outside import Outside
 from ..._points import reach
-from ..._pruning import prune
 from ..._queue import Queue
-from ..._replica import Rows
+from ..._replica import Replica, Rows
 from ..._turns import Turn
 from ...errors import PayloadTooLargeError
-from ._life import BEAT_SECONDS, Live, beating, is_asked, is_taken_back, vouch, workflow_of
+from ._carrying import carry, leave
+from ._forms import asked, ended, what
+from ._held import Held, Key
+from ._life import BEAT_SECONDS, Beat, beating, is_asked, is_cancelled, is_shutdown, is_withdrawn, signal
+from ._link import Link
+from ._live import Live
 from ._log import read
-from ._wire import DRIVE, GONE, NOT_HERE, OMITTED, PROGRESS, RELEASE, STEPS, TOO_LARGE, WAKE, Driving, Stepping, Told
+from ._pieces import Pieces, refuse_overflow
+from ._wire import (
+    CANCEL,
+    CARRY,
+    DRIVE,
+    GONE,
+    NOT_HERE,
+    PIECE,
+    PROGRESS,
+    RELEASE,
+    STEPS,
+    TOO_LARGE,
+    WAKE,
+    Carrying,
+    Driving,
+    Stepping,
+    Told,
+)
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _HOOK_SECONDS = 0.5
 _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
-_SUMMARY_LENGTH = 100
-_TEXT_LENGTH = 10_000
-_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
+
+
+_NONE: Mapping[str, Turn] = {}
 
 
 class Activities:
     """The activities of one worker."""
 
     def __init__(
-        self, client: Client, queue: str, loop: Loop, outside: Outside, only: Container[str] | None = None
+        self, client: Client, queue: str, loop: Loop, outside: Outside, link: Link, only: Container[str] | None = None
     ) -> None:
         self._client, self._queue, self._loop, self._outside, self._only = client, queue, loop, outside, only
+        self._link, self._held = link, Held(client, queue, link)
         self._carrier = Carrier(_LONG_SECONDS)
-        self._live: dict[tuple[str, str], Live] = {}
+        self._live: dict[Key, Live] = {}
         self._refused: set[str] = set()
         self._is_stopping = False
         self._left = asyncio.Event()
@@ -55,7 +76,7 @@ class Activities:
     def stop(self) -> None:
         """Leave all executions to other workers, each after the steps that run now."""
         self._is_stopping = True
-        for live in self._live.values():
+        for live in (*self._live.values(), *self._held.lives()):
             live.driver.halt(Released(), gently=True)
 
     async def idle(self) -> None:
@@ -78,34 +99,43 @@ class Activities:
 
     def steps(self) -> list[Any]:
         """Return what is to be registered where steps are sent."""
-        return [activity.defn(name=name)(_copy(self.step)) for name in (*STEPS.values(), WAKE)] + [
-            activity.defn(name=RELEASE)(_copy(self.release))
-        ]
+        steps = [activity.defn(name=name)(_copy(self.step)) for name in (*STEPS.values(), WAKE)]
+        others = {RELEASE: self.release, CANCEL: self.cancel, DRIVE: self.drive}
+        return [*steps, *(activity.defn(name=name)(_copy(method)) for name, method in others.items())]
 
     def drives(self) -> list[Any]:
         """Return what is to be registered where executions are taken over."""
-        return [activity.defn(name=DRIVE)(_copy(self.drive))]
+        return [activity.defn(name=DRIVE)(_copy(self.drive)), activity.defn(name=CARRY)(_copy(self.carry))]
+
+    async def carry(self, given: Carrying) -> Rows:
+        """Have a run of the workflow begin with what the one before it had come to."""
+        async with beating():
+            return await carry(self._client, self._outside, given)
 
     # Taking an execution over
 
     async def drive(self, given: Driving) -> Told:
         """Run an execution until it ends, waits, or is to be left."""
-        async with beating():
+        async with beating() as beat:
             try:
-                return await self._taken_over(given, activity.info())
+                if "held" in given:
+                    return await self._resumed(given, activity.info(), beat)
+                return await self._taken_over(given, activity.info(), beat)
             except asyncio.CancelledError:
                 if is_asked():
                     raise
                 raise _gone(f"epoch {given['epoch']}") from None
 
-    async def _taken_over(self, given: Driving, info: activity.Info) -> Told:
+    async def _taken_over(self, given: Driving, info: activity.Info, beat: Beat) -> Told:
         assert info.heartbeat_timeout is not None
-        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        workflow_id, seconds = info.workflow_id or "", info.heartbeat_timeout.total_seconds()
         if self._is_stopping:
             raise _not_here("the worker is being stopped")
         if self._only is not None and workflow_id not in self._only:
             raise _not_here("the process that was asked works on its own executions only; start a worker")
-        log = await read(self._client, self._outside, workflow_id, run_id)
+        if given.get("lost") and await self._link.settle(seconds) and await is_withdrawn(self._client):
+            raise _not_here("the worker that has it lives")
+        log = await read(self._client, self._outside, workflow_id, info.workflow_run_id or "")
         replica = await asyncio.to_thread(log.replica, given["base"])
         if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
@@ -115,34 +145,61 @@ class Activities:
         is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else its owner is an earlier one
         if is_pardoned:
             Queue(replica).pardon()
-        news, loop = asyncio.Event(), asyncio.get_running_loop()
-        driver = Driver(
-            replica,
-            self._carrier,
-            alone=given["alone"],
-            on_news=partial(_set, loop, news),
-        )
-        if given["alone"] and is_pardoned and not driver.is_suspected:
-            return {**await self._told(given["epoch"], driver), "end": _ended(driver, 0)}  # for any worker
-        await self._refuse(driver, workflow_id)
+        log.accept_drift(replica)
+        live = self._lively(given, replica, seconds, beat)
+        if given["alone"] and is_pardoned and not live.driver.is_suspected:
+            return {**await self._told(live, live.batch()), "end": ended(live.driver, 0)}  # for any worker
+        await self._refuse(live.driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
-        live = Live(given["epoch"], driver, replica, news, info.heartbeat_timeout.total_seconds(), given["alone"])
-        key = (workflow_id, run_id)
-        self._live[key] = live
+        self._live[_key(info)] = live
         if self._is_stopping:
-            driver.halt(Released())
+            live.driver.halt(Released())
+        self._loop.run(live.driver)
+        return await self._carried(live, info, beat, [])
+
+    def _lively(self, given: Driving, replica: Replica, seconds: float, beat: Beat) -> Live:
+        news, loop = asyncio.Event(), asyncio.get_running_loop()
+        driver = Driver(replica, self._carrier, alone=given["alone"], on_news=partial(_set, loop, news))
+        live = Live(
+            epoch=given["epoch"],
+            driver=driver,
+            replica=replica,
+            news=news,
+            heartbeat_seconds=seconds,
+            is_alone=given["alone"],
+            beat=beat,
+        )
+        beat.on_look = live.look
+        return live
+
+    async def _resumed(self, given: Driving, info: activity.Info, beat: Beat) -> Told:
+        """Go on with an execution that Temporal had lost sight of, and that is still here: its steps have run all the time."""
+        key, (epoch, accepted) = _key(info), given["held"]
+        live = self._held.get(key) or self._live.get(key)
+        if live is None or live.epoch != epoch or live.is_lost or self._is_stopping:
+            raise _gone(f"epoch {epoch}")
+        self._held.let_go(key)
+        self._live[key], live.beat, beat.on_look = live, beat, live.look
+        live.news.set()  # an activity of before that has not heard yet ends with this
+        batches, running = live.again(given["epoch"], accepted)
+        logger.warning("execution_id=<%s>, running=<%d> | resumed by the worker that has it", key[0], len(running))
+        told = [(batch, running if batch is batches[-1] else {}) for batch in batches]
+        return await self._carried(live, info, beat, told)
+
+    async def _carried(
+        self, live: Live, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, Turn]]]
+    ) -> Told:
         try:
-            async with beating(live):
-                return await self._driven(live, info)
+            return await self._driven(live, info, beat, lacking)
         except ApplicationError:
             raise
         except Exception as error:  # whoever tries again must know what was told so far: it is another epoch
-            logger.warning("execution_id=<%s>, error=<%r> | not carried on here", workflow_id, error)
+            logger.warning("execution_id=<%s>, error=<%r> | not carried on here", info.workflow_id, error)
             raise _gone(f"epoch {live.epoch}: {error!r}") from error
         finally:
-            if self._live.get(key) is live:
-                del self._live[key]
+            if self._live.get(_key(info)) is live and live.beat is beat:
+                del self._live[_key(info)]
             self._left.set()
 
     async def _refuse(self, driver: Driver, workflow_id: str) -> None:
@@ -152,81 +209,93 @@ class Activities:
         if why not in self._refused:
             self._refused.add(why)
             logger.warning("execution_id=<%s> | left unclaimed: %s", workflow_id, why)
-        raise _not_here(f"{why}; start a worker with the version that dispatched it")
+        raise _not_here(why)
 
-    async def _driven(self, live: Live, info: activity.Info) -> Told:
+    async def _driven(
+        self, live: Live, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, Turn]]]
+    ) -> Told:
         driver = live.driver
-        self._loop.run(driver)
-        is_first = True
         try:
-            while not (driver.is_over and driver.is_calm and not live.steps):
+            for batch, running in lacking:
+                await self._tell(live, batch, running)
+            while not (driver.is_over and driver.is_calm and not live.steps and not self._link.is_away):
                 if driver.is_calm and driver.has_untold and not live.is_reporting:
-                    told = await self._told(live.epoch, driver)
-                    if is_first:
-                        told["queue"] = self._queue
-                    is_first = False
-                    reach("told:before")
-                    await self._signal(info, told)
-                    reach("told:after")
+                    await self._tell(live, live.batch())
                 await live.change()
+                if live.beat is not beat:
+                    raise _gone("what another activity has resumed")
         except asyncio.CancelledError:
-            await self._cancelled(live)
+            await self._cancelled(live, info)
+        except ApplicationError:
+            raise
         except BaseException:
             driver.halt(Released())
             raise
-        told = await self._told(live.epoch, driver)
-        told["end"] = _ended(driver, len(json.dumps(told["rows"])))
+        told = await self._told(live, live.batch())
+        told["end"] = ended(driver, len(json.dumps(told["rows"])))
         if live.is_leaving:
-            prune(live.replica)
-            told["whole"] = await asyncio.to_thread(_carried, self._outside, live.replica.export(), info.workflow_id)
+            return await asyncio.to_thread(leave, self._outside, live.replica, told, info.workflow_id or "")
         return told
 
-    async def _signal(self, info: activity.Info, told: Told) -> None:
-        """Tell a batch; while the server is away, again and again: what it has twice it takes once."""
-        handle = workflow_of(self._client)
-        while True:
-            try:
-                return await handle.signal(PROGRESS, told)
-            except RPCError as error:
-                if error.status not in _AWAY:
-                    raise
-                logger.debug("execution_id=<%s>, error=<%s> | not told yet", info.workflow_id, error)
-                await asyncio.sleep(BEAT_SECONDS)
+    async def _tell(self, live: Live, batch: Batch, running: Mapping[str, Turn] = _NONE) -> None:
+        """Tell a batch that no step brings; the first of an epoch says where this worker hears."""
+        told = await self._told(live, batch, running)
+        if batch.number == 1:
+            told["queue"], told["stops"] = self._queue, True
+        reach("told:before")
+        await signal(self._client, PROGRESS, told)
+        reach("told:after")
 
-    async def _cancelled(self, live: Live) -> None:
-        """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop."""
-        is_cancelled = is_asked() and not await is_taken_back(self._client, live)
-        live.driver.halt(None if is_cancelled else Released())
-        await vouch(self._client, live)
-        until = time.monotonic() + (_STOP_SECONDS if is_cancelled else BEAT_SECONDS)
+    async def _cancelled(self, live: Live, info: activity.Info) -> None:
+        """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop.
+
+        Where Temporal has only lost sight of this worker, what runs is kept, and the workflow hears that it may come back.
+        """
+        is_for_good = await is_cancelled(self._client)
+        if not is_for_good and self._may_hold(live) and not is_shutdown():
+            self._held.hold(_key(info), live)
+            await self._held.announce(_key(info), live)
+            raise _gone(f"epoch {live.epoch}")
+        live.driver.halt(None if is_for_good else Released())
+        await self._held.vouch(_key(info), live)
+        until = time.monotonic() + (_STOP_SECONDS if is_for_good else BEAT_SECONDS)
         while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
             await live.change()
+
+    def _may_hold(self, live: Live) -> bool:
+        """Say whether an execution can be gone on with here, though Temporal has lost sight of this worker."""
+        return live.has_begun and not live.is_lost and not live.is_alone and not self._is_stopping
+
+    async def back(self, seconds: float) -> None:
+        """Say what is here that Temporal may have given up: the server was away for so long."""
+        lives = [(key, live) for key, live in self._live.items() if seconds > live.heartbeat_seconds / 4]
+        await asyncio.gather(*(self._held.announce(key, live) for key, live in lives if self._may_hold(live)))
 
     # Steps
 
     async def step(self, given: Stepping) -> Told:
         """Let a step run, and tell what has changed once it has ended, with what comes next if that is soon known."""
         live = self._found(given["epoch"])
-        driver, turn_id = live.driver, given["turn"]
+        driver, turn_id, mine = live.driver, given["turn"], (given["epoch"], given["turn"])
         live.look()
-        if live.is_lost or not driver.open(turn_id):
+        if live.is_lost or not (given.get("held") or driver.open(turn_id)):
             raise _gone(turn_id)
-        live.steps.add(turn_id)
+        live.accept(turn_id)
+        live.steps.add(mine)
         try:
-            async with beating(live):
+            async with beating():
                 while not driver.has_ended(turn_id):
                     await live.change()
                 await _settled(live)
-                return await self._told(live.epoch, driver)
+                if live.epoch != given["epoch"]:
+                    raise _gone(turn_id)  # Temporal had given it up; what came out is told by another activity
+                return await self._told(live, live.batch())
         except asyncio.CancelledError:
             if is_asked():
-                driver.halt()
                 raise
-            driver.halt(Released())
-            await vouch(self._client, live)
             raise _gone(turn_id) from None
         finally:
-            live.steps.discard(turn_id)
+            live.steps.discard(mine)
             live.news.set()
 
     async def release(self, given: dict[str, Any]) -> None:
@@ -235,74 +304,39 @@ class Activities:
         live.is_leaving = True
         live.driver.halt(Released())
 
+    async def cancel(self, given: dict[str, Any]) -> None:
+        """Stop an execution that somebody has cancelled: signs of life are too rare to wait for the next one."""
+        self._found(given["epoch"]).driver.halt()
+
     def _found(self, epoch: int) -> Live:
-        info = activity.info()
-        live = self._live.get((info.workflow_id or "", info.workflow_run_id or ""))
+        live = self._live.get(_key(activity.info()))
         if live is None or live.epoch != epoch:
             raise _gone(f"epoch {epoch}")
         return live
 
-    async def _told(self, epoch: int, driver: Driver) -> Told:
-        batch: Batch = driver.batch()
-        workflow_id = activity.info().workflow_id
-        if self._outside.is_far:
-            rows = await asyncio.to_thread(_sent, self._outside, batch.rows, workflow_id)
-        else:
-            rows = _sent(self._outside, batch.rows, workflow_id)
-        return {
-            "epoch": epoch,
-            "number": batch.number,
-            "rows": rows,
-            "turns": [_asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()],
-        }
+    async def _told(self, live: Live, batch: Batch, running: Mapping[str, Turn] = _NONE) -> Told:
+        epoch, info, pieces = live.epoch, activity.info(), Pieces()
+        name = what(batch.rows, info.workflow_id)
+        send = partial(self._outside.sent, batch.rows, name, put=pieces.put)
+        rows = await asyncio.to_thread(send) if self._outside.is_far else send()
+        if pieces.size:
+            await self._send(pieces, name, info)
+        waiting = [asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()]
+        held = [{**asked(turn_id, turn, False), "held": True} for turn_id, turn in running.items()]
+        return {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *waiting]}
+
+    async def _send(self, pieces: Pieces, name: str, info: activity.Info) -> None:
+        """Send what is too large for one payload, as long as Temporal keeps it."""
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        try:
+            await refuse_overflow(self._client, workflow_id, run_id, pieces.size, name)
+        except PayloadTooLargeError as error:
+            raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
+        await pieces.send(partial(signal, self._client, PIECE))
 
 
-def _ended(driver: Driver, beside: int) -> dict[str, Any]:
-    """Return how far an execution has come, in a form that Temporal takes with so many bytes beside it."""
-    end = driver.ended()
-    result, error = end.result, end.error
-    if len(json.dumps(result)) + beside > MAX_BYTES:
-        result = {OMITTED: "its result is too large for Temporal, with what was recorded last"}
-    if error is not None:
-        error = {**error, "text": error["text"][:_TEXT_LENGTH]}
-    return {
-        "status": end.status.value,
-        "result": result,
-        "error": error,
-        "steps": end.steps,
-        "not_before": end.not_before,
-    }
-
-
-def _sent(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
-    """Return a batch in a form that Temporal takes."""
-    names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
-    of_tools = f", of {', '.join(names)}," if names else ""
-    return _taken(outside, rows, f"Execution {workflow_id!r}: what is recorded at once{of_tools}", plainly=True)
-
-
-def _carried(outside: Outside, rows: Rows, workflow_id: str | None) -> Rows:
-    """Return a whole execution in a form that Temporal takes."""
-    what = f"Execution {workflow_id!r}: its conversation, which goes on in a new run of the workflow,"
-    return _taken(outside, rows, what, plainly=False)
-
-
-def _taken(outside: Outside, rows: Rows, what: str, *, plainly: bool) -> Rows:
-    try:
-        return outside.sent(rows, what, plainly=plainly)
-    except PayloadTooLargeError as error:
-        raise ApplicationError(str(error), type=TOO_LARGE, non_retryable=True) from error
-
-
-def _asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:
-    """Return what the workflow is to know of a step that waits."""
-    asked: dict[str, Any] = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt]}
-    asked["summary"] = ""
-    if is_inner:
-        asked["is_inner"] = True
-    if turn.kind != "model":
-        asked["summary"] = f"{turn.name} {turn.title}"[:_SUMMARY_LENGTH]
-    return {**asked, "until": turn.until} if turn.until else asked
+def _key(info: activity.Info) -> Key:
+    return info.workflow_id or "", info.workflow_run_id or ""
 
 
 def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:

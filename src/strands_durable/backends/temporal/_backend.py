@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import builtins
+import json
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
@@ -21,22 +22,24 @@ from ... import _registry
 from ..._connect import with_worker
 from ..._handle import DurableBackend, ExecutionHandle, Working
 from ..._keys import checked_id
-from ..._outside import Outside
+from ..._outside import MAX_BYTES, Outside
 from ..._pruning import prune
 from ..._records import ExecutionRecord, ExecutionStatus
-from ..._replica import Replica
+from ..._replica import Replica, Rows
 from ..._requests import Requests
 from ..._spec import AgentSpec
 from ..._thread import DRAIN_SECONDS, WorkerThread
 from ..._trials import Trials
-from ...errors import ExecutionBusyError, ExecutionCancelledError
+from ...errors import ExecutionBusyError, ExecutionCancelledError, PayloadTooLargeError
+from ._attendance import unattended
 from ._errors import error_of, is_unknown, told, unreachable
 from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
 from ._listing import records
+from ._pieces import CARRIED_BYTES
 from ._place import DEFAULT_ADDRESS, Place
 from ._removal import remove
-from ._wire import WORKFLOW, Start, task_timeout
+from ._wire import PREVIOUS, WORKFLOW, Start, task_timeout
 
 T = TypeVar("T")
 S = ExecutionStatus
@@ -196,7 +199,7 @@ class TemporalBackend(DurableBackend):
         given = self._start_of(known.journal().execution_id, known.agent)
         given["changes"] = self.outside.sent(known.replica.changes(), "What is resumed")
         prune(known.replica)
-        given["rows"] = self.outside.sent(known.replica.export(), "What is resumed", plainly=False)
+        self._carry_on(given, known)
         given["previous_run_id"] = known.run_id
         given["epoch"] = known.position[0]
         known_as = known.replica.detail().execution
@@ -207,6 +210,19 @@ class TemporalBackend(DurableBackend):
             await self._start(given, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, **memo)
         except WorkflowAlreadyStartedError:
             return  # somebody else has resumed it
+
+    def _carry_on(self, given: Start, known: Story) -> None:
+        """Have a new run begin with what is recorded; what is too large for that it takes over from the run before."""
+
+        def previous(packed: str) -> Rows:
+            if len(packed) > CARRIED_BYTES:
+                raise PayloadTooLargeError("What is resumed", len(packed), CARRIED_BYTES)
+            given["carried_bytes"] = len(packed)
+            return {PREVIOUS: known.position}
+
+        limit = MAX_BYTES - len(json.dumps(given["changes"]))
+        export = known.replica.export()
+        given["rows"] = self.outside.sent(export, "What is resumed", plainly=False, limit=limit, put=previous)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
@@ -254,6 +270,12 @@ class TemporalBackend(DurableBackend):
         client = await self.client()
         with told(self.place):
             return await records(client, self.place, wanted=wanted, agent=agent, since=since, limit=limit)
+
+    async def unattended(self) -> str | None:
+        """Return what to say where no worker polls the task queue; None if one does."""
+        client = await self.client()
+        with told(self.place):
+            return await unattended(client, self.place)
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that has ended, with all it recorded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from ..._outside import Outside
 from ..._records import ExecutionStatus
 from ..._replica import Replica
 from ..._summaries import ExecutionDetail
+from ...errors import BackendUnavailableError
 from ._errors import is_astray, is_unknown
 from ._log import Log, events_of, read
 from ._presence import Presence
@@ -65,14 +67,7 @@ class Story:
 
     def _new(self) -> Replica:
         """Return the execution as it stood when the last run began."""
-        first = self._logs[0]
-        replica = first.empty()
-        replica.apply(first.rows())
-        for log, following in zip(self._logs, self._logs[1:], strict=False):
-            for place in log.batches():
-                replica.apply(log.batch(place))
-            replica.apply(following.changes())
-        return replica
+        return _begun(self._logs)
 
     def advance(self) -> None:
         """Take over what the last run has told since."""
@@ -108,16 +103,14 @@ class Story:
         """Return what is recorded."""
         return Journal(look(self.replica, self._logs[0].start["execution_id"]))
 
-    def detail(self, presence: Presence) -> ExecutionDetail:
+    def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        if self._closed is S.CANCELLED and self.journal().status() is not S.CANCELLED:
-            with self.replica.transaction("call.cancelled") as connection:
-                self.journal().cancel(connection)
+        self._close()
         if presence.is_left:
             self._logs[-1].withdraw(self.replica)
             with self.replica.transaction("lease.left") as connection:
                 connection.execute("UPDATE executions SET owner = NULL, lease_until = 0")
-        detail = self.replica.detail()
+        detail = self.replica.detail(run)
         found = detail.execution
         known = replace(
             found,
@@ -126,6 +119,47 @@ class Story:
             is_cancelling=presence.is_cancelling,
         )
         return replace(detail, execution=known)
+
+    def _close(self) -> None:
+        """Record, in the replica, how the workflow has ended where the execution itself has not come to its end."""
+        journal = self.journal()
+        if self._closed is None or journal.status() is self._closed:
+            return
+        with self.replica.transaction("workflow.closed") as connection:
+            if self._closed is S.CANCELLED:
+                journal.cancel(connection)
+            record = journal.call_at(0) if self._closed is S.FAILED else None
+            if record is not None:
+                error = {"type": "temporal:WorkflowFailure", "text": self.failure}
+                journal.insert_failure(connection, record.call_id, record.attempt, error)
+                journal.end_call(connection, record, S.FAILED)
+
+
+def _begun(logs: list[Log]) -> Replica:
+    """Return the execution as it stood when the last of these runs began."""
+    first = logs[0]
+    replica = first.empty()
+    replica.apply(first.rows())
+    for log, following in itertools.pairwise(logs):
+        for place in log.batches():
+            replica.apply(log.batch(place))
+        replica.apply(following.changes())
+    return replica
+
+
+async def rebuilt(client: Client, outside: Outside, workflow_id: str, run_id: str, upto: Position) -> Replica:
+    """Return an execution as a run of its workflow left it."""
+    logs = await _logs(client, outside, workflow_id, run_id, whole=False)
+
+    def build() -> Replica:
+        replica, last = _begun(logs), logs[-1]
+        if last.position() != upto:
+            raise BackendUnavailableError(workflow_id, f"the run {run_id} tells {last.position()} and not {upto}")
+        for place in last.batches():
+            replica.apply(last.batch(place))
+        return replica
+
+    return await asyncio.to_thread(build)
 
 
 async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
@@ -137,11 +171,11 @@ async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bo
 
 async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
     logs = [await read(client, outside, workflow_id, run_id)]
-    while whole and logs[0].continued_from:
+    while (whole or not logs[0].is_rooted) and logs[0].continued_from:
         try:
             logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
         except RPCError as error:
-            if not is_unknown(error):
+            if not is_unknown(error) or not logs[0].is_rooted:
                 raise
             break  # Temporal has forgotten it
     return logs

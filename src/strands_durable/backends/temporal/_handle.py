@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from ..._context import standing_aside
 from ..._handle import ExecutionHandle, StreamEvent
 from ..._journal import Journal
+from ..._logs import safe_logger
 from ..._outcome import interrupts_of, result_of
 from ..._records import ExecutionStatus
 from ..._requests import Requests
@@ -21,16 +21,17 @@ from ..._result import ExecutionResult, OpenInterrupt
 from ..._stream import steps_after
 from ..._summaries import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
+from ._attendance import watched
 from ._errors import told
 from ._follow import Story, status_of, still
 from ._hosting import hosted
 from ._presence import presence_of
-from ._wire import COMMIT, STALE, Commit
+from ._wire import ACCEPT_DRIFT, COMMIT, STALE, Commit
 
 if TYPE_CHECKING:
     from ._backend import TemporalBackend
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 S = ExecutionStatus
 _TRIES = 20
@@ -72,11 +73,20 @@ class TemporalHandle(ExecutionHandle):
         waiting = still(await self._backend.client(), self._backend.workflow_id(self.execution_id))
         try:
             with standing_aside(), self._told():
-                await asyncio.wait_for(waiting, timeout)
+                async with watched(self.execution_id, self._why_it_waits):
+                    await asyncio.wait_for(waiting, timeout)
         except asyncio.TimeoutError:
-            status = (await self.status()).value
-            text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; it goes on"
-            raise TimeoutError(text) from None
+            status, why = (await self.status()).value, await self._why_it_waits()
+            text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "
+            raise TimeoutError(text + ("it goes on" if why is None else why)) from None
+
+    async def _why_it_waits(self) -> str | None:
+        """Return why nothing happens to an execution; None if a worker has it, or may have it soon."""
+        description = await self._backend.describe(self.execution_id)
+        presence = await presence_of(await self._backend.client(), description)
+        if presence.owner is not None or await status_of(description) not in (S.PENDING, S.RUNNING):
+            return None
+        return f"no worker takes it: {presence.note}" if presence.note else await self._backend.unattended()
 
     def _failure(self, story: Story, journal: Journal) -> ExecutionFailedError:
         record = journal.call_at(0)
@@ -94,13 +104,13 @@ class TemporalHandle(ExecutionHandle):
         answered = journal.replies(record.call_id)
         return [found for found in interrupts_of(record) if found.id not in answered]
 
-    async def respond(self, answers: Mapping[str, Any]) -> None:
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id."""
         for _ in range(_TRIES):
             story = await self._story()
             if story.status is S.CANCELLED:
                 raise ExecutionCancelledError(self.execution_id)
-            Requests(story.replica).reply(self.execution_id, answers)
+            Requests(story.replica).reply(self.execution_id, answers, by)
             rows = story.replica.changes()
             sent = self._backend.outside.sent(rows, "The answers")
             if not rows or await self._committed({"base": story.position, "rows": sent}):
@@ -147,23 +157,32 @@ class TemporalHandle(ExecutionHandle):
         elif status is S.RUNNING:
             await self._backend.asked(handle.cancel())
 
-    async def resume(self) -> None:
+    async def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step: a new run of its workflow."""
         story = await self._story()
         if story.status is S.CANCELLED:
             raise ExecutionCancelledError(self.execution_id)
         if story.status is S.FAILED:
-            Requests(story.replica).resume(self.execution_id)
+            Requests(story.replica).resume(self.execution_id, accept_drift=accept_drift)
             await self._backend.go_on(story)
+        elif accept_drift and story.status is not S.COMPLETED:
+            await self._accept_drift()
+
+    async def _accept_drift(self) -> None:
+        """Leave word in the history for the next worker that takes the execution over; one that is at work needs none."""
+        if (await presence_of(await self._backend.client(), await self._backend.describe(self.execution_id))).owner:
+            return
+        handle = await self._backend.workflow(self.execution_id)
+        await self._backend.asked(handle.signal(ACCEPT_DRIFT))
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
 
-    async def detail(self) -> ExecutionDetail:
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         story = await self._story(whole=True)
-        return story.detail(await presence_of(await self._backend.client(), story.description))
+        return story.detail(await presence_of(await self._backend.client(), story.description), run)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution, by its committed steps; Temporal carries no pieces of those under way."""

@@ -11,6 +11,9 @@ from temporalio.client import Client
 if TYPE_CHECKING:
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+HOST = "strands-durable: hosts the workflow for a moment, runs no agent"
+"""What such a process calls itself, so that it is not taken for a worker."""
+
 
 def sandbox() -> SandboxedWorkflowRunner:
     """Return Temporal's sandbox with this package passed through, and nothing else: the workflow runs no other code."""
@@ -27,5 +30,7 @@ async def hosted(client: Client, task_queue: str) -> AsyncIterator[None]:
 
     from ._workflow import ExecutionWorkflow
 
-    async with Worker(client, task_queue=task_queue, workflows=[ExecutionWorkflow], workflow_runner=sandbox()):
+    async with Worker(
+        client, task_queue=task_queue, workflows=[ExecutionWorkflow], workflow_runner=sandbox(), identity=HOST
+    ):
         yield

@@ -1,25 +1,27 @@
-"""Signs of life of a worker: shown to Temporal, asked of itself after a freeze, and said when it was given up too early."""
+"""Signs of life of a worker, and talking to the workflow that an activity works for."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio import activity
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
-from ..._driver import Driver
-from ..._lease import Released
-from ._wire import ALIVE
+from ..._logs import safe_logger
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 BEAT_SECONDS = 1.0
+_LATE_SECONDS = 4.0
+"""How late a sign of life may come, where the time that Temporal waits for it is long enough."""
+_CANCEL_REQUESTED = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
+_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
 def uptime() -> float:
@@ -27,63 +29,42 @@ def uptime() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-@dataclass
-class Live:
-    """An execution that this worker has taken over."""
+class Beat:
+    """When an activity showed a sign of life last; that it has begun is one."""
 
-    epoch: int
-    driver: Driver
-    replica: Any
-    news: asyncio.Event
-    heartbeat_seconds: float
-    is_alone: bool
-    steps: set[str] = field(default_factory=set)
-    """The turns whose activities have not told yet what came out."""
-    beat: float = field(default_factory=uptime)
-    is_lost: bool = False
-    """Whether this process was frozen for so long that somebody else may have taken it over by now."""
-    is_leaving: bool = False
-    has_vouched: bool = False
+    def __init__(self) -> None:
+        self._sent = uptime()
+        self.on_look: Callable[[], None] = lambda: None
 
     @property
-    def is_reporting(self) -> bool:
-        """Whether a step has ended and is about to tell so, and what waits since then."""
-        return any(self.driver.has_ended(turn_id) for turn_id in self.steps)
+    def age(self) -> float:
+        """How many seconds ago that was."""
+        return uptime() - self._sent
 
-    def look(self) -> None:
-        """Take note that this process is there; let nothing more start if it was not."""
-        gone, self.beat = uptime() - self.beat, uptime()
-        is_long = gone > self.heartbeat_seconds / 2  # what Temporal heard last may be older than our beat
-        if is_long and not self.is_lost:
-            self.is_lost = True
-            logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", gone)
-            self.driver.halt(Released())
-
-    async def change(self, seconds: float = BEAT_SECONDS) -> None:
-        """Wait for news, or for a moment."""
-        try:
-            await asyncio.wait_for(self.news.wait(), seconds)
-        except asyncio.TimeoutError:
-            return
-        self.news.clear()
+    def look(self, every: float) -> None:
+        """Have it looked whether this process was away; show a sign of life if it is time."""
+        self.on_look()
+        if self.age >= every:
+            activity.heartbeat()
+            self._sent = uptime()
 
 
 @asynccontextmanager
-async def beating(live: Live | None = None) -> AsyncIterator[None]:
-    """Show signs of life, whatever this activity does."""
+async def beating() -> AsyncIterator[Beat]:
+    """Show signs of life, whatever this activity does, and as few as that takes: each of them is an action that is billed."""
     timeout = activity.info().heartbeat_timeout
-    seconds = BEAT_SECONDS if timeout is None else min(BEAT_SECONDS, timeout.total_seconds() / 4)
+    limit = 4 * BEAT_SECONDS if timeout is None else timeout.total_seconds()
+    every = max(limit - _LATE_SECONDS, limit / 2)
+    beat = Beat()
 
-    async def beat() -> None:
+    async def look() -> None:
         while True:
-            await asyncio.sleep(seconds)  # that it has begun, Temporal knows: a short step sends nothing
-            activity.heartbeat()
-            if live is not None:
-                live.look()
+            await asyncio.sleep(min(BEAT_SECONDS, limit / 8))
+            beat.look(every)
 
-    task = asyncio.ensure_future(beat())
+    task = asyncio.ensure_future(look())
     try:
-        yield
+        yield beat
     finally:
         task.cancel()
 
@@ -94,34 +75,43 @@ def is_asked() -> bool:
     return details is None or details.cancel_requested
 
 
-async def vouch(client: Client, live: Live) -> None:
-    """Say that this process lives, if Temporal did not hear of it in time: the execution has killed nobody.
-
-    Whoever was away himself says nothing: what keeps a process from showing signs of life is to be found out as well.
-    """
+def is_shutdown() -> bool:
+    """Say whether an activity is to stop because its worker does."""
     details = activity.cancellation_details()
-    is_given_up = details is not None and (details.not_found or details.timed_out)
-    if not is_given_up or live.is_lost or live.has_vouched:
-        return
-    try:
-        await workflow_of(client).signal(ALIVE, {"epoch": live.epoch})
-        live.has_vouched = True
-    except Exception as error:  # it has ended, or is not to be reached: then it is tried alone
-        execution_id = activity.info().workflow_id
-        logger.debug("execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", execution_id, error)
+    return details is not None and details.worker_shutdown
 
 
-async def is_taken_back(client: Client, live: Live) -> bool:
-    """Say whether an execution that is tried alone is to be for everybody again, and not cancelled."""
-    if not live.is_alone:
+async def is_withdrawn(client: Client) -> bool:
+    """Say whether the workflow no longer wants what the current activity was asked for."""
+    mine = activity.info().activity_id
+    pending = (await workflow_of(client).describe()).raw_description.pending_activities
+    return any(each.activity_id == mine and each.state == _CANCEL_REQUESTED for each in pending)
+
+
+async def is_cancelled(client: Client) -> bool:
+    """Say whether somebody has cancelled the execution that the current activity is to stop for; else it was taken back."""
+    if not is_asked():
         return False
     try:
         found = await workflow_of(client).describe()
     except Exception as error:  # to leave it is right in either case
         logger.debug("execution_id=<%s>, error=<%s> | left", activity.info().workflow_id, error)
-        return True
+        return False
     is_running = found.status is WorkflowExecutionStatus.RUNNING
-    return is_running and not found.raw_description.workflow_extended_info.cancel_requested
+    return not is_running or found.raw_description.workflow_extended_info.cancel_requested
+
+
+async def signal(client: Client, name: str, what: Any) -> None:
+    """Tell the workflow something; while the server is away, again and again: what it has twice it takes once."""
+    handle = workflow_of(client)
+    while True:
+        try:
+            return await handle.signal(name, what)
+        except RPCError as error:
+            if error.status not in _AWAY:
+                raise
+            logger.debug("execution_id=<%s>, error=<%s> | not told yet", activity.info().workflow_id, error)
+            await asyncio.sleep(BEAT_SECONDS)
 
 
 def workflow_of(client: Client) -> WorkflowHandle[Any, Any]:

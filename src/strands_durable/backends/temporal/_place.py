@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import cast, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -11,6 +12,8 @@ from ...errors import UnsupportedFeatureError
 from ._wire import DEFAULT_QUEUE
 
 DEFAULT_ADDRESS = "localhost:7233"
+PAYLOADS = "STRANDS_DURABLE_PAYLOADS"
+"""The place for payloads where the URL names none: a key in it is then on no command line."""
 _TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
 _WORKERS = get_args(Working)
 
@@ -67,7 +70,7 @@ def _read(parts: SplitResult) -> Place:
         prefix=options.get("prefix", ""),
         heartbeat_seconds=heartbeat_seconds,
         max_events=max_events,
-        payloads=options.get("payloads"),
+        payloads=options.get("payloads") or os.environ.get(PAYLOADS) or None,
         worker=cast(Working, worker),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Container, Sequence
 from contextlib import AsyncExitStack
@@ -14,15 +13,17 @@ from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
 from ..._driver import Loop
+from ..._logs import safe_logger
 from ..._outside import Outside
 from ..._trials import Trials, leaving
 from ._activities import Activities
 from ._hosting import sandbox
+from ._link import Link
 from ._seats import Seats, tuner
 from ._suspects import calling_for
 from ._workflow import ExecutionWorkflow
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _MAX_STEPS = 1000
 _THROTTLE_SECONDS = 2.0
@@ -54,7 +55,8 @@ async def work(
     ``is_trial``, nothing else is done here.
     """
     own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", Loop()
-    activities = Activities(client, own, loop, outside, only)
+    link = Link(client, heartbeat_seconds)
+    activities = Activities(client, own, loop, outside, link, only)
     throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
     driving = {**common, **_driving(activities, drain_seconds)}
@@ -66,6 +68,7 @@ async def work(
         alone = Seats(lambda: 1 + activities.waiting(alone=True))
         workers.append(Worker(client, task_queue=suspects, tuner=tuner(alone), **driving))
     async with AsyncExitStack() as beside:
+        await beside.enter_async_context(link.watched(activities.back))
         if trials is not None:
             await beside.enter_async_context(calling_for(client, suspects, trials, drain_seconds, stop))
         if is_trial:

@@ -9,48 +9,44 @@ nothing an agent does can be non-deterministic, and a new version of an agent br
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
 
+from ._asking import ask, carry, start_driving
+from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
+from ._growth import Growth
+from ._pieces import piece_of
 from ._wire import (
+    ACCEPT_DRIFT,
     ALIVE,
+    CANCEL,
     COMMIT,
-    DRIVE,
-    GONE,
     NOT_HERE,
+    PIECE,
+    PREVIOUS,
     PROGRESS,
     RELEASE,
     STALE,
     STEPS,
-    TOO_LARGE,
     WAKE,
     WORKFLOW,
-    Alive,
-    Commit,
+    Carrying,
     Driving,
     Position,
     Start,
     Stepping,
     Told,
+    alive_of,
+    told_of,
 )
 
-_FOR_EVER = timedelta(days=3650)
 _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
 """How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
-_ID_BYTES = 200
-_ONCE = RetryPolicy(maximum_attempts=1)
-_UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
-    initial_interval=timedelta(seconds=1),
-    backoff_coefficient=1.5,
-    maximum_interval=timedelta(seconds=10),
-    non_retryable_error_types=["TemporalTimeout:Heartbeat", GONE],
-)
-"""A worker that lacks the agent hands it back; Temporal offers it again. A worker that is lost is for us to see to."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -79,12 +75,25 @@ class ExecutionWorkflow:
         self._is_leaving = False
         self._has_begun = False
         """Whether a step was let run since this run of the workflow began."""
+        self._growth = Growth(start)
+        self._last: Position = [0, 0]
+        """The last batch that was taken; one that a client has brought is of no worker."""
+        self._holder = ""
+        """Where the worker of the last batch is, if it was given up and still has the execution."""
+        self._is_with_holder = False
+        self._is_held_back = False
+        """Whether nothing counts that is told in this epoch: the workflow goes back to the holder."""
+        self._is_timed_out = False
+        """Whether Temporal has lost sight of the last worker."""
+        self._can_stop = False
         self._fruitless = 0
         """Workers in a row that took it over and got nowhere."""
 
     @workflow.run
     async def run(self, start: Start) -> Any:
         """Carry the execution to its end, and return its result."""
+        if PREVIOUS in start["rows"]:
+            await self._take_over()
         while True:
             told = await self._drive()
             end = {} if told is None else told["end"]
@@ -95,7 +104,7 @@ class ExecutionWorkflow:
                 return end["result"]
             if status == "FAILED":
                 self._show(status)
-                raise _failure(start["execution_id"], end["error"])
+                raise failure(start["execution_id"], end["error"])
             if status == "SUSPENDED":
                 self._show(status)
                 await workflow.wait_condition(lambda: self._is_woken)
@@ -103,7 +112,9 @@ class ExecutionWorkflow:
                 continue
             await self._rest(end.get("not_before", 0.0))
             if told is not None and "whole" in told:
-                self._continue(told["whole"])
+                self._continue(told["whole"], told.get("whole_bytes", 0))
+            if told is not None and "whole_bytes" in told:
+                self._growth.stay(told["whole_bytes"])
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
@@ -114,9 +125,22 @@ class ExecutionWorkflow:
         if seconds > 0:
             await asyncio.sleep(seconds)
 
-    def _continue(self, whole: dict[str, Any]) -> None:
+    async def _take_over(self) -> None:
+        """Have a worker send what the run before had come to, which was too large to be given."""
+        info = workflow.info()
+        given: Carrying = {
+            "run_id": info.continued_run_id or self._start["previous_run_id"],
+            "base": self._start["rows"][PREVIOUS],
+            "changes": self._start.get("changes", {}),
+        }
+        await carry(given, self._start)
+
+    def _continue(self, whole: dict[str, Any], size: int) -> None:
         """Go on in a new run, with an empty history."""
         given: Start = {**self._start, "rows": whole, "epoch": self._epoch}
+        given.pop("carried_bytes", None)
+        if size:
+            given["carried_bytes"] = size
         given.pop("previous_run_id", None)
         given.pop("changes", None)
         workflow.continue_as_new(given, memo={**workflow.memo(), "status": self._status, "steps": self._steps})
@@ -130,28 +154,59 @@ class ExecutionWorkflow:
     # What others say
 
     @workflow.signal(name=PROGRESS)
-    def progress(self, told: Told) -> None:
+    def progress(self, *given: Any) -> None:
         """Take a batch that no step has brought."""
-        self._take(told)
+        told = told_of(_one(given))
+        if told is None:
+            _ignore(PROGRESS)
+        else:
+            self._take(told)
 
     @workflow.signal(name=ALIVE)
-    def alive(self, given: Alive) -> None:
+    def alive(self, *given: Any) -> None:
         """Hear of a worker that it lives: if it was given up, the execution has not killed it."""
-        self._survivor = given["epoch"]
+        alive = alive_of(_one(given))
+        if alive is None:
+            _ignore(ALIVE)
+        elif "queue" not in alive:
+            self._survivor = alive["epoch"]
+        elif alive["epoch"] == self._last[0]:
+            self._holder = alive["queue"]
+
+    @workflow.signal(name=PIECE)
+    def piece(self, *given: Any) -> None:
+        """A part of what is too large for one payload is for those who read history."""
+        if piece_of(_one(given)) is None:
+            _ignore(PIECE)
+
+    @workflow.signal(dynamic=True)
+    def other(self, name: str, given: Sequence[RawValue]) -> None:
+        """Ignore what is nothing of ours."""
+        _ignore(name)
+
+    @workflow.signal(name=ACCEPT_DRIFT)
+    def accept_drift(self, given: Any = None) -> None:
+        """Have it in history that another version may take the execution over; the next worker reads it there."""
 
     @workflow.update(name=COMMIT)
-    async def commit(self, given: Commit) -> Position:
+    async def commit(self, *given: Any) -> Position:
         """Take what a client adds; refuse it if the client did not see all there is."""
-        base = given["base"]
+        base = committed(_one(given))["base"]
         await workflow.wait_condition(  # on a replay, what this waits for may come after it
             lambda: self._position > base or (self._position == base and not self._is_driven)
         )
         if self._position != base:
             raise ApplicationError(f"stale: {base} is not {self._position}", type=STALE, non_retryable=True)
         self._epoch, self._number = self._epoch + 1, 1
+        self._last, self._holder = [0, 0], ""
         self._is_woken = True
         self._show("PENDING")
         return self._position
+
+    @commit.validator
+    def check_commit(self, *given: Any) -> None:
+        """Refuse what is malformed before it is part of history."""
+        committed(_one(given))
 
     @property
     def _position(self) -> Position:
@@ -161,35 +216,33 @@ class ExecutionWorkflow:
 
     async def _drive(self) -> Told | None:
         """Have a worker take the execution over; return its last batch, or None if it was lost."""
-        if self._is_suspected and self._is_alone:
+        if self._holder:
+            self._is_suspected = False
+        elif self._is_suspected and self._is_alone:
             await self._hear_of_survivor()
         elif self._survivor == self._epoch:
             self._is_suspected = False
         self._is_pardonable = self._is_suspected and not self._is_alone
         self._is_alone, self._is_taken_back = self._is_suspected, False
         given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
+        holder, self._holder = self._holder, ""
+        if holder:
+            given["held"] = self._last
+        elif self._is_timed_out:
+            given["lost"] = True
         self._epoch, self._number = self._epoch + 1, 0
         self._queue, self._lost, self._is_leaving = "", None, False
+        self._is_with_holder, self._is_held_back, self._is_timed_out = bool(holder), False, False
         self._late, self._waiting, self._running = {}, [], {}
         self._is_driven = True
-        queue = workflow.info().task_queue
-        drive: asyncio.Task[Told] = workflow.start_activity(
-            DRIVE,
-            given,
-            activity_id=f"{self._epoch}",
-            task_queue=f"{queue}/suspects" if self._is_suspected else queue,
-            start_to_close_timeout=_FOR_EVER,
-            heartbeat_timeout=self._heartbeat,
-            retry_policy=_UNTIL_SOMEBODY_HAS_IT,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=self._start["agent"],
-            result_type=dict,
-        )
+        drive = start_driving(given, self._start, holder)
         drive.add_done_callback(_hear)
         try:
             return await self._until_left(drive)
         except asyncio.CancelledError:
             drive.cancel()
+            if self._can_stop and self._queue:
+                self._running[CANCEL] = asyncio.create_task(self._tell_worker(CANCEL))
             await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
             raise
         finally:
@@ -203,10 +256,6 @@ class ExecutionWorkflow:
         except asyncio.TimeoutError:
             return
 
-    @property
-    def _heartbeat(self) -> timedelta:
-        return timedelta(seconds=self._start["heartbeat_seconds"])
-
     async def _until_left(self, drive: asyncio.Task[Told]) -> Told | None:
         while True:
             await workflow.wait_condition(
@@ -216,14 +265,15 @@ class ExecutionWorkflow:
                     or bool(self._startable())
                     or self._may_leave()
                     or self._is_pardoned()
+                    or self._is_held()
                 )
             )
-            if self._is_pardoned():
-                self._is_taken_back = True
+            if self._is_pardoned() or self._is_held():
+                self._is_taken_back, self._is_held_back = True, self._is_held()
                 drive.cancel()
             if self._may_leave():
                 self._is_leaving = True
-                self._running[RELEASE] = asyncio.create_task(self._leave())
+                self._running[RELEASE] = asyncio.create_task(self._tell_worker(RELEASE))
             for turn in self._startable():
                 self._waiting.remove(turn)
                 self._has_begun = True
@@ -244,16 +294,17 @@ class ExecutionWorkflow:
         try:
             told = drive.result()
         except ActivityError as error:
-            if self._is_taken_back and (is_cancelled_exception(error) or _is_of(error, NOT_HERE)):
+            if self._is_taken_back and (is_cancelled_exception(error) or is_of(error, NOT_HERE)):
                 self._is_suspected = False
                 return None
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
             is_timeout = isinstance(error.cause, TimeoutError)
-            if _is_too_large(error):
-                raise _too_large(error) from None
-            if not is_timeout and not _is_gone(error):
+            if is_too_large(error):
+                raise too_large(error) from None
+            if not is_timeout and not is_gone(error):
                 raise
+            self._is_timed_out = is_timeout
             # A worker that is stopped may lose what it asked for last: once, that nobody began with it is no suspicion.
             self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
             for task in self._running.values():
@@ -269,11 +320,17 @@ class ExecutionWorkflow:
         has_survived = self._is_pardonable and self._survivor == self._epoch - 1
         return has_survived and not self._queue and not self._is_taken_back
 
+    def _is_held(self) -> bool:
+        """Say whether the last worker still has the execution, and no other one has told anything."""
+        is_with_another = not self._is_with_holder and not self._queue
+        return bool(self._holder) and is_with_another and not self._is_taken_back
+
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may begin: before a new run none but those for which another one waits."""
         if not self._waiting or not self._queue or self._is_taken_back:
             return []
-        return [turn for turn in self._waiting if turn.get("is_inner") or not self._wants_new_run()]
+        is_due = not self._wants_new_run()
+        return [turn for turn in self._waiting if is_due or turn.get("is_inner") or turn.get("held")]
 
     def _may_leave(self) -> bool:
         """Say whether the worker is to leave the execution, so that it can go on in a new run."""
@@ -281,16 +338,16 @@ class ExecutionWorkflow:
         return is_idle and not self._is_leaving and self._wants_new_run()
 
     def _wants_new_run(self) -> bool:
-        info = workflow.info()
-        limit = self._start.get("max_events", 0) if self._has_begun else 0  # or a low one would start over for ever
-        return info.is_continue_as_new_suggested() or bool(limit and info.get_current_history_length() > limit)
+        return self._growth.wants_new_run(has_begun=self._has_begun)
 
-    async def _leave(self) -> None:
-        await self._ask(RELEASE, {"epoch": self._epoch}, RELEASE, "")
+    async def _tell_worker(self, what: str) -> None:
+        await self._ask(what, {"epoch": self._epoch}, what, "")
 
     async def _step(self, turn: dict[str, Any]) -> None:
         """Let a step run where its agent is, and take what came out."""
         given: Stepping = {"epoch": self._epoch, "turn": turn["id"], "step": turn["step"]}
+        if turn.get("held"):
+            given["held"] = True
         if "until" in turn:
             await asyncio.sleep(max(0.0, turn["until"] - workflow.time()))
         told = await self._ask(WAKE if "until" in turn else STEPS[turn["kind"]], given, turn["id"], turn["summary"])
@@ -300,25 +357,13 @@ class ExecutionWorkflow:
     async def _ask(self, what: str, given: Any, key: str, summary: str) -> Told | None:
         epoch = self._epoch
         try:
-            told: Told = await workflow.execute_activity(
-                what,
-                given,
-                activity_id=_activity_id(epoch, key),
-                task_queue=self._queue,
-                start_to_close_timeout=_FOR_EVER,
-                heartbeat_timeout=self._heartbeat,
-                retry_policy=_ONCE,
-                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-                summary=summary or None,
-                result_type=dict,
-            )
-            return told
+            return await ask(what, given, f"{epoch}-{key}", self._queue, self._start, summary)
         except ActivityError as error:
             # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
-            if epoch == self._epoch and not is_cancelled_exception(error) and not _is_gone(error):
+            if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
-                self._broken = _too_large(error) if _is_too_large(error) else None
-                self._is_suspected = isinstance(error.cause, TimeoutError)
+                self._broken = too_large(error) if is_too_large(error) else None
+                self._is_suspected = self._is_timed_out = isinstance(error.cause, TimeoutError)
             return None
         finally:
             if epoch == self._epoch:
@@ -326,48 +371,29 @@ class ExecutionWorkflow:
 
     def _take(self, told: Told) -> None:
         """Take a batch, in its turn; batches of a worker that was given up are no part of the execution."""
-        if told["epoch"] != self._epoch or not self._is_driven:
+        if told["epoch"] != self._epoch or not self._is_driven or self._is_held_back:
             return
         self._late[told["number"]] = told
         while self._number + 1 in self._late:
             found = self._late.pop(self._number + 1)
             self._number += 1
+            self._last, self._holder = self._position, ""
             if "queue" in found:
-                self._queue = found["queue"]
+                self._queue, self._can_stop = found["queue"], found.get("stops", False)
                 self._show("RUNNING")
             self._waiting += found["turns"]
 
 
-def _activity_id(epoch: int, key: str) -> str:
-    """Return an id that every server takes; the first word of a turn's is its number."""
-    return f"{epoch}-{key}".encode()[:_ID_BYTES].decode(errors="ignore")
+def _one(given: tuple[Any, ...]) -> Any:
+    """Return the only argument of a signal or an update."""
+    return given[0] if len(given) == 1 else None
+
+
+def _ignore(name: str) -> None:
+    workflow.logger.warning("signal=<%s> | not of a form that this workflow knows, ignored", name)
 
 
 def _hear(drive: asyncio.Task[Told]) -> None:
     """Take note of how a worker ended that was given up; or asyncio complains that nobody did."""
     if not drive.cancelled():
         drive.exception()
-
-
-def _is_of(error: ActivityError, kind: str) -> bool:
-    return isinstance(error.cause, ApplicationError) and error.cause.type == kind
-
-
-def _is_gone(error: ActivityError) -> bool:
-    """Say whether a worker has given an execution up: another one goes on."""
-    return _is_of(error, GONE)
-
-
-def _is_too_large(error: ActivityError) -> bool:
-    """Say whether a worker has more to tell than Temporal takes: no other worker could."""
-    return _is_of(error, TOO_LARGE)
-
-
-def _too_large(error: ActivityError) -> ApplicationError:
-    assert isinstance(error.cause, ApplicationError)
-    return ApplicationError(error.cause.message, type=TOO_LARGE, non_retryable=True)
-
-
-def _failure(execution_id: str, error: dict[str, Any]) -> ApplicationError:
-    text = f"Execution {execution_id!r} failed: {error.get('text', '')}"
-    return ApplicationError(text, error, type=str(error.get("type", "")), non_retryable=True)

@@ -53,11 +53,35 @@ class AnswersContract:
             bench.run(handle.respond({question.id: "no"}))
         assert len(bench.marks("approve")) == 2
 
+    def test_c04_who_answered_what_and_when_is_on_record(self, bench: Bench) -> None:
+        handle = bench.dispatch(ASK_TWICE, "Both.")
+        flight, hotel = sorted(bench.result(handle).interrupts, key=lambda found: found.name)
+        bench.run(handle.respond({flight.interrupt_id: {"seat": 3}}, by="ann"))
+        assert bench.result(handle).interrupts == (hotel,)
+        bench.run(handle.respond({hotel.interrupt_id: "no"}))
+        bench.result(handle)
+        (call,) = bench.run(handle.detail()).calls
+        one, other = call.answers
+        assert (one.interrupt_id, one.name, one.answer, one.by) == (
+            flight.interrupt_id, "approve flight", {"seat": 3}, "ann",
+        )  # fmt: skip
+        assert (other.answer, other.is_taken) == ("no", True)
+        assert "@" in str(other.by), "user@host where nobody is named"
+        assert one.at < other.at
+
+    def test_c04_no_answer_at_all_is_refused(self, bench: Bench) -> None:
+        handle = bench.dispatch(ASK, "Done.")
+        (question,) = bench.result(handle).interrupts
+        with pytest.raises(errors.UnsupportedFeatureError, match="null as an answer"):
+            bench.run(handle.respond({question.interrupt_id: None}))
+        assert bench.run(handle.interrupts()) == [question]
+
     def test_c04_answers_that_nobody_asked_for_are_refused(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK, "Done.")
         (question,) = bench.result(handle).interrupts
-        with pytest.raises(errors.InputMismatchError):
+        with pytest.raises(errors.InputMismatchError, match="open questions 'approve trip'") as caught:
             bench.run(handle.respond({question.id: "yes", "v1:nobody:asked": "yes"}))
+        assert f"(interrupt_id {question.interrupt_id})" in str(caught.value)
         assert bench.run(handle.interrupts()) == [question], "all of them, or none"
         bench.run(handle.respond({}))
         assert bench.status(handle) is S.SUSPENDED

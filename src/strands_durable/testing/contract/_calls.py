@@ -241,3 +241,18 @@ class CallsContract:
             assert str(bench.result(bench.dispatch("Hi.", execution_id=f"run-{number}"))) == "Hi.\n"
         assert bench.status(other_version) is bench.status(unknown) is S.PENDING
         assert bench.run(other_version.steps()) == []
+
+    def test_c26_accepted_drift_lets_another_version_resume_it(self, bench: Bench) -> None:
+        handle = bench.dispatch_to_nobody(BOOK, "Booked.")
+        bench.until(lambda: bench.run(handle.detail()).execution.note)
+        note = bench.run(handle.detail()).execution.note
+        assert note is not None
+        assert "was dispatched as 000000000000, here it is" in note
+        assert "strands-durable resume trip --accept-drift" in note
+        bench.run(handle.resume())
+        assert bench.status(handle) is S.PENDING, "nothing was accepted"
+        bench.run(handle.resume(accept_drift=True))
+        assert str(bench.result(handle)) == "Booked.\n"
+        assert bench.booked() == ["Paris"]
+        bench.run(handle.resume(accept_drift=True))
+        assert bench.status(handle) is S.COMPLETED, "what is over stays over"

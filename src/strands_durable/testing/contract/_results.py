@@ -143,3 +143,15 @@ class ResultsContract:
         found = bench.run(events())
         assert str(found[-1]["result"]) == "Booked.\n"
         assert [event["kind"] for event in found[:-1] if event["recorded"]] == ["model", "tool", "model"]
+
+    def test_c28_steps_have_all_they_were_given_and_gave(self, bench: Bench) -> None:
+        city = "Llanfair" * 40
+        handle = bench.dispatch({"tool": "book", "city": city}, "Booked.")
+        bench.result(handle)
+        model, tool, last = bench.run(handle.steps())
+        assert tool.input == {"city": city}
+        assert tool.result["status"] == "success"
+        assert city in tool.result["content"][0]["text"]
+        assert model.result["message"]["content"][0]["toolUse"]["input"] == {"city": city}
+        assert last.result["message"]["content"] == [{"text": "Booked."}]
+        assert json.loads(json.dumps(tool.result)) == tool.result

@@ -1,0 +1,91 @@
+"""Executions that Temporal has given up, and that are still at work here: after an outage of the server, for example.
+
+The workflow hears that they are. As long as no other worker has told anything, it comes back to this one, and takes what the
+steps return that have run all the time. If it does not come back, another worker has the execution, and it is left here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+
+from ..._lease import Released
+from ..._logs import safe_logger
+from ._life import BEAT_SECONDS, uptime
+from ._link import Link
+from ._live import Live
+from ._wire import ALIVE, Alive
+
+logger = safe_logger(__name__)
+
+Key = tuple[str, str]
+"""A workflow and its run."""
+_HOLD_SECONDS = 30.0
+
+
+class Held:
+    """What one worker holds, and for how long."""
+
+    def __init__(self, client: Client, queue: str, link: Link) -> None:
+        self._client, self._queue, self._link = client, queue, link
+        self._lives: dict[Key, Live] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def get(self, key: Key) -> Live | None:
+        """Return what is held of a workflow."""
+        return self._lives.get(key)
+
+    def lives(self) -> list[Live]:
+        """Return all that is held."""
+        return list(self._lives.values())
+
+    def hold(self, key: Key, live: Live) -> None:
+        """Keep an execution at work, in case that the workflow comes back."""
+        self._lives[key] = live
+        task = asyncio.ensure_future(self._wait(key, live))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def let_go(self, key: Key) -> None:
+        """Hold an execution no longer: the workflow has come back."""
+        self._lives.pop(key, None)
+
+    async def _wait(self, key: Key, live: Live) -> None:
+        """Leave an execution that the workflow does not come back to; at once, if this process was frozen."""
+        left, seen = _HOLD_SECONDS, uptime()
+        while left > 0 and self._lives.get(key) is live:
+            await asyncio.sleep(BEAT_SECONDS)
+            seconds, seen = uptime() - seen, uptime()
+            if seconds > live.heartbeat_seconds / 2:
+                break
+            left -= 0.0 if self._link.is_away else seconds
+        if self._lives.get(key) is live:
+            del self._lives[key]
+            logger.warning("execution_id=<%s> | left to another worker, what runs here is not recorded", key[0])
+            live.driver.halt(Released())
+
+    async def announce(self, key: Key, live: Live) -> None:
+        """Say that an execution is at work here, and where the workflow finds it."""
+        await self._say(key, {"epoch": live.epoch, "queue": self._queue})
+
+    async def vouch(self, key: Key, live: Live) -> None:
+        """Say that this process lives, if Temporal did not hear of it in time: the execution has killed nobody.
+
+        Whoever was away himself says nothing: what keeps a process from showing signs of life is to be found out as well.
+        """
+        details = activity.cancellation_details()
+        is_given_up = details is not None and (details.not_found or details.timed_out)
+        if is_given_up and not live.is_lost and not live.has_vouched:
+            live.has_vouched = await self._say(key, {"epoch": live.epoch})
+
+    async def _say(self, key: Key, what: Alive) -> bool:
+        handle: Any = self._client.get_workflow_handle(key[0], run_id=key[1])
+        try:
+            await handle.signal(ALIVE, what)
+        except Exception as error:  # it has ended, or is not to be reached
+            logger.debug("execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", key[0], error)
+            return False
+        return True

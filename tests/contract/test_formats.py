@@ -1,0 +1,153 @@
+"""A store of an earlier format opens, lists, and resumes where it was left; an upgrade that is killed has changed nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_durable import connect, errors
+from strands_durable._catalog import Catalog
+from strands_durable._store import FORMAT, Store
+from strands_durable._stores import stores
+from strands_durable._sums import _UNKNOWN, TABLES
+from strands_durable.testing import CrashPoints, forget_process
+from tests.processes import Child, run
+from tests.script import answers
+from tests.stores import record
+from tests.stores.record import ASKED, FAILED, FINISHED, KILLED, PICTURE, PROMPT, STORES, agent_of, booked
+
+STATUSES = {
+    "finished": "COMPLETED",
+    "asked": "SUSPENDED",
+    "failed": "FAILED",
+    "dispatched": "PENDING",
+    "killed": "RUNNING",
+}
+
+
+@pytest.fixture(autouse=True)
+def old_store(fresh_process: None) -> None:
+    """A store of format 3 in this folder, with what its processes had booked."""
+    shutil.copy(STORES / "format_3.sqlite", "runs.db")
+    Path("booked").write_text("Paris\nBonn\nKyiv\nLima\nRome\n")
+
+
+def version() -> int:
+    with closing(sqlite3.connect("runs.db")) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def test_the_kept_file_is_the_one_that_was_recorded() -> None:
+    digest = hashlib.sha256((STORES / "format_3.sqlite").read_bytes()).hexdigest()
+    assert digest == "c3c86dbc1f2d947c727619dec4c50f44576e97a5d8bbae57cd5c7100053e9967"
+
+
+def test_a_store_of_format_3_is_listed_and_shown_as_it_is() -> None:
+    before = Path("runs.db").read_bytes()
+    assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
+    assert [step.label for step in Catalog("runs.db").execution("killed").steps if step.in_doubt] == [
+        "2.0 book_and_die"
+    ]
+    assert Path("runs.db").read_bytes() == before
+
+
+def test_a_store_of_format_3_becomes_one_of_this_format_when_it_is_opened() -> None:
+    Store(Path("runs.db").resolve()).close()
+    assert version() == FORMAT
+    assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
+    with closing(sqlite3.connect("runs.db")) as connection:
+        for table in TABLES:
+            assert connection.execute(f"SELECT count(*) FROM {table} WHERE sum = {_UNKNOWN}").fetchone() == (0,), table
+        assert connection.execute("SELECT number FROM uses").fetchall() == [(2,)], "a prompt and a result"
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_what_was_finished_in_format_3_returns_its_result_and_runs_nothing() -> None:
+    agent = agent_of("finished", FINISHED)
+    assert str(agent(PROMPT)) == "Both are done.\n"
+    assert agent.state.get() == {"city": "Oslo", "nights": 3}
+    assert agent.messages[0]["content"][1] == PICTURE
+    assert agent.messages[2]["content"][1]["toolResult"]["content"][1] == PICTURE
+    assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome"]
+
+
+def test_what_waited_in_format_3_takes_its_answer() -> None:
+    result: Any = agent_of("asked", ASKED)("Ask me")
+    assert result.stop_reason == "interrupt"
+    forget_process()
+    agent = agent_of("asked", ASKED)
+    assert str(agent(answers(result, "yes"))) == "Approved.\n"  # type: ignore[arg-type]
+    assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome"]
+
+
+def test_what_was_killed_in_format_3_resumes_at_its_step_in_doubt() -> None:
+    assert str(agent_of("killed", KILLED)("Book both")) == "You are going to Lima and Rome.\n"
+    assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome", "Rome"], "the step in doubt alone was run again"
+
+
+def test_what_had_failed_in_format_3_is_tried_again_from_the_failed_step() -> None:
+    script = [FAILED[0], "It works again."]
+    assert str(agent_of("failed", script)("Fail")) == "It works again.\n"
+    assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome"]
+
+
+def test_what_was_dispatched_in_format_3_is_run_by_a_worker() -> None:
+    async def result() -> Any:
+        backend = connect("sqlite:///runs.db")
+        try:
+            return await (await backend.get("dispatched")).result(timeout=30)
+        finally:
+            await backend.close()  # type: ignore[attr-defined]
+
+    assert record.greeter is not None
+    assert str(asyncio.run(result())).strip() == "Hello."
+
+
+def test_a_picture_of_format_3_is_deleted_with_the_last_that_refers_to_it() -> None:
+    asyncio.run(connect("sqlite:///runs.db?worker=off").remove("finished"))
+    with closing(sqlite3.connect("runs.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
+
+
+def _killed_while_it_upgrades(folder: str, point: str) -> None:
+    os.chdir(folder)
+    with CrashPoints().crashing(f"{point}@1"):
+        Store(Path("runs.db").resolve())
+
+
+@pytest.mark.parametrize("point", ["upgrade:before", "upgrade:after"])
+def test_an_upgrade_that_is_killed_is_made_by_the_next(point: str) -> None:
+    assert run(_killed_while_it_upgrades, os.getcwd(), point).exitcode == -signal.SIGKILL
+    assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
+    assert str(agent_of("finished", FINISHED)(PROMPT)) == "Both are done.\n"
+    stores.close()
+    assert version() == FORMAT
+
+
+def _opened(folder: str) -> Any:
+    os.chdir(folder)
+    return Store(Path("runs.db").resolve()).read("SELECT count(*) FROM verified_executions")
+
+
+def test_processes_that_start_at_once_upgrade_once() -> None:
+    children = [Child(_opened, os.getcwd()) for _ in range(4)]
+    assert [child.join().checked() for child in children] == [[(5,)]] * 4
+
+
+def test_a_store_that_an_older_process_has_open_is_left_as_it_is() -> None:
+    with closing(sqlite3.connect("runs.db")) as older:
+        assert older.execute("SELECT count(*) FROM executions").fetchone() == (5,)
+        with pytest.raises(errors.BackendUnavailableError, match="another process has it open"):
+            Store(Path("runs.db").resolve(), busy_seconds=0.2)
+        assert older.execute("PRAGMA user_version").fetchone() == (3,)
+    Store(Path("runs.db").resolve()).close()
+    assert version() == FORMAT
