@@ -96,9 +96,9 @@ class SyncHandle:
         """Stop the execution for good; see `ExecutionHandle.cancel`."""
         run(self._handle.cancel())
 
-    def resume(self) -> None:
+    def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step; see `ExecutionHandle.resume`."""
-        run(self._handle.resume())
+        run(self._handle.resume(accept_drift=accept_drift))
 
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
@@ -164,6 +164,10 @@ class SyncBackend:
     def start(self) -> None:
         """Have this process work on what waits; see `DurableBackend.start`."""
         self._backend.start()
+
+    def unattended(self) -> str | None:
+        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        return run(self._backend.unattended())
 
     def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""

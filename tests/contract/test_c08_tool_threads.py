@@ -155,9 +155,6 @@ def test_c08_a_broken_off_stream_keeps_its_lease_until_its_tool_has_ended() -> N
     assert paid() == ["begun:7", "paid:7"]
 
 
-@pytest.mark.xfail(
-    strict=False, reason="needs the rule that a cancelled call is resumed by the next one in its process"
-)
 def test_c08_the_next_call_of_the_process_waits_for_the_tool_and_takes_its_result() -> None:
     async def service() -> str:
         await cancelled(agent_of())
