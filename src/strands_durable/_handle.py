@@ -206,8 +206,9 @@ class DurableBackend(ABC):
     ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set.
 
-        Return True if all current steps have ended then. A tool that took too long may still run in a thread: its step is in
-        doubt, and the process should end without waiting for it (`os._exit`).
+        Return True if all current steps have ended then. A sync tool that took too long may still run in a thread: as long as
+        it does, this process owns its execution, and its result is recorded when it comes. A process that cannot wait for
+        it ends with `os._exit`, and the step is in doubt.
 
         Args:
             concurrency: How many at a time.

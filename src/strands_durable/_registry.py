@@ -261,12 +261,12 @@ class DurableAgent:
         **arguments: Any,
     ) -> SyncHandle:
         """Start a run from sync code, or attach to the one that has this id, and return its handle at once."""
-        from ._sync import run
+        from ._sync import in_loop
 
         dispatching = self.dispatch_async(
             prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits, **arguments
         )
-        return run(dispatching).sync
+        return in_loop(dispatching).sync
 
     def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
         """Return the id of a run that a step starts: a tool that is tried again is to find the runs that it had started."""

@@ -55,7 +55,7 @@ class _Loop:
 _loop = _Loop()
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def in_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run async code to its end from sync code."""
     return _loop.run(work)
 
@@ -72,7 +72,7 @@ class SyncHandle:
 
     def status(self) -> ExecutionStatus:
         """Return what the execution is doing."""
-        return run(self._handle.status())
+        return in_loop(self._handle.status())
 
     def result(self, timeout: float | None = None) -> ExecutionResult:
         """Wait for the end, or until the execution waits for a person, and return it.
@@ -82,43 +82,43 @@ class SyncHandle:
             ExecutionCancelledError: Somebody cancelled it.
             TimeoutError: It is still at work after ``timeout`` seconds, and goes on.
         """
-        return run(self._handle.result(timeout))
+        return in_loop(self._handle.result(timeout))
 
     def interrupts(self) -> list[OpenInterrupt]:
         """Return the questions that wait for a person."""
-        return run(self._handle.interrupts())
+        return in_loop(self._handle.interrupts())
 
-    def respond(self, answers: Mapping[str, Any]) -> None:
+    def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id; see `ExecutionHandle.respond`."""
-        run(self._handle.respond(answers))
+        in_loop(self._handle.respond(answers, by=by))
 
     def cancel(self) -> None:
         """Stop the execution for good; see `ExecutionHandle.cancel`."""
-        run(self._handle.cancel())
+        in_loop(self._handle.cancel())
 
-    def resume(self) -> None:
+    def resume(self, *, accept_drift: bool = False) -> None:
         """Try a failed execution again, from the failed step; see `ExecutionHandle.resume`."""
-        run(self._handle.resume())
+        in_loop(self._handle.resume(accept_drift=accept_drift))
 
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
-        return run(self._handle.steps())
+        return in_loop(self._handle.steps())
 
-    def detail(self) -> ExecutionDetail:
-        """Return what `strands-durable show` shows."""
-        return run(self._handle.detail())
+    def detail(self, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows: of the current run, or of an earlier one under the same id."""
+        return in_loop(self._handle.detail(run))
 
     def stream(self, after: int = 0) -> Iterator[StreamEvent]:
         """Follow the execution: each committed step after number ``after``, then each as it comes, with live chunks between."""
         events = aiter(self._handle.stream(after))
         try:
             while True:
-                event = run(_next(events))
+                event = in_loop(_next(events))
                 if event is None:
                     return
                 yield event
         finally:
-            run(_close(events))
+            in_loop(_close(events))
 
 
 class SyncBackend:
@@ -144,11 +144,11 @@ class SyncBackend:
         dispatching = self._backend.dispatch(
             spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
         )
-        return SyncHandle(run(dispatching))
+        return SyncHandle(in_loop(dispatching))
 
     def get(self, execution_id: str) -> SyncHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        return SyncHandle(run(self._backend.get(execution_id)))
+        return SyncHandle(in_loop(self._backend.get(execution_id)))
 
     def list(
         self,
@@ -159,19 +159,23 @@ class SyncBackend:
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
-        return run(self._backend.list(status=status, agent=agent, since=since, limit=limit))
+        return in_loop(self._backend.list(status=status, agent=agent, since=since, limit=limit))
 
     def start(self) -> None:
         """Have this process work on what waits; see `DurableBackend.start`."""
         self._backend.start()
 
+    def unattended(self) -> str | None:
+        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        return in_loop(self._backend.unattended())
+
     def remove(self, execution_id: str) -> None:
         """Forget an execution that is not at work, with all it recorded."""
-        run(self._backend.remove(execution_id))
+        in_loop(self._backend.remove(execution_id))
 
     def close(self) -> None:
         """Let go of what the backend holds open; executions stay."""
-        run(self._backend.close())
+        in_loop(self._backend.close())
 
 
 async def _next(events: Any) -> StreamEvent | None:

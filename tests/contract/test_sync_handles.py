@@ -22,6 +22,7 @@ from strands_durable import (
     errors,
 )
 from strands_durable._handle import DurableBackend
+from strands_durable._thread import _stop_all
 from tests.dispatched import fails_once, scripted
 from tests.processes import Child
 from tests.script import ledger
@@ -33,7 +34,7 @@ URL = "sqlite:///runs.db"
 @pytest.fixture(autouse=True)
 def closed() -> Any:
     yield
-    connect(URL).sync.close()
+    _stop_all()
 
 
 def test_a_sync_handle_waits_for_the_result_and_shows_the_steps() -> None:
