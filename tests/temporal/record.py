@@ -160,7 +160,7 @@ async def _loses_its_worker(given: Any, *, lives: bool = False) -> None:
     command = [sys.executable, "-c", _WORKER, "worker", "strands_durable.testing.agents", "--backend", url]
     for expected in (1, 2):
         worker = subprocess.Popen([*command, "--quiet"], stdout=subprocess.DEVNULL)
-        await until_async(lambda expected=expected: _has(folder, "wait", expected))  # type: ignore[misc]
+        await until_async(lambda expected=expected: _has(folder, "wait", expected), 120)  # type: ignore[misc]
         if expected == 1:
             os.kill(worker.pid, signal.SIGKILL)
             worker.wait()

@@ -71,7 +71,7 @@ class Held:
     async def vouch(self, key: Key, live: Live) -> None:
         """Say that this process lives, if Temporal did not hear of it in time: the execution has killed nobody.
 
-        Whoever was away himself says nothing: what keeps a process from showing signs of life is to be found out as well.
+        A process that was away itself says nothing: what keeps a process from showing signs of life is to be found out as well.
         """
         details = activity.cancellation_details()
         is_given_up = details is not None and (details.not_found or details.timed_out)
