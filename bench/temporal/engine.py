@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +26,9 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilter
 
 ROOT = Path(__file__).resolve().parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
+_HEARTBEATS = re.compile(
+    r'^service_requests\{.*operation="RecordActivityTaskHeartbeat".*service_name="frontend".*\} (\S+)$', re.MULTILINE
+)
 
 
 class Process:
@@ -84,7 +89,11 @@ class Server:
             taken.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{taken.getsockname()[1]}"
         ip, _, port = self.address.partition(":")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self._metrics = str(taken.getsockname()[1])
         options = ["--ip", ip, "--port", port, "--headless", "--log-level", "error", "--db-filename", str(self._file)]
+        options += ["--metrics-port", self._metrics]
         self.process = Process([binary(), "server", "start-dev", *options], folder / "server.log")
 
     async def connect(self) -> tuple[Client, float]:
@@ -98,6 +107,11 @@ class Server:
                 if self.process.has_ended or time.time() - self.process.begun > 60:
                     raise
                 await asyncio.sleep(0.02)
+
+    def heartbeats(self) -> int:
+        """Return how many signs of life it has heard; they are in no history."""
+        text = urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics").read().decode()
+        return sum(int(float(number)) for number in _HEARTBEATS.findall(text))
 
     def stored_bytes(self) -> int:
         """Return the size of its file, WAL included."""

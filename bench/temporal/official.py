@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import timedelta
-from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.client import Client
@@ -19,7 +18,7 @@ from temporalio.worker import Replayer, Worker
 with workflow.unsafe.imports_passed_through():
     from strands.agent.conversation_manager import NullConversationManager
 
-    from bench.temporal.script import SYSTEM_PROMPT, read, script
+    from bench.temporal.script import SYSTEM_PROMPT, model, read
 
 MODEL_SECONDS, TOOL_SECONDS = 60, 30
 """How long a step may take: the figures of its README."""
@@ -58,13 +57,7 @@ class ReadPages:
 
 def plugin() -> StrandsPlugin:
     """Return the plugin with the scripted model."""
-
-    def scripted() -> Any:
-        from strands_durable.testing import ScriptedModel
-
-        return ScriptedModel(script)
-
-    return StrandsPlugin(models={"scripted": scripted})
+    return StrandsPlugin(models={"scripted": model})
 
 
 def replayer() -> Replayer:

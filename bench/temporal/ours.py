@@ -5,9 +5,8 @@ from __future__ import annotations
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager
 
-from bench.temporal.script import SYSTEM_PROMPT, read, script
+from bench.temporal.script import SYSTEM_PROMPT, model, read
 from strands_durable import durable_agent
-from strands_durable.testing import ScriptedModel
 
 
 @tool
@@ -24,7 +23,7 @@ def read_page(page: int) -> str:
 def reader() -> Agent:
     """Return the agent."""
     return Agent(
-        model=ScriptedModel(script),
+        model=model(),
         system_prompt=SYSTEM_PROMPT,
         tools=[read_page],
         conversation_manager=NullConversationManager(),

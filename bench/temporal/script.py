@@ -6,6 +6,7 @@ in the prompt: one worker serves every size. Each step writes a line when it beg
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -47,9 +48,21 @@ def script(turn: int, messages: list[Any]) -> Any:
     from strands_durable.testing import call
 
     begin("model", turn)
-    time.sleep(float(os.environ.get(PACE, "0")))
     cycles = int(re.findall(r"\d+", messages[0]["content"][0]["text"])[0])
     return call("read_page", page=turn) if turn < cycles else "All pages are read."
+
+
+def model() -> Any:
+    """Return the model of both sides: it takes its time without standing in the way of anything else, as models do."""
+    from strands_durable.testing import ScriptedModel
+
+    class Paced(ScriptedModel):
+        async def stream(self, *args: Any, **given: Any) -> Any:
+            await asyncio.sleep(float(os.environ.get(PACE, "0")))
+            async for event in super().stream(*args, **given):
+                yield event
+
+    return Paced(script)
 
 
 def read(page: int) -> str:

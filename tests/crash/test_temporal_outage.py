@@ -69,7 +69,7 @@ class Wire:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._is_cut = False
 
     def _accept(self) -> None:
@@ -94,7 +94,9 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_who_comes_back_when_another_has_gone_on_changes_nothing(temporal: TemporalServer, tmp_path: Path) -> None:
+def test_a_worker_that_comes_back_when_another_has_resumed_the_run_changes_nothing(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
     wire = Wire(int(temporal.address.rpartition(":")[2]))
     with Site(temporal, tmp_path, heartbeat_seconds=2) as site:
         handle = site.dispatch("run", WAIT, BOOK, {"tool": "wait", "path": "end"}, "Done.", in_doubt="retry")
@@ -106,7 +108,7 @@ def test_who_comes_back_when_another_has_gone_on_changes_nothing(temporal: Tempo
         site.touch("go")
         site.until_told(what="wait", path="end")
         before = site.run(handle.steps())
-        wire.mend()
+        wire.restore()
         later = site.dispatch("later", *[BOOK] * 3, "Later.")
         assert str(site.result(later)) == "Later.\n"
         site.touch("end")

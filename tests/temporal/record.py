@@ -1,4 +1,4 @@
-"""Record the histories that must replay for ever: ``python -m tests.temporal.record``, once for each release.
+"""Record the histories that must replay for ever: ``python -m tests.temporal.record [NAME]``, once for each release.
 
 Each is a workflow as a real server has recorded it, in tests/temporal/histories/VERSION. They are never changed afterwards: a
 workflow that is under way while a worker is replaced by one of a newer version has such a history.
@@ -18,9 +18,11 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from strands_durable import ExecutionHandle, errors
-from strands_durable.backends.temporal import TemporalBackend
+from strands_durable._outside import Outside
+from strands_durable.backends.temporal import TemporalBackend, _carrying, _pieces
 from strands_durable.backends.temporal._wire import ALIVE
 from strands_durable.testing import agents as contract
 from strands_durable.testing.contract._bench import BOOK, WAIT
@@ -31,6 +33,7 @@ from tests.waiting import until_async
 
 HISTORIES = Path(__file__).with_name("histories")
 ASK = {"tool": "approve", "what": "trip"}
+LONG = ("goes on in new runs", "is carried in pieces")
 PATIENCE = 60.0
 _WORKER = "import socket; socket.gethostname = lambda: 'worker'; from strands_durable._cli import main; main()"
 
@@ -38,9 +41,9 @@ _WORKER = "import socket; socket.gethostname = lambda: 'worker'; from strands_du
 def main() -> None:
     """Record all; which machine it was is nobody's business."""
     socket.gethostname = lambda: "worker"
-    folder = HISTORIES / version("strands-durable")
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporalServer() as server:
+    folder = HISTORIES / (sys.argv[1] if len(sys.argv) > 1 else version("strands-durable"))
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as place, TemporalServer(Path(place, "temporal.db")) as server:
         for name, record in RECORDS.items():
             path = folder / file_of(name)
             asyncio.run(_record(server, path, record))
@@ -54,13 +57,13 @@ def file_of(name: str) -> str:
 
 async def _record(server: TemporalServer, path: Path, record: Callable[[Any], Awaitable[None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        url = url_of(server, heartbeat_seconds=2, max_events=60 if path.name == file_of("goes on in new runs") else 0)
+        url = url_of(server, heartbeat_seconds=2, max_events=60 if path.name in map(file_of, LONG) else 0)
         backend = TemporalBackend(url)
         if path.name in (file_of("loses its worker"), file_of("loses sight of its worker")):
-            await record((backend, url, folder))
+            await record((backend, url, folder, server))
         else:
             with working(url):
-                await record((backend, url, folder))
+                await record((backend, url, folder, server))
         handle = (await backend.client()).get_workflow_handle(backend.workflow_id("run"))
         path.write_text((await handle.fetch_history()).to_json())
 
@@ -71,12 +74,12 @@ async def _dispatch(backend: TemporalBackend, folder: str, *script: Any, agent: 
 
 
 async def _completes(given: Any) -> None:
-    backend, _, folder = given
+    backend, _, folder, _ = given
     await (await _dispatch(backend, folder, BOOK, BOOK, "Booked.")).result(PATIENCE)
 
 
 async def _is_answered(given: Any) -> None:
-    backend, _, folder = given
+    backend, _, folder, _ = given
     handle = await _dispatch(backend, folder, ASK, "Done.")
     question = (await handle.result(PATIENCE)).interrupts[0]
     await handle.respond({question.id: "yes"})
@@ -84,7 +87,7 @@ async def _is_answered(given: Any) -> None:
 
 
 async def _fails(given: Any) -> None:
-    backend, _, folder = given
+    backend, _, folder, _ = given
     handle = await _dispatch(backend, folder, BOOK, {"fails_until": "mended"})
     for _ in range(2):
         try:
@@ -100,7 +103,7 @@ async def _fails(given: Any) -> None:
 
 
 async def _is_cancelled(given: Any) -> None:
-    backend, _, folder = given
+    backend, _, folder, _ = given
     handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
     await until_async(lambda: _has(folder, "wait"))
     await handle.cancel()
@@ -111,28 +114,53 @@ async def _is_cancelled(given: Any) -> None:
 
 
 async def _is_a_graph(given: Any) -> None:
-    backend, _, folder = given
+    backend, _, folder, _ = given
     await (await _dispatch(backend, folder, BOOK, "Booked.", agent=contract.contract_graph)).result(PATIENCE)
 
 
 async def _goes_on_in_new_runs(given: Any) -> None:
-    backend, _, _ = given
+    backend, _, _, _ = given
     handle = await backend.dispatch(agents.cycler.spec_with(cycles=12), "Go", execution_id="run")
     await handle.result(PATIENCE)
 
 
+async def _is_carried_in_pieces(given: Any) -> None:
+    limits = Outside.sent.__kwdefaults__
+    assert limits is not None
+    small = [mock.patch.object(module, "MAX_BYTES", 4000) for module in (_pieces, _carrying)]
+    with mock.patch.dict(limits, limit=4000), small[0], small[1]:
+        await _goes_on_in_new_runs(given)
+
+
+async def _outlives_an_outage(given: Any) -> None:
+    backend, _, folder, server = given
+    handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
+    await until_async(lambda: _has(folder, "wait"))
+    server.kill()
+    await asyncio.sleep(4)
+    server.start()
+    await until_async(lambda: _is_resumed(backend))
+    Path(folder, "go").touch()
+    await handle.result(PATIENCE)
+
+
+async def _is_resumed(backend: TemporalBackend) -> bool:
+    events = (await backend.workflow("run")).fetch_history_events()
+    return b'"held":true' in b"".join([event.SerializeToString() async for event in events])
+
+
 async def _is_throttled(given: Any) -> None:
-    backend, _, folder = given
+    backend, _, folder, _ = given
     await (await backend.dispatch(agents.throttled.spec_with(folder=folder), "Go", execution_id="run")).result(PATIENCE)
 
 
 async def _loses_its_worker(given: Any, *, lives: bool = False) -> None:
-    backend, url, folder = given
+    backend, url, folder, _ = given
     handle = await _dispatch(backend, folder, BOOK, WAIT, "Done.")
     command = [sys.executable, "-c", _WORKER, "worker", "strands_durable.testing.agents", "--backend", url]
     for expected in (1, 2):
         worker = subprocess.Popen([*command, "--quiet"], stdout=subprocess.DEVNULL)
-        await until_async(lambda expected=expected: _has(folder, "wait", expected))  # type: ignore[misc]
+        await until_async(lambda expected=expected: _has(folder, "wait", expected), 120)  # type: ignore[misc]
         if expected == 1:
             os.kill(worker.pid, signal.SIGKILL)
             worker.wait()
@@ -155,6 +183,8 @@ RECORDS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "is cancelled": _is_cancelled,
     "is a graph": _is_a_graph,
     "goes on in new runs": _goes_on_in_new_runs,
+    "is carried in pieces": _is_carried_in_pieces,
+    "outlives an outage": _outlives_an_outage,
     "is throttled": _is_throttled,
     "loses its worker": _loses_its_worker,
     "loses sight of its worker": partial(_loses_its_worker, lives=True),

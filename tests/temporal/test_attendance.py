@@ -1,4 +1,4 @@
-"""C2 and the word for it: where no worker polls the task queue, whoever waits hears of it, with the command to type."""
+"""Where no worker polls the task queue, the caller that waits reads so, with the command to type."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.commands import cli
 from tests.temporal.running import url_of, working
 from tests.waiting import until_async
 
-SCRIPT = [{"tool": "approve", "what": "trip"}, {"fails_until": "mended"}]
+SCRIPT = [{"tool": "approve", "what": "trip"}, {"fails_until": "fixed"}]
 
 
-def test_whoever_waits_hears_that_no_worker_polls_the_task_queue(
+def test_a_caller_that_waits_reads_that_no_worker_polls_the_task_queue(
     temporal: TemporalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = url_of(temporal, payloads="memory://me:word@shelf")

@@ -67,7 +67,7 @@ def test_a_conversation_larger_than_a_payload_goes_on_in_new_runs(temporal: Temp
 
 
 def test_a_large_execution_that_failed_is_resumed(temporal: TemporalServer, tmp_path: Path) -> None:
-    url, marker = url_of(temporal), tmp_path / "mended"
+    url, marker = url_of(temporal), tmp_path / "fixed"
     sizes = [1_200_000, 1_200_001]
 
     async def main() -> None:

@@ -174,7 +174,7 @@ class Activities:
         return live
 
     async def _resumed(self, given: Driving, info: activity.Info, beat: Beat) -> Told:
-        """Go on with an execution that Temporal had lost sight of, and that is still here: its steps have run all the time."""
+        """Resume an execution that Temporal had lost sight of, and that is still here: its steps have run all the time."""
         key, (epoch, accepted) = _key(info), given["held"]
         live = self._held.get(key) or self._live.get(key)
         if live is None or live.epoch != epoch or live.is_lost or self._is_stopping:
@@ -247,7 +247,7 @@ class Activities:
         reach("told:after")
 
     async def _cancelled(self, live: Live, info: activity.Info) -> None:
-        """Somebody has cancelled the execution, or it is no longer ours: what runs is to stop.
+        """The execution was cancelled, or it is no longer ours: what runs is to stop.
 
         Where Temporal has only lost sight of this worker, what runs is kept, and the workflow hears that it may come back.
         """
@@ -263,7 +263,7 @@ class Activities:
             await live.change()
 
     def _may_hold(self, live: Live) -> bool:
-        """Say whether an execution can be gone on with here, though Temporal has lost sight of this worker."""
+        """Say whether an execution can be resumed here, though Temporal has lost sight of this worker."""
         return live.has_begun and not live.is_lost and not live.is_alone and not self._is_stopping
 
     async def back(self, seconds: float) -> None:
@@ -288,7 +288,7 @@ class Activities:
                     await live.change()
                 await _settled(live)
                 if live.epoch != given["epoch"]:
-                    raise _gone(turn_id)  # Temporal had given it up; what came out is told by another activity
+                    raise _gone(turn_id)  # Temporal had given it up; another activity brings what came out
                 return await self._told(live, live.batch())
         except asyncio.CancelledError:
             if is_asked():
@@ -305,7 +305,7 @@ class Activities:
         live.driver.halt(Released())
 
     async def cancel(self, given: dict[str, Any]) -> None:
-        """Stop an execution that somebody has cancelled: signs of life are too rare to wait for the next one."""
+        """Stop an execution that was cancelled: signs of life are too rare to wait for the next one."""
         self._found(given["epoch"]).driver.halt()
 
     def _found(self, epoch: int) -> Live:

@@ -18,7 +18,7 @@ _STEP_HEARTBEATS = 6
 _HOLDER_TIMEOUT = timedelta(seconds=10)
 """How long a worker that said that it still has the execution may take to be asked for it."""
 _ONCE = RetryPolicy(maximum_attempts=1)
-_UNTIL_SOMEBODY_HAS_IT = RetryPolicy(
+_UNTIL_A_WORKER_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
     backoff_coefficient=1.5,
     maximum_interval=timedelta(seconds=10),
@@ -39,7 +39,7 @@ def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[Tol
         schedule_to_start_timeout=_HOLDER_TIMEOUT if holder else None,
         start_to_close_timeout=_FOR_EVER,
         heartbeat_timeout=_heartbeat(start),
-        retry_policy=_ONCE if holder else _UNTIL_SOMEBODY_HAS_IT,
+        retry_policy=_ONCE if holder else _UNTIL_A_WORKER_HAS_IT,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=start["agent"],
         result_type=dict,

@@ -15,7 +15,7 @@ def is_of(error: ActivityError, kind: str) -> bool:
 
 
 def is_gone(error: ActivityError) -> bool:
-    """Say whether a worker has given an execution up: another one goes on."""
+    """Say whether a worker has given an execution up: another one resumes it."""
     return is_of(error, GONE)
 
 

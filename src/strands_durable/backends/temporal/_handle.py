@@ -78,7 +78,7 @@ class TemporalHandle(ExecutionHandle):
         except asyncio.TimeoutError:
             status, why = (await self.status()).value, await self._why_it_waits()
             text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "
-            raise TimeoutError(text + ("it goes on" if why is None else why)) from None
+            raise TimeoutError(text + ("it continues" if why is None else why)) from None
 
     async def _why_it_waits(self) -> str | None:
         """Return why nothing happens to an execution; None if a worker has it, or may have it soon."""

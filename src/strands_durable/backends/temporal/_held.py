@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from ..._lease import Released
 from ..._logs import safe_logger
-from ._life import BEAT_SECONDS, uptime
+from ._life import BEAT_SECONDS
 from ._link import Link
 from ._live import Live
 from ._wire import ALIVE, Alive
@@ -54,14 +54,11 @@ class Held:
         self._lives.pop(key, None)
 
     async def _wait(self, key: Key, live: Live) -> None:
-        """Leave an execution that the workflow does not come back to; at once, if this process was frozen."""
-        left, seen = _HOLD_SECONDS, uptime()
+        """Leave an execution that the workflow does not come back to. Until then no step of it starts here."""
+        left = _HOLD_SECONDS
         while left > 0 and self._lives.get(key) is live:
             await asyncio.sleep(BEAT_SECONDS)
-            seconds, seen = uptime() - seen, uptime()
-            if seconds > live.heartbeat_seconds / 2:
-                break
-            left -= 0.0 if self._link.is_away else seconds
+            left -= 0.0 if self._link.is_away else BEAT_SECONDS
         if self._lives.get(key) is live:
             del self._lives[key]
             logger.warning("execution_id=<%s> | left to another worker, what runs here is not recorded", key[0])
@@ -74,7 +71,7 @@ class Held:
     async def vouch(self, key: Key, live: Live) -> None:
         """Say that this process lives, if Temporal did not hear of it in time: the execution has killed nobody.
 
-        Whoever was away himself says nothing: what keeps a process from showing signs of life is to be found out as well.
+        A process that was away itself says nothing: what keeps a process from showing signs of life is to be found out as well.
         """
         details = activity.cancellation_details()
         is_given_up = details is not None and (details.not_found or details.timed_out)

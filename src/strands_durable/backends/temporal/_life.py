@@ -89,7 +89,7 @@ async def is_withdrawn(client: Client) -> bool:
 
 
 async def is_cancelled(client: Client) -> bool:
-    """Say whether somebody has cancelled the execution that the current activity is to stop for; else it was taken back."""
+    """Say whether the execution that the current activity is to stop for was cancelled; else it was taken back."""
     if not is_asked():
         return False
     try:

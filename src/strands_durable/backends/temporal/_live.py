@@ -1,7 +1,7 @@
 """An execution at work in this process: what it has told, and whether history has it.
 
-A worker that Temporal has lost sight of still holds what its steps return. What was told is kept until history is known to have
-it; if the workflow comes back to this worker, in a new epoch, all that history lacks is told again, and no step runs twice.
+A worker that Temporal has lost sight of still holds what its steps return. What it has sent is kept until history is known to
+have it; if the workflow comes back to this worker, in a new epoch, it sends all that history lacks, and no step runs twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Live:
     steps: set[tuple[int, str]] = field(default_factory=set)
     """The turns whose activities have not told yet what came out, with their epochs."""
     is_lost: bool = False
-    """Whether this process was frozen for so long that somebody else may have taken it over by now."""
+    """Whether this process was frozen for so long that another worker may have taken it over by now."""
     is_leaving: bool = False
     has_begun: bool = False
     """Whether a step was let run here."""
@@ -49,7 +49,7 @@ class Live:
         return any(self.driver.has_ended(turn_id) for _, turn_id in self.steps)
 
     def look(self) -> None:
-        """Let nothing more start if this process showed no sign of life for too long: somebody else may be at work."""
+        """Let nothing more start if this process showed no sign of life for too long: another worker may have it."""
         seconds = self.beat.age
         if seconds > 0.9 * self.heartbeat_seconds and not self.is_lost:
             self.is_lost = True
@@ -64,7 +64,7 @@ class Live:
             return
         self.news.clear()
 
-    # What was told
+    # What it has sent
 
     def batch(self) -> Batch:
         """Return what has changed, and keep it until history is known to have it."""

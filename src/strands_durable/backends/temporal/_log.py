@@ -186,7 +186,7 @@ class Log:
         return found[0] if found else None
 
     async def _heard(self, payloads: Payloads) -> Any:
-        """Return what somebody sent; None if it is no single value of ours. What a codec refuses is raised: it may be ours."""
+        """Return what was sent; None if it is no single value of ours. What a codec refuses is raised: it may be ours."""
         raw = await self._converter.decode(payloads.payloads, [RawValue] * len(payloads.payloads))
         try:
             (found,) = self._converter.payload_converter.from_payloads([each.payload for each in raw])

@@ -1,6 +1,6 @@
 """What is larger than one payload, in several: each is a signal, and they count once a batch refers to all of them.
 
-A piece is named by its digest. Whoever sends one twice, or dies before the last, has changed nothing.
+A piece is named by its digest. A worker that sends one twice, or dies before the last, has changed nothing.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Told(TypedDict, total=False):
     queue: str
     """Where the worker hears, with the first batch of an epoch."""
     stops: bool
-    """Whether it hears there that somebody has cancelled the execution."""
+    """Whether it hears there that the execution was cancelled."""
     end: dict[str, Any]
     """How far it has come, with the last batch of an epoch."""
     whole: dict[str, Any]

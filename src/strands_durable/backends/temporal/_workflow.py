@@ -82,7 +82,7 @@ class ExecutionWorkflow:
         """Where the worker of the last batch is, if it was given up and still has the execution."""
         self._is_with_holder = False
         self._is_held_back = False
-        """Whether nothing counts that is told in this epoch: the workflow goes back to the holder."""
+        """Whether no batch of this epoch counts: the workflow returns to the holder."""
         self._is_timed_out = False
         """Whether Temporal has lost sight of the last worker."""
         self._can_stop = False
