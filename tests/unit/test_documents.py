@@ -74,7 +74,8 @@ def run(command: str) -> str:
 
 
 _EXPECTED = re.compile(
-    r"^$|^bash: line \d+: +\d+ Killed |a worker takes it up|tool in doubt is run again|^Nobody works on it|event loop cycle failed$|\| (INFO|WARNING) \|"
+    r"^$|^bash: line \d+: +\d+ Killed |\| (INFO|WARNING) \|"
+    r"|a worker takes it up|^Nobody works on it|tool in doubt is run again$|event loop cycle failed$"
 )
 
 
