@@ -76,7 +76,7 @@ class Activities:
     def stop(self) -> None:
         """Leave all executions to other workers, each after the steps that run now."""
         self._is_stopping = True
-        for live in (*self._live.values(), *self._held.lives()):
+        for _, live in (*self._live.items(), *self._held.items()):
             live.driver.halt(Released(), gently=True)
 
     async def idle(self) -> None:
@@ -133,7 +133,7 @@ class Activities:
             raise _not_here("the worker is being stopped")
         if self._only is not None and workflow_id not in self._only:
             raise _not_here("the process that was asked works on its own executions only; start a worker")
-        if given.get("lost") and await self._link.settle(seconds) and await is_withdrawn(self._client):
+        if given.get("lost") and await self._link.settle() and await is_withdrawn(self._client):
             raise _not_here("the worker that has it lives")
         log = await read(self._client, self._outside, workflow_id, info.workflow_run_id or "")
         replica = await asyncio.to_thread(log.replica, given["base"])
@@ -269,7 +269,8 @@ class Activities:
     async def back(self, seconds: float) -> None:
         """Say what is here that Temporal may have given up: the server was away for so long."""
         lives = [(key, live) for key, live in self._live.items() if seconds > live.heartbeat_seconds / 4]
-        await asyncio.gather(*(self._held.announce(key, live) for key, live in lives if self._may_hold(live)))
+        lives = [*self._held.items(), *((key, live) for key, live in lives if self._may_hold(live))]
+        await asyncio.gather(*(self._held.announce(key, live) for key, live in lives))
 
     # Steps
 

@@ -15,8 +15,8 @@ _FOR_EVER = timedelta(days=3650)
 _ID_BYTES = 200
 _STEP_HEARTBEATS = 6
 """How many times rarer than an execution its steps show signs of life: those of the execution say that the worker is there."""
-_HOLDER_TIMEOUT = timedelta(seconds=10)
-"""How long a worker that said that it still has the execution may take to be asked for it."""
+_HOLDER_TIMEOUT = timedelta(seconds=25)
+"""How long a worker that still has the execution may take to poll again: after a long outage it asks every ten seconds."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_A_WORKER_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),

@@ -11,9 +11,14 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from ..._lease import Released
+<<<<<<< HEAD
 from ..._logs import safe_logger
+=======
+from ._errors import is_unknown
+>>>>>>> b3f4694a49d67c568f51be2b9edb765b0280b040
 from ._life import BEAT_SECONDS
 from ._link import Link
 from ._live import Live
@@ -23,7 +28,8 @@ logger = safe_logger(__name__)
 
 Key = tuple[str, str]
 """A workflow and its run."""
-_HOLD_SECONDS = 30.0
+_HOLD_SECONDS = 40.0
+_TRIES = 20
 
 
 class Held:
@@ -38,9 +44,9 @@ class Held:
         """Return what is held of a workflow."""
         return self._lives.get(key)
 
-    def lives(self) -> list[Live]:
+    def items(self) -> list[tuple[Key, Live]]:
         """Return all that is held."""
-        return list(self._lives.values())
+        return list(self._lives.items())
 
     def hold(self, key: Key, live: Live) -> None:
         """Keep an execution at work, in case that the workflow comes back."""
@@ -80,9 +86,13 @@ class Held:
 
     async def _say(self, key: Key, what: Alive) -> bool:
         handle: Any = self._client.get_workflow_handle(key[0], run_id=key[1])
-        try:
-            await handle.signal(ALIVE, what)
-        except Exception as error:  # it has ended, or is not to be reached
-            logger.debug("execution_id=<%s>, error=<%s> | nobody to tell that this worker lives", key[0], error)
-            return False
-        return True
+        for _ in range(_TRIES):  # a server that has just started refuses much
+            try:
+                await handle.signal(ALIVE, what)
+                return True
+            except RPCError as error:
+                logger.debug("execution_id=<%s>, error=<%s> | not heard that this worker lives", key[0], error)
+                if is_unknown(error):
+                    return False
+            await asyncio.sleep(BEAT_SECONDS / 2)
+        return False

@@ -17,7 +17,8 @@ from ._life import uptime
 logger = safe_logger(__name__)
 
 _ASK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
-_GRACE_SECONDS = 4.0
+_GRACE_SECONDS, _MAX_GRACE_SECONDS = 2.0, 12.0
+"""The longer the server was away, the rarer its workers poll; after a while every ten seconds."""
 
 
 class Link:
@@ -27,7 +28,7 @@ class Link:
         self._client = client
         self._ask_seconds = min(_ASK_SECONDS, heartbeat_seconds / 4)
         self._answer_seconds = min(_ANSWER_SECONDS, heartbeat_seconds / 2)
-        self._back_at = float("-inf")
+        self._settled_at = float("-inf")
         self.is_away = False
 
     @asynccontextmanager
@@ -47,7 +48,8 @@ class Link:
                 was_away, seconds = self.is_away, uptime() - heard
                 heard = uptime()
                 if was_away:
-                    self.is_away, self._back_at = False, heard
+                    self.is_away = False
+                    self._settled_at = heard + min(_MAX_GRACE_SECONDS, _GRACE_SECONDS + seconds / 2)
                     logger.warning("seconds=<%.0f> | the Temporal server is back", seconds)
                     await on_back(seconds)
             elif not self.is_away:
@@ -64,10 +66,10 @@ class Link:
             return False
         return True
 
-    async def settle(self, heartbeat_seconds: float) -> bool:
+    async def settle(self) -> bool:
         """Return when others have had the time to say that they live, if the server was away until now; True if it was."""
-        was_away, grace = False, min(_GRACE_SECONDS, heartbeat_seconds)
-        while self.is_away or uptime() < self._back_at + grace:
+        was_away = False
+        while self.is_away or uptime() < self._settled_at:
             was_away = True
             await asyncio.sleep(self._ask_seconds / 4)
         return was_away
