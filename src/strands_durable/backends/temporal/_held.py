@@ -14,11 +14,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ..._lease import Released
-<<<<<<< HEAD
 from ..._logs import safe_logger
-=======
 from ._errors import is_unknown
->>>>>>> b3f4694a49d67c568f51be2b9edb765b0280b040
 from ._life import BEAT_SECONDS
 from ._link import Link
 from ._live import Live
