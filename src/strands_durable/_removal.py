@@ -8,18 +8,18 @@ What agents were made of (``configs``) is shared between executions, says nothin
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from typing import Any
 
 from . import _blobs
+from ._logs import safe_logger
 from ._owner import BEAT, Beat, Owner
 from ._store import Store
 from ._tables import tables
 from .errors import ExecutionBusyError, ExecutionNotFoundError
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 _PIECE_BYTES = 2_000_000
 """How much is deleted at a time."""

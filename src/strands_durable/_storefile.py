@@ -18,6 +18,7 @@ from .errors import FormatVersionError
 
 _SUFFIXES = ("", "-wal", "-shm")
 _MOMENT_SECONDS = 0.05
+_HEADER_SECONDS = 10.0
 _TICK_NANOSECONDS = 100_000_000
 
 
@@ -29,19 +30,26 @@ def version_of(path: Path) -> int:
     except FileNotFoundError:
         return 0
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            application_id, version = (
-                int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
-            )
+        application_id, version = _header(path, "mode=ro&immutable=1")
     except sqlite3.DatabaseError as error:
-        if "not a database" not in str(error):
+        if "not a database" in str(error):
+            raise FormatVersionError(str(path), "not a SQLite file, or damaged", _expected()) from error
+        if "malformed" not in str(error):
             raise
-        raise FormatVersionError(str(path), "not a SQLite file, or damaged", _expected()) from error
+        # Without its WAL, a file whose checkpoint is under way or was cut off by a kill is not whole.
+        application_id, version = _header(path, "mode=rw")
     if application_id != APPLICATION_ID:
         raise FormatVersionError(str(path), "a SQLite file of another program", _expected())
     if not OLDEST <= version <= FORMAT:
         raise FormatVersionError(str(path), f"strands-durable format {version}", f"format {FORMAT}")
     return version
+
+
+def _header(path: Path, how: str) -> tuple[int, int]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=_HEADER_SECONDS)) as connection:
+        names = ("application_id", "user_version")
+        application_id, version = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
+        return application_id, version
 
 
 def _expected() -> str:

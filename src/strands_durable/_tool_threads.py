@@ -10,7 +10,6 @@ because the event loop that ran the call may be closed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -19,7 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from ._logs import safe_logger
+
+logger = safe_logger(__name__)
 
 
 class RunningTools:
@@ -75,13 +76,15 @@ class RunningTools:
         """Do now what waits for the last tool."""
         with self._lock:
             actions, self._then = self._then, []
-        for action in actions:
-            try:
-                action()
-            except Exception:
-                logger.exception("execution_id=<%s> | lease not released", self.execution_id)
-        if actions and _kept.get(self._key) is self:
-            del _kept[self._key]
+        try:
+            for action in actions:
+                try:
+                    action()
+                except Exception:
+                    logger.exception("execution_id=<%s> | lease not released", self.execution_id)
+        finally:
+            if actions and _kept.get(self._key) is self:
+                del _kept[self._key]
 
 
 _kept: dict[tuple[int, Path, str], RunningTools] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ._logs import safe_logger
 from ._types import known_names
 from .errors import BackendUnavailableError, DurableError, TypeNotRegisteredError, UnreadableError
 
 if TYPE_CHECKING:
     from ._store import Store
 
-logger = logging.getLogger(__name__)
+logger = safe_logger(__name__)
 
 DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 _AGAIN_SECONDS = 600.0

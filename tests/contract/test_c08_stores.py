@@ -88,7 +88,7 @@ def test_c31_backends_that_are_alike_share_one_worker_and_the_last_that_is_close
         assert len(workers()) == before + 1, "another backend has it, too"
         assert str(await handle.result(20)) == "Hi.\n"
         handle = await connect(OFF).dispatch(spec, "Once more")
-        assert str(await handle.result(20)) == "Hi.\n"
+        assert str(await (await kept.get(handle.execution_id)).result(20)) == "Hi.\n"
         await kept.close()
         assert len(workers()) == before
 

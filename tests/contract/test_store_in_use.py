@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -189,3 +190,27 @@ def test_looking_at_a_store_does_not_make_others_take_it_for_closed() -> None:
 
     assert str(agent_of([call("look"), "Done."], look)("Go")) == "Done.\n"
     assert in_new_process([], ["Go"]).checked()[0]["text"] == "Done."
+
+
+def test_a_checkpoint_that_was_cut_off_is_no_damage() -> None:
+    """The first page was written, those behind it were not: the file alone is not whole, with its WAL it is."""
+    path = Path("runs.db").resolve()
+    store = Store(path)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA wal_autocheckpoint = 0")
+    writer.execute("CREATE TABLE more (text)")
+    writer.executemany("INSERT INTO more VALUES (?)", [("x" * 8000,) for _ in range(100)])
+    Path("cut").mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"cut/runs.db{suffix}")
+    writer.close()
+    store.close()
+    log, page = Path("cut/runs.db-wal").read_bytes(), 8192
+    frames = [log[start : start + 24 + page] for start in range(32, len(log), 24 + page)]
+    first = [frame[24:] for frame in frames if int.from_bytes(frame[:4], "big") == 1][-1]
+    with open("cut/runs.db", "r+b") as file:
+        file.write(first)
+    alone = sqlite3.connect("file:cut/runs.db?immutable=1", uri=True)
+    with closing(alone), pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        alone.execute("PRAGMA user_version").fetchone()
+    Store(Path("cut/runs.db").resolve()).close()

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from strands_durable import DurableBackend, ExecutionStatus, connect
+from strands_durable._owner import Owner
 from tests.crash.fleet import TOOLS, labourer, serve
 from tests.processes import Child
 
@@ -47,7 +49,7 @@ class Fleet:
         _gone(child)
         now = time.monotonic()
         left = [row[0] for row in self._rows("SELECT execution_id, owner FROM executions WHERE owner IS NOT NULL")
-                if json.loads(row[1])["pid"] == child.pid]  # fmt: skip
+                if Owner.parse(row[1]).pid == child.pid]  # fmt: skip
         self._left.update(dict.fromkeys(left, now))
         self._workers[index] = self._start()
         return len(left)
@@ -59,7 +61,7 @@ class Fleet:
         owners = dict(self._rows("SELECT execution_id, owner FROM executions"))
         for execution_id, killed_at in list(self._left.items()):
             owner = owners[execution_id]
-            if owner is None or json.loads(owner)["pid"] not in dead:
+            if owner is None or Owner.parse(owner).pid not in dead:
                 self.recoveries.append(time.monotonic() - killed_at)
                 del self._left[execution_id]
 
@@ -76,7 +78,8 @@ class Fleet:
 
     def stop(self) -> None:
         for child in self._workers:
-            os.kill(child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
             _gone(child)
         if self._seen is not None:
             self._seen.close()

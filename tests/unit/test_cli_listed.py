@@ -14,6 +14,7 @@ from strands_durable._catalog import Catalog
 from strands_durable._listing import AT_ODDS, AT_REST, AT_WORK, Listing, rows_of
 from strands_durable._records import ExecutionStatus
 from strands_durable._store import Store
+from strands_durable._sums import read_checked
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process
@@ -55,6 +56,7 @@ def instructions(path: str, asked: Listing) -> int:
         return 0
 
     with closing(sqlite3.connect(path)) as connection:
+        read_checked(connection)
         connection.set_progress_handler(step, 1)
         assert len(rows_of(connection, asked)) == asked.limit
     return count[0]
@@ -103,6 +105,7 @@ def test_one_with_a_status_that_is_none_is_not_missing_from_the_list() -> None:
             "UPDATE executions SET status = ? WHERE id = ?", [(text, 57 + n) for n, text in enumerate(odd)]
         )
         connection.execute("UPDATE executions SET status = x'ff' WHERE id = 56")
+        read_checked(connection)
         found = {row[0] for row in rows_of(connection, Listing(limit=5))}
     assert found == {56, 57, 58, 59, 60}
 

@@ -205,7 +205,9 @@ def test_stop_reasons_are_printed_without_control_characters() -> None:
 
     build("Hi.")("Go")
     with sqlite3.connect("runs.db") as connection:
-        connection.execute("UPDATE calls SET result = replace(result, 'end_turn', 'end\\u001b[31m\\u0007')")
+        connection.execute(
+            "UPDATE calls SET result = replace(result, 'end_turn', 'end\\u001b[31m\\u0007'), sum = 1 << 41"
+        )
     connection.close()
     text = cli("show", "trip", *STORE).stdout
     assert "ended with end [31m" in text

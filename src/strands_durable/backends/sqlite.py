@@ -226,8 +226,9 @@ class SqliteHandle(ExecutionHandle):
         text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
         if record.owner is not None:
             return f"{text}; {record.owner} works on it"
-        why = f" ({record.note})" if record.note else ""
-        return f"{text}, and no process works on it{why}. Start a worker with its agent: strands-durable worker FILE"
+        if record.note:
+            return f"{text}; {record.note}"
+        return f"{text}, and no process works on it. Start a worker with its agent: strands-durable worker FILE"
 
     def _ended(self, journal: Any) -> ExecutionResult | None:
         """Return what the execution came to; None while it is at work."""
