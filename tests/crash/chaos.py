@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from strands import Agent, tool
 
@@ -173,7 +174,7 @@ async def _dispatch_others(url: str) -> None:
         await fleet.labourer.on(url).dispatch_async("Work.", execution_id=execution_id)
 
 
-def run(folder: Path, executions: int, strikes: int) -> dict[str, object]:
+def run(folder: Path, executions: int, strikes: int) -> dict[str, Any]:
     """Have executions end under all of it; return what was measured."""
     url, path = f"sqlite:///{folder / 'runs.db'}?worker=off", folder / "runs.db"
     asyncio.run(_dispatch_others(url))

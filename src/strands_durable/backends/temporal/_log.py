@@ -167,8 +167,9 @@ class Log:
 
     def accept_drift(self, replica: Replica) -> None:
         """Let any version take the execution over, if somebody accepted that and no worker has acted on it yet."""
-        given = Queue(replica).only().given
-        if not self.accepted_drift or self.accepted_drift == given.get(ACCEPTED, {}).get("token"):
+        if not self.accepted_drift:
+            return
+        if self.accepted_drift == Queue(replica).only().given.get(ACCEPTED, {}).get("token"):
             return
         journal = Journal(look(replica, self.start["execution_id"]))
         with replica.transaction("drift.accept") as connection:
