@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from strands_durable.testing.temporal import TemporalServer
-from tests.crash import chaos, test_fleet, test_temporal_fleet
+from tests.crash import chaos, chaos_temporal, test_fleet, test_temporal_fleet
 from tests.crash.temporal import Site
 from tests.crash.test_random_kills import rampage
 from tests.crash.test_temporal_fleet import Fleet as Workers
@@ -43,6 +43,7 @@ def main(kills: int) -> None:
         "seconds": seconds,
         "fleet": fleet(kills // 10),
         "chaos": chaos.campaign(kills // 15),
+        "chaos_temporal": chaos_temporal.campaign(max(4, kills // 47)),
         "temporal": temporal(kills // 50),
     }
     _RESULT.write_text(json.dumps(found, indent=2) + "\n")
