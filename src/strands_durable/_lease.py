@@ -224,11 +224,17 @@ class Heart:
                 with connection.guard:
                     connection.close()
 
+    def _connected(self) -> Connection:
+        """A power cut ends every owner, too: a heartbeat needs no fsync, which would keep others from the write lock."""
+        connection = self._store.second_connection()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
     def _renewed(self, connection: Connection | None, leases: list[Lease]) -> Connection | None:
         """Renew all leases in one transaction; a failure is told, and tried again at the next beat."""
         try:
             self._store.refuse_other()
-            connection = connection or self._store.second_connection()
+            connection = connection or self._connected()
             with connection.guard:
                 try:
                     connection.execute("BEGIN IMMEDIATE")
