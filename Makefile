@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
 
-.PHONY: help demo demo-temporal test check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
+.PHONY: help demo demo-temporal test test-long test-all check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,8 +31,13 @@ demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes
 demo-temporal: $(READY)  ## The same on a Temporal server of its own
 	$(BIN)/strands-durable demo --backend temporal
 
-test: $(READY)  ## All tests, under ten minutes on two cores: four at a time, as many of them wait
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+test: $(READY)  ## What a change usually breaks, under ten minutes on two cores: four at a time, as many of them wait
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
+
+test-long: $(READY)  ## The rest: fleets of workers, and kills, freezes and outages on Temporal
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m long
+
+test-all: test test-long  ## All tests
 
 check: $(READY)  ## What CI runs besides the tests: format, lint, types, also of what the documents show
 	$(BIN)/ruff format --check .

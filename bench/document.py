@@ -93,6 +93,22 @@ def _soak() -> str:
     )
 
 
+def _chaos() -> str:
+    found = _load("chaos")
+    file, temporal = found["sqlite"], found["temporal"]
+    median, most, longest = (f"{file[f'probe_{name}'] * 1000:.0f} ms" for name in ("median", "99", "longest"))
+    return (
+        f"SQLite: {file['executions']} executions in {file['seconds']} s under {_counted(file['strikes'])}. "
+        f"A script beside them made {file['probe_steps']} steps, {median} from one to the next in the median, "
+        f"{most} in 99 %, {longest} at the longest.\n\n"
+        f"Temporal: {temporal['executions']} executions in {temporal['seconds']} s under {_counted(temporal['strikes'])}."
+    )
+
+
+def _counted(strikes: dict[str, int]) -> str:
+    return ", ".join(f"{number} x {name}" for name, number in sorted(strikes.items()))
+
+
 def _dispatch() -> str:
     return _table(
         ["dispatch, executions of 11 steps", "measured"], [list(row) for row in lines(_load("last")["dispatch"])]
@@ -134,6 +150,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "dispatch": _dispatch,
     "engines_weight": _engines_weight,
     "soak": _soak,
+    "chaos": _chaos,
     "goals": _goals,
     "steps": _steps,
     "commits": _commits,

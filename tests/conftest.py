@@ -40,8 +40,15 @@ def temporal() -> Iterator[TemporalServer]:
         server.kill()  # nobody needs what it would put in order
 
 
+_LONG = ("test_chaos", "test_fleet", "test_temporal_")
+"""How the files of tests/crash begin that `make test` leaves to `make test-long`."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, so that at the end nobody waits for a test that has just begun."""
+    """Begin with what takes long, so that at the end nobody waits for a test that has just begun; tell both tiers apart."""
+    for item in items:
+        if "crash" in item.path.parts and item.path.name.startswith(_LONG):
+            item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: "crash" not in item.path.parts)
 
 

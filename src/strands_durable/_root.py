@@ -16,6 +16,7 @@ from strands.types.exceptions import ConcurrencyException
 
 from . import _admission, _keyboard
 from ._admission import Caller
+from ._conduct import give_way
 from ._context import enclosing, frame
 from ._head import MADE_UP
 from ._journal import Journal
@@ -212,7 +213,7 @@ async def _close_streams(session: Session, is_left: bool) -> None:
         await asyncio.sleep(_POLL_SECONDS)
         found = session.open_streams()
     for _ in range(_LAYERS if is_left else 0):
-        await asyncio.sleep(0)
+        await give_way()
 
 
 async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:

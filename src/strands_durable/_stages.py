@@ -8,7 +8,6 @@ Errors of ours never travel through Strands as exceptions: it would show them to
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -18,6 +17,7 @@ from typing import Any
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
 from ._call import Call
+from ._conduct import give_way
 from ._context import Frame, within
 from ._doubt import judge_model, judge_tool
 from ._events import RecordedEvent
@@ -131,7 +131,7 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
 async def _let_go() -> None:
     """Strands leaves a tool's generator to the event loop to close, and an agent behind it is busy until then."""
     for _ in range(3):
-        await asyncio.sleep(0)
+        await give_way()
 
 
 async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:

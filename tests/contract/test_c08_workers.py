@@ -198,10 +198,11 @@ def test_c02_a_script_that_ends_while_its_worker_is_at_work_spoils_nothing() -> 
         lambda: (
             status("many") == "COMPLETED"
             or query("SELECT owner FROM executions WHERE execution_id = 'many'") == [(None,)]
-        )
+        ),
+        90,
     )
     Path("go").touch()
-    assert script.wait(30) == 0
+    assert script.wait(90) == 0
     script.stdout.close()
     current = worker()
     for execution_id in ("long", "many"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import signal
@@ -32,6 +33,7 @@ from tests.crash.test_fleet import CONCURRENCY, Fleet, audit, dispatch
 from tests.processes import Child
 from tests.waiting import until
 
+_RESULT = Path(__file__).parents[2] / "bench" / "results" / "chaos.json"
 STOP_SECONDS = (0.2, 2.0)
 PATIENCE_SECONDS = 600
 UNREADABLE = {
@@ -213,12 +215,17 @@ def _unended(crew: Crew, executions: int) -> int:
     return executions - int(crew._rows(done)[0][0])
 
 
-def campaign(executions: int) -> dict[str, object]:
-    """Run it in a folder of its own, and print what was measured."""
+def campaign(executions: int) -> None:
+    """Run it in a folder of its own; print and keep what was measured."""
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), executions, executions // 4)
-    print(f"chaos: {found}", flush=True)
-    return found
+        keep("sqlite", run(Path(folder), executions, executions // 4))
+
+
+def keep(engine: str, found: dict[str, Any]) -> None:
+    """Print what a campaign measured, and keep it for the documents."""
+    print(f"chaos on {engine}: {found}", flush=True)
+    kept = json.loads(_RESULT.read_text()) if _RESULT.exists() else {}
+    _RESULT.write_text(json.dumps({**kept, engine: found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any
 from strands_durable.backends.temporal._wire import ALIVE, PROGRESS
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import fleet
+from tests.crash.chaos import keep
 from tests.crash.temporal import Site
 from tests.crash.test_temporal_fleet import CONCURRENCY, Fleet
 from tests.processes import Child
@@ -98,16 +99,14 @@ def run(site: Site, executions: int, strikes: int) -> dict[str, Any]:
     return {"executions": executions, "strikes": dict(crew.struck), "seconds": round(seconds)}
 
 
-def campaign(executions: int) -> dict[str, Any]:
-    """Run it on a server of its own, and print what was measured."""
+def campaign(executions: int) -> None:
+    """Run it on a server of its own; print and keep what was measured."""
     with (
         tempfile.TemporaryDirectory() as folder,
         TemporalServer(f"{folder}/temporal.db") as server,
         Site(server, Path(folder)) as site,
     ):
-        found = run(site, executions, executions // 4)
-    print(f"chaos on Temporal: {found}", flush=True)
-    return found
+        keep("temporal", run(site, executions, executions // 4))
 
 
 if __name__ == "__main__":

@@ -42,11 +42,11 @@ def main(kills: int) -> None:
         "effects": effects,
         "seconds": seconds,
         "fleet": fleet(kills // 10),
-        "chaos": chaos.campaign(kills // 15),
-        "chaos_temporal": chaos_temporal.campaign(max(4, kills // 47)),
         "temporal": temporal(kills // 50),
     }
     _RESULT.write_text(json.dumps(found, indent=2) + "\n")
+    chaos.campaign(max(8, kills // 15))
+    chaos_temporal.campaign(max(8, kills // 47))
 
 
 def fleet(kills: int) -> dict[str, object]:
