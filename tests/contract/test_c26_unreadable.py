@@ -214,6 +214,7 @@ def test_c26_a_new_file_in_the_place_of_one_with_a_damaged_row_is_another_store(
         file.unlink()
     dispatch(["Done."], "run")
     work_until_completed("run")
+    assert status("run") == "COMPLETED"
 
 
 OWNERS = ["'nobody'", """'{"pid":1}'""", "CAST(x'ff00' AS TEXT)"]
@@ -225,6 +226,7 @@ def test_c26_an_owner_that_cannot_be_read_is_replaced_when_its_heartbeat_stands_
         dispatch(["Done."], name)
     sql(f"UPDATE executions SET owner = {owner}, lease_seconds = 0.2 WHERE execution_id = 'a'")
     work_until_completed("a", "b")
+    assert [status(name) for name in ("a", "b")] == ["COMPLETED"] * 2
 
 
 @pytest.mark.parametrize("owner", OWNERS)
