@@ -11,14 +11,9 @@ import base64
 import hashlib
 import re
 import sqlite3
-import threading
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ._sums import Checks
-
-_BYTES_MARK, REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
+BYTES_MARK, REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
 _BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}')
 """1366 characters of base64 are about 1 KB: below it, a reference and a row cost more than the bytes."""
 _REFERENCE = re.compile(r'\{"\$":"blob","of":"(bytes|bytearray)","n":(\d+),"v":"([0-9a-f]{64})"\}')
@@ -27,39 +22,14 @@ _PLACES = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messa
            ("dispatches", "given"), ("dispatches", "spec"), ("chunks", "data"))  # fmt: skip
 
 
-class Connection(sqlite3.Connection):
-    """A connection that keeps large bytes out of the rows it writes."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.guard = threading.RLock()
-        """Held by whoever uses it."""
-        self.checks: Checks | None = None
-        """What checks the rows of a file, and counts what refers to bytes; rows in memory need neither."""
-
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """Run a statement."""
-        return super().execute(sql, self._without_bytes(parameters) if parameters else ())
-
-    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
-        """Run a statement for each of many rows."""
-        return super().executemany(sql, [self._without_bytes(row) for row in parameters])
-
-    def _without_bytes(self, row: Sequence[Any]) -> Sequence[Any]:
-        if not any(type(cell) is str and _BYTES_MARK in cell for cell in row):
-            return row
-        return [self._stored(cell) if type(cell) is str else cell for cell in row]
-
-    def _stored(self, text: str) -> str:
-        for _, encoded in set(_BYTES.findall(text)):
-            data = base64.b64decode(encoded)
-            super().execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (_digest(data), data))
-        return referring(text)
+def encoded_in(text: str) -> set[str]:
+    """Return the large bytes of a recorded form, in base64."""
+    return {encoded for _, encoded in _BYTES.findall(text)}
 
 
 def referring(text: str) -> str:
     """Return a recorded form with references in place of large bytes."""
-    return _BYTES.sub(_reference, text) if _BYTES_MARK in text else text
+    return _BYTES.sub(_reference, text) if BYTES_MARK in text else text
 
 
 def expanded(connection: sqlite3.Connection, rows: list[Any]) -> list[Any]:
@@ -80,12 +50,6 @@ def digests_in(text: str) -> list[str]:
 def bytes_in(text: str) -> int:
     """Return how many bytes a recorded form refers to."""
     return sum(int(found[1]) for found in _REFERENCE.findall(text)) if REFERENCE_MARK in text else 0
-
-
-def forget(connection: sqlite3.Connection, *texts: str | None) -> None:
-    """Delete what only these texts, which were just overwritten, referred to; where this is counted, the commit does so."""
-    if not isinstance(connection, Connection) or connection.checks is None:
-        discard(connection, {digest for text in texts for digest in digests_in(text or "")})
 
 
 def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
@@ -120,7 +84,7 @@ def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
 
     def escape(found: re.Match[str]) -> str:
         row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (found[3],)).fetchone()
-        if row is None or _digest(row[0]) != found[3]:
+        if row is None or digest_of(row[0]) != found[3]:
             raise sqlite3.DatabaseError(f"malformed: the bytes {found[3]} are missing, or not what was stored")
         data: bytes = row[0]
         return f'{{"$":"{found[1]}","v":"{base64.b64encode(data).decode()}"}}'
@@ -130,8 +94,9 @@ def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
 
 def _reference(found: re.Match[str]) -> str:
     data = base64.b64decode(found[2])
-    return f'{{"$":"blob","of":"{found[1]}","n":{len(data)},"v":"{_digest(data)}"}}'
+    return f'{{"$":"blob","of":"{found[1]}","n":{len(data)},"v":"{digest_of(data)}"}}'
 
 
-def _digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
+    """Return the name under which bytes are stored."""
     return hashlib.sha256(data).hexdigest()

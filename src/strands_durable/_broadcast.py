@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ._codec import encode
+from ._connection import Connection
 from ._logs import safe_logger
 from .errors import DurableError, NotSerializableError
 
@@ -23,6 +24,7 @@ logger = safe_logger(__name__)
 
 _FLUSH_SECONDS = 0.1
 _KEPT = 10_000
+_CHUNK = ("call", "key", "attempt", "number", "data")
 
 
 class Line:
@@ -63,9 +65,8 @@ class Line:
         rows = [(*self._place, number, text) for number, text in enumerate(map(self._text, new), self._written + 1)]
         self._written += len(new)
         with self._journal.transaction("chunks", lasting=False) as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO chunks (call, key, attempt, number, data) VALUES (?, ?, ?, ?, ?)", rows
-            )
+            for row in rows:
+                connection.put("chunks", **dict(zip(_CHUNK, row, strict=True)))
         self._journal.told.add(self._place[:2])
 
     def _text(self, event: Any) -> str:
@@ -75,6 +76,6 @@ class Line:
             return encode({**self._about, "event": None})
 
 
-def listen(connection: sqlite3.Connection, row_id: int, seconds: float) -> None:
+def listen(connection: Connection, row_id: int, seconds: float) -> None:
     """Have whoever runs an execution write the pieces of its steps for a while."""
     connection.execute("UPDATE executions SET listened_until = ? WHERE id = ?", (time.time() + seconds, row_id))

@@ -15,7 +15,6 @@ The order is the promise: an intent before its step, a result after it, and noth
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from . import _keys, _messages
+from ._connection import Connection
 from ._context import Frame, StepPhase, frame
 from ._drift import config_of, fingerprint
 from ._failure import describe
@@ -270,7 +270,7 @@ class Call(Latch):
             pass
 
     @contextmanager
-    def _closing(self, label: str) -> Iterator[sqlite3.Connection]:
+    def _closing(self, label: str) -> Iterator[Connection]:
         self._sync()
         closing = replace(
             self.progress, ranges=self.history.ranges, cycles=self._cycles(0), in_loop=self.tools.in_loop()
@@ -290,7 +290,7 @@ class Call(Latch):
             pass
 
     @contextmanager
-    def committing(self, label: str, **changes: Any) -> Iterator[sqlite3.Connection]:
+    def committing(self, label: str, **changes: Any) -> Iterator[Connection]:
         """Commit the conversation and changes of the progress, together with what the block writes."""
         self._sync()
         self._stay(**changes)
@@ -298,7 +298,7 @@ class Call(Latch):
             yield connection
 
     @contextmanager
-    def flushing(self, label: str, *, lasting: bool = True) -> Iterator[sqlite3.Connection]:
+    def flushing(self, label: str, *, lasting: bool = True) -> Iterator[Connection]:
         """Commit what was captured, together with what the block writes."""
         with self.journal.transaction(label, lasting=lasting) as connection:
             self._flush(connection)
@@ -342,7 +342,7 @@ class Call(Latch):
     def _stay(self, **changes: Any) -> None:
         self.progress = replace(self.progress, ranges=self.history.ranges, **changes)
 
-    def _flush(self, connection: sqlite3.Connection) -> None:
+    def _flush(self, connection: Connection) -> None:
         if self._rows:
             self.journal.write_messages(connection, self.record.lineage, self._rows)
             self._rows = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from . import _keys
 from ._codec import decode, encode
+from ._connection import Connection
 from ._context import Frame, around, frame
 from ._failure import describe
 from ._logs import safe_logger
@@ -99,7 +99,7 @@ class Effect:
         with self._call.journal.transaction("effect.failed") as connection:
             self._call.journal.end_step(connection, self._step_id, Ending("failed", error=describe(error)))
 
-    def _insert(self, connection: sqlite3.Connection, end: Ending | None = None) -> int:
+    def _insert(self, connection: Connection, end: Ending | None = None) -> int:
         call_id, now = self._call.record.call_id, time.time()
         kind: StepKind = "effect" if self._model is None else "model"
         return self._call.journal.insert_step(

@@ -14,7 +14,7 @@ import time
 import weakref
 from contextlib import suppress
 
-from ._blobs import Connection
+from ._connection import Connection
 
 REST_SECONDS = 5.0
 """How long a fork waits for a transaction in another thread; what does not come to rest is not closed, as it might hang."""

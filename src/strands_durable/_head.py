@@ -7,7 +7,6 @@ holds half the work of a tool that is still running.
 
 from __future__ import annotations
 
-import sqlite3
 import weakref
 from typing import Any
 
@@ -15,6 +14,7 @@ from strands import Agent, Snapshot
 
 from . import _changes
 from ._codec import decode, encode, refusal
+from ._connection import Connection
 from ._context import frame
 from ._history import mark
 from ._journal import Journal
@@ -105,7 +105,7 @@ class Head:
         """The state that a new call found is on record already."""
         self._pending_state = {}
 
-    def flush(self, connection: sqlite3.Connection, journal: Journal, call_id: int) -> None:
+    def flush(self, connection: Connection, journal: Journal, call_id: int) -> None:
         """Write what was captured."""
         if self._pending_replaced:
             journal.clear_state(connection, call_id)

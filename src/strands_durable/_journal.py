@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import sqlite3
 import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-from . import _blobs
 from ._broadcast import Line
 from ._codec import decode, encode
+from ._connection import Connection
 from ._lease import Lease
 from ._records import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
 from ._rows import CALL, STEP, Ending, call_of, step_of
@@ -20,7 +19,7 @@ from ._shelf import Shelf
 from ._unreadable import reading
 from .errors import ExecutionCancelledError, ExecutionNotFoundError
 
-_CALLS_OF = f"{CALL} WHERE execution = ? AND run = ? AND parent = ?"
+_CALLS_OF = "execution = ? AND run = ? AND parent = ?"
 
 
 def _span(prefix: str) -> tuple[str, str]:
@@ -38,7 +37,7 @@ class Journal(Shelf):
         """Call and key of the steps under way of which pieces are written for readers."""
         self._number: int | None = None
 
-    def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+    def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[Connection]:
         """Open a transaction that fails if the lease is lost."""
         return self.store.transaction(label, self.lease, lasting=lasting)
 
@@ -50,15 +49,17 @@ class Journal(Shelf):
 
     def call_in(self, parent: int, place: str, position: int = 0) -> CallRecord | None:
         """Return the call recorded at a place of another call, or of none."""
-        rows = self.store.read(f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position)
+        rows = self.store.rows(
+            "calls", CALL, f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position
+        )
         if not rows:  # to begin a call again that only cannot be found would be to run its steps again
             self.store.refuse_incomplete_calls(*self._of(parent)[:2])
         return call_of(rows[0]) if rows else None
 
     def call_after(self, scope: str, position: int) -> CallRecord | None:
         """Return the first root call of ``scope`` that was recorded after ``position``."""
-        rows = self.store.read(
-            f"{_CALLS_OF} AND place = '' AND position > ? AND scope = ? ORDER BY position LIMIT 1",
+        rows = self.store.rows(
+            "calls", CALL, f"{_CALLS_OF} AND place = '' AND position > ? AND scope = ? ORDER BY position LIMIT 1",
             *self._of(0), position, scope,
         )  # fmt: skip
         return call_of(rows[0]) if rows else None
@@ -78,19 +79,21 @@ class Journal(Shelf):
     def calls(self) -> list[CallRecord]:
         """Return all root calls of the current run."""
         self.store.refuse_incomplete_calls(*self._of(0)[:2])
-        return [call_of(row) for row in self.store.read(f"{_CALLS_OF} ORDER BY position", *self._of(0))]
+        return [call_of(row) for row in self.store.rows("calls", CALL, f"{_CALLS_OF} ORDER BY position", *self._of(0))]
 
     def calls_in(self, parent: int, prefix: str) -> list[CallRecord]:
         """Return the calls at places of another call that start with ``prefix``, in order."""
-        rows = self.store.read(
-            f"{_CALLS_OF} AND place >= ? AND place < ? ORDER BY id", *self._of(parent), *_span(prefix)
+        rows = self.store.rows(
+            "calls", CALL, f"{_CALLS_OF} AND place >= ? AND place < ? ORDER BY id", *self._of(parent), *_span(prefix)
         )
         return [call_of(row) for row in rows]
 
     def calls_of_member(self, lineage: int, member: str) -> list[CallRecord]:
         """Return the calls that ``member`` made inside calls that share a log, in order."""
-        rows = self.store.read(
-            f"{CALL} WHERE parent IN (SELECT id FROM calls WHERE lineage = ?) AND member = ? ORDER BY id",
+        rows = self.store.rows(
+            "calls",
+            CALL,
+            "parent IN (SELECT id FROM calls WHERE lineage = ?) AND member = ? ORDER BY id",
             lineage,
             member,
         )
@@ -98,8 +101,10 @@ class Journal(Shelf):
 
     def calls_by(self, member: str) -> list[CallRecord]:
         """Return the calls that ``member`` made anywhere inside the current run, in order."""
-        rows = self.store.read(
-            f"{CALL} WHERE execution = ? AND run = ? AND parent > 0 AND member = ? ORDER BY id",
+        rows = self.store.rows(
+            "calls",
+            CALL,
+            "execution = ? AND run = ? AND parent > 0 AND member = ? ORDER BY id",
             self.lease.row_id,
             self.run,
             member,
@@ -111,7 +116,7 @@ class Journal(Shelf):
 
     def insert_call(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         seat: Seat,
         kind: CallKind,
         *,
@@ -123,59 +128,48 @@ class Journal(Shelf):
 
         A root agent has one log in an execution; an agent inside another call begins one unless ``lineage`` names its log.
         """
-        now = time.time()
-        values = (
-            seat.place,
-            seat.position,
-            kind,
-            seat.member,
-            seat.scope,
-            encode(given, "The prompt"),
-            self.hash(given),
-        )
-        call_id: Any = connection.execute(
-            "INSERT INTO calls (execution, run, parent, place, position, kind, member, scope, input, input_hash, lineage,"
-            " status, attempt, base, config, started_at, taken_up_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 'RUNNING', 1, '[]', ?, ?, ?)"
-            " ON CONFLICT (execution, run, parent, place, position) DO UPDATE SET kind = excluded.kind, status = 'RUNNING',"
-            " member = excluded.member, scope = excluded.scope, config = excluded.config, started_at = excluded.started_at,"
-            " taken_up_at = excluded.taken_up_at WHERE status = 'PENDING' RETURNING id",
-            (*self._of(seat.parent), *values, config_id, now, now),
-        ).fetchone()[0]
-        if lineage is None and seat.parent == 0:
-            lineage = connection.execute(
-                "SELECT min(id) FROM calls WHERE execution = ? AND run = ? AND parent = ? AND scope = ?",
-                (*self._of(0), seat.scope),
-            ).fetchone()[0]
-        log = lineage or call_id
-        connection.execute("UPDATE calls SET lineage = ? WHERE id = ?", (log, call_id))
+        now, (execution, run, parent) = time.time(), self._of(seat.parent)
+        began = {"kind": kind, "status": "RUNNING", "member": seat.member, "scope": seat.scope, "config": config_id,
+                 "started_at": now, "taken_up_at": now}  # fmt: skip
+        dispatched = connection.execute(
+            f"SELECT id FROM calls WHERE {_CALLS_OF} AND place = ? AND position = ? AND status = 'PENDING'",
+            (*self._of(seat.parent), seat.place, seat.position),
+        ).fetchone()
+        call_id = dispatched[0] if dispatched else connection.next_id("calls")
+        log = lineage or (call_id if seat.parent else self._first_of(connection, seat.scope, call_id))
+        if dispatched:
+            connection.update("calls", {**began, "lineage": log}, "id = ?", call_id)
+        else:
+            connection.insert(
+                "calls", id=call_id, execution=execution, run=run, parent=parent, place=seat.place, position=seat.position,
+                input=encode(given, "The prompt"), input_hash=self.hash(given), lineage=log, attempt=1, base="[]", **began,
+            )  # fmt: skip
         if seat.parent == 0:
             self.set_status(connection, ExecutionStatus.RUNNING)
         return call_id, log
 
-    def set_base(self, connection: sqlite3.Connection, call_id: int, ranges: list[list[int]]) -> None:
-        """Record the messages that a call found."""
-        connection.execute("UPDATE calls SET base = ? WHERE id = ?", (json.dumps(ranges), call_id))
+    def _first_of(self, connection: Connection, scope: str, call_id: int) -> int:
+        """Return the first root call of an agent in the current run; ``call_id`` if this is the one."""
+        query = f"SELECT min(id) FROM calls WHERE {_CALLS_OF} AND scope = ?"
+        return int(connection.execute(query, (*self._of(0), scope)).fetchone()[0] or call_id)
 
-    def reopen_call(self, connection: sqlite3.Connection, call: CallRecord) -> None:
+    def set_base(self, connection: Connection, call_id: int, ranges: list[list[int]]) -> None:
+        """Record the messages that a call found."""
+        connection.update("calls", {"base": json.dumps(ranges)}, "id = ?", call_id)
+
+    def reopen_call(self, connection: Connection, call: CallRecord) -> None:
         """Record that a call goes on after a failure, an answer or the death of its owner."""
-        connection.execute(
-            "UPDATE calls SET status = 'RUNNING', attempt = ?, taken_up_at = ?, ended_at = NULL WHERE id = ?",
-            (call.attempt, time.time(), call.call_id),
-        )
+        changes = {"status": "RUNNING", "attempt": call.attempt, "taken_up_at": time.time(), "ended_at": None}
+        connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent == 0:
             self.set_status(connection, ExecutionStatus.RUNNING)
             self.silence(connection)
 
-    def silence(self, connection: sqlite3.Connection) -> None:
+    def silence(self, connection: Connection) -> None:
         """Delete the pieces of attempts that died."""
-        connection.execute(
-            "DELETE FROM chunks WHERE call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", self._of(0)[:2]
-        )
+        connection.delete("chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2])
 
-    def end_call(
-        self, connection: sqlite3.Connection, call: CallRecord, status: ExecutionStatus, result: Any = None
-    ) -> None:
+    def end_call(self, connection: Connection, call: CallRecord, status: ExecutionStatus, result: Any = None) -> None:
         """Record how a call ended, or that it waits; with a root call the lease is given up."""
         halt = self.lease.halt
         if call.parent == 0 and status is ExecutionStatus.SUSPENDED and halt is not None:
@@ -183,10 +177,9 @@ class Journal(Shelf):
         if call.parent == 0 and status is ExecutionStatus.FAILED and isinstance(halt, ExecutionCancelledError):
             self.cancel(connection)  # what it failed with is on record; what was asked for is what it is
             return
-        connection.execute(
-            "UPDATE calls SET status = ?, result = ?, ended_at = ? WHERE id = ?",
-            (status.value, None if result is None else encode(result, "The result"), time.time(), call.call_id),
-        )
+        recorded = None if result is None else encode(result, "The result")
+        changes = {"status": status.value, "result": recorded, "ended_at": time.time()}
+        connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent != 0:
             return
         if status is ExecutionStatus.SUSPENDED and self._is_answered(connection, call.call_id, result):
@@ -195,16 +188,17 @@ class Journal(Shelf):
         if status is ExecutionStatus.COMPLETED or not self.lease.tools.names:  # else a step in doubt is still running
             self.lease.drop(connection)
 
-    def end_left(self, connection: sqlite3.Connection, call: CallRecord, error: dict[str, Any]) -> None:
+    def end_left(self, connection: Connection, call: CallRecord, error: dict[str, Any]) -> None:
         """Record that a root call which its caller had left has failed; the lease is kept for the call that follows."""
         self.insert_failure(connection, call.call_id, call.attempt, error)
-        connection.execute(
+        inside = (
             "WITH RECURSIVE inside (id) AS (SELECT ? UNION ALL SELECT c.id FROM calls c JOIN inside ON c.parent = inside.id)"
-            " UPDATE calls SET status = 'FAILED', ended_at = ? WHERE id IN inside AND status = 'RUNNING'",
-            (call.call_id, time.time()),
+            " SELECT id FROM inside"
         )
+        changes = {"status": "FAILED", "ended_at": time.time()}
+        connection.update("calls", changes, f"id IN ({inside}) AND status = 'RUNNING'", call.call_id)
 
-    def _is_answered(self, connection: sqlite3.Connection, call_id: int, result: Any) -> bool:
+    def _is_answered(self, connection: Connection, call_id: int, result: Any) -> bool:
         """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""
         asked = json.dumps([found["id"] for found in (result or {}).get("interrupts") or ()])
         found = connection.execute(
@@ -214,12 +208,13 @@ class Journal(Shelf):
         ).fetchone()
         return found is not None
 
-    def cancel(self, connection: sqlite3.Connection) -> None:
+    def cancel(self, connection: Connection) -> None:
         """Record that the execution was cancelled, with every call of it that has no end."""
-        connection.execute(
-            "UPDATE calls SET status = 'CANCELLED', ended_at = ? WHERE execution = ? AND run = ?"
-            " AND status IN ('PENDING', 'RUNNING', 'SUSPENDED')",
-            (time.time(), *self._of(0)[:2]),
+        connection.update(
+            "calls",
+            {"status": "CANCELLED", "ended_at": time.time()},
+            "execution = ? AND run = ? AND status IN ('PENDING', 'RUNNING', 'SUSPENDED')",
+            *self._of(0)[:2],
         )
         self.set_status(connection, ExecutionStatus.CANCELLED)
         self.lease.drop(connection)
@@ -233,31 +228,24 @@ class Journal(Shelf):
         )
         return bool(rows)
 
-    def insert_failure(self, connection: sqlite3.Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
+    def insert_failure(self, connection: Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
         """Record what a call failed with. Rows of this table are never changed."""
-        connection.execute(
-            "INSERT INTO failures (call, attempt, error, at) VALUES (?, ?, ?, ?)",
-            (call_id, attempt, encode(error), time.time()),
-        )
+        connection.insert("failures", call=call_id, attempt=attempt, error=encode(error), at=time.time())
 
     def last_failure(self, call_id: int) -> dict[str, Any]:
         """Return what a call failed with last."""
-        row = self.store.read_one(
-            "SELECT error FROM verified_failures WHERE call = ? ORDER BY row_id DESC LIMIT 1", call_id
-        )
+        row = self.store.row("failures", "error", "call = ? ORDER BY rowid DESC LIMIT 1", call_id)
         found: dict[str, Any] = decode(row[0])
         return found
 
-    def set_status(self, connection: sqlite3.Connection, status: ExecutionStatus) -> None:
+    def set_status(self, connection: Connection, status: ExecutionStatus) -> None:
         """Record what the execution as a whole is doing."""
-        connection.execute(
-            "UPDATE executions SET status = ?, updated_at = ? WHERE id = ?",
-            (status.value, time.time(), self.lease.row_id),
-        )
+        changes = {"status": status.value, "updated_at": time.time()}
+        connection.update("executions", changes, "id = ?", self.lease.row_id)
 
     def status(self) -> ExecutionStatus:
         """Return what the execution as a whole is doing."""
-        rows = self.store.read("SELECT status FROM verified_executions WHERE id = ?", self.lease.row_id)
+        rows = self.store.rows("executions", "status", "id = ?", self.lease.row_id)
         if not rows:  # somebody has removed it
             raise ExecutionNotFoundError(self.execution_id, str(self.store.path))
         return ExecutionStatus(rows[0][0])
@@ -266,7 +254,7 @@ class Journal(Shelf):
         """Leave the recorded run as it is and begin another under the same id."""
         with self.transaction("run.start") as connection:
             self.run += 1
-            connection.execute("UPDATE executions SET run = ? WHERE id = ?", (self.run, self.lease.row_id))
+            connection.update("executions", {"run": self.run}, "id = ?", self.lease.row_id)
         self.lease.run = self.run
 
     # Inputs and answers
@@ -276,17 +264,17 @@ class Journal(Shelf):
         text = encode(_without_marks(given), "The prompt")
         return hmac.new(self.store.hash_key, text.encode(), hashlib.sha256).hexdigest()
 
-    def redact_input(self, connection: sqlite3.Connection, call_id: int) -> None:
+    def redact_input(self, connection: Connection, call_id: int) -> None:
         """Forget the text of an input; its hash stays."""
         before = connection.execute("SELECT input FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
-        connection.execute("UPDATE calls SET input = NULL WHERE id = ?", (call_id,))
-        _blobs.forget(connection, before)
+        connection.update("calls", {"input": None}, "id = ?", call_id)
+        connection.forget(before)
 
     # Steps
 
     def insert_step(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         call_id: int,
         key: str,
         attempt: int,
@@ -299,24 +287,20 @@ class Journal(Shelf):
         end: Ending | None = None,
     ) -> int:
         """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
-        columns = ("started", None, None, None, None) if end is None else end.columns()
+        columns = {"status": "started"} if end is None else end.columns()
         number = None if end is None else self._next_number(connection, (call_id, key))
-        step_id: Any = connection.execute(
-            "INSERT INTO steps (call, key, attempt, kind, name, title, config, started_at, status, ended_at, usage, result,"
-            " error, number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (call_id, key, attempt, kind, name, title, config_id, started_at, *columns, number),
-        ).lastrowid
-        return int(step_id)
+        return connection.insert(
+            "steps", call=call_id, key=key, attempt=attempt, kind=kind, name=name, title=title, config=config_id,
+            started_at=started_at, number=number, **columns,
+        )  # fmt: skip
 
-    def end_step(self, connection: sqlite3.Connection, step_id: int, end: Ending) -> None:
+    def end_step(self, connection: Connection, step_id: int, end: Ending) -> None:
         """Record how a step ended."""
         row = (
             connection.execute("SELECT call, key FROM steps WHERE id = ?", (step_id,)).fetchone() if self.told else None
         )
-        connection.execute(
-            "UPDATE steps SET status = ?, ended_at = ?, usage = ?, result = ?, error = ?, number = ? WHERE id = ?",
-            (*end.columns(), self._next_number(connection, row), step_id),
-        )
+        number = self._next_number(connection, row)
+        connection.update("steps", {**end.columns(), "number": number}, "id = ?", step_id)
 
     def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
         """Return where to say what a step under way streams."""
@@ -327,10 +311,10 @@ class Journal(Shelf):
         rows = self.store.read("SELECT listened_until FROM executions WHERE id = ?", self.lease.row_id)
         return bool(rows) and rows[0][0] > time.time()
 
-    def _next_number(self, connection: sqlite3.Connection, place: tuple[int, str] | None) -> int:
+    def _next_number(self, connection: Connection, place: tuple[int, str] | None) -> int:
         """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
-        if place in self.told:
-            connection.execute("DELETE FROM chunks WHERE call = ? AND key = ?", place)
+        if place is not None and place in self.told:
+            connection.delete("chunks", "call = ? AND key = ?", *place)
             self.told.discard(place)
         if self.lease.on_progress is not None:
             self.lease.on_progress(connection)
@@ -343,32 +327,31 @@ class Journal(Shelf):
         self._number += 1
         return self._number
 
-    def set_step_result(self, connection: sqlite3.Connection, step_id: int, result: str) -> None:
+    def set_step_result(self, connection: Connection, step_id: int, result: str) -> None:
         """Overwrite a recorded result: only a redaction does this."""
         before = connection.execute("SELECT result FROM steps WHERE id = ?", (step_id,)).fetchone()[0]
-        connection.execute("UPDATE steps SET result = ? WHERE id = ?", (result, step_id))
-        _blobs.forget(connection, before)
+        connection.update("steps", {"result": result}, "id = ?", step_id)
+        connection.forget(before)
 
-    def discard_step(self, connection: sqlite3.Connection, step_id: int) -> None:
+    def discard_step(self, connection: Connection, step_id: int) -> None:
         """Mark a model answer as given up; it stays on record."""
-        connection.execute("UPDATE steps SET status = 'discarded' WHERE id = ?", (step_id,))
+        connection.update("steps", {"status": "discarded"}, "id = ?", step_id)
 
     def step(self, step_id: int) -> StepRecord:
         """Return one step."""
-        return step_of(self.store.read_one(f"{STEP} WHERE id = ?", step_id))
+        return step_of(self.store.row("steps", STEP, "id = ?", step_id))
 
     def latest(self, call_id: int, prefix: str) -> dict[str, StepRecord]:
         """Return the last attempt of each step whose key starts with ``prefix``."""
-        rows = self.store.read(
-            f"{STEP} WHERE call = ? AND key >= ? AND key < ? ORDER BY key, attempt", call_id, *_span(prefix)
+        rows = self.store.rows(
+            "steps", STEP, "call = ? AND key >= ? AND key < ? ORDER BY key, attempt", call_id, *_span(prefix)
         )
         return {step.key: step for step in map(step_of, rows)}
 
     def nodes(self, call_id: int) -> list[StepRecord]:
         """Return every visit of a node in a call, attempt by attempt, in the order in which they began."""
-        return [
-            step_of(row) for row in self.store.read(f"{STEP} WHERE call = ? AND kind = 'node' ORDER BY id", call_id)
-        ]
+        rows = self.store.rows("steps", STEP, "call = ? AND kind = 'node' ORDER BY id", call_id)
+        return [step_of(row) for row in rows]
 
     def failed_attempts(self, call_id: int, key: str) -> int:
         """Return how many attempts of a step ended in an error."""
@@ -380,32 +363,28 @@ class Journal(Shelf):
     @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
-        rows = self.store.read(
-            "SELECT key, usage FROM verified_steps WHERE call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL"
-            " ORDER BY key",
-            call_id,
-        )
+        where = "call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL ORDER BY key"
+        rows = self.store.rows("steps", "key, usage", where, call_id)
         return [(key, json.loads(usage)) for key, usage in rows]
 
     def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
         """Return runs, successes and seconds of each tool of a call. A run that ended in a question is one, too."""
-        return [
-            (name, int(calls), int(successes), float(seconds))
-            for name, calls, successes, seconds in self.store.read(
-                "SELECT name, count(*), sum(status = 'done' AND error IS NULL), sum(ended_at - started_at) FROM verified_steps"
-                " WHERE call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL"
-                " GROUP BY name ORDER BY min(id)",
-                call_id,
-            )
-        ]
+        counts: dict[str, tuple[int, int, float]] = {}
+        where = (
+            "call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL ORDER BY id"
+        )
+        for name, status, error, began, ended in self.store.rows(
+            "steps", "name, status, error, started_at, ended_at", where, call_id
+        ):
+            calls, successes, seconds = counts.get(name, (0, 0, 0.0))
+            is_success = status == "done" and error is None
+            counts[name] = (calls + 1, successes + is_success, seconds + ((ended or began) - began))
+        return [(name, *found) for name, found in counts.items()]
 
     def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]] | None:
         """Return the last model step of a call and what the agent was then; None before the first."""
-        rows = self.store.read(
-            "SELECT key, config FROM verified_steps WHERE call = ? AND kind = 'model' AND config IS NOT NULL"
-            " ORDER BY key DESC, attempt DESC LIMIT 1",
-            call.call_id,
-        )
+        where = "call = ? AND kind = 'model' AND config IS NOT NULL ORDER BY key DESC, attempt DESC LIMIT 1"
+        rows = self.store.rows("steps", "key, config", where, call.call_id)
         if not rows:
             return None
         key, config_id = rows[0]
@@ -413,7 +392,7 @@ class Journal(Shelf):
 
     def call(self, call_id: int) -> CallRecord:
         """Return one call."""
-        return call_of(self.store.read_one(f"{CALL} WHERE id = ?", call_id))
+        return call_of(self.store.row("calls", CALL, "id = ?", call_id))
 
 
 def _without_marks(given: Any) -> Any:

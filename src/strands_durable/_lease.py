@@ -13,9 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from ._blobs import Connection
+from ._connection import Connection
 from ._logs import safe_logger
 from ._owner import BEAT, Beat
 from ._owner import Owner as Owner
@@ -53,7 +52,7 @@ class Lease:
         self.dropped = False
         self.halt: DurableError | None = None
         """Why no step may start any more: somebody cancelled the execution, or its worker is to stop."""
-        self.on_progress: Callable[[sqlite3.Connection], None] | None = None
+        self.on_progress: Callable[[Connection], None] | None = None
         """To be called with the first step that ends under this lease."""
         self.is_alone = False
         """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
@@ -64,7 +63,7 @@ class Lease:
         self.tools = RunningTools(store.path, execution_id)
         """The sync tools that run under it, each in a thread: it is kept until they have ended."""
 
-    def check(self, connection: sqlite3.Connection) -> None:
+    def check(self, connection: Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""
         row = connection.execute(
             "SELECT fence, owner, cancel_asked_at FROM executions WHERE id = ?", (self.row_id,)
@@ -75,7 +74,7 @@ class Lease:
         if cancel_asked_at is not None and not isinstance(self.halt, ExecutionCancelledError):
             self.halt = ExecutionCancelledError(self.execution_id)  # one and the same, by which the call knows it again
 
-    def renew(self, connection: sqlite3.Connection) -> None:
+    def renew(self, connection: Connection) -> None:
         """Show that the owner is alive, if it still is ours; until when it holds is written for people alone."""
         connection.execute(
             "UPDATE executions SET lease_until = ?, beat = beat + 1 WHERE id = ? AND fence = ?",
@@ -95,11 +94,11 @@ class Lease:
         finally:
             self.waits -= 1
 
-    def drop(self, connection: sqlite3.Connection) -> None:
+    def drop(self, connection: Connection) -> None:
         """Give the lease up, as part of a transaction that ends the work."""
         connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (self.row_id, self.fence))
         if self.is_alone:
-            connection.execute("UPDATE dispatches SET is_alone = 0 WHERE execution = ?", (self.row_id,))
+            connection.update("dispatches", {"is_alone": 0}, "execution = ?", self.row_id)
         self.dropped = True
 
 
@@ -146,17 +145,15 @@ def _taken(store: Store, execution_id: str, seconds: float, before: Beat | None)
     """Take the place of an owner, or of none; None if it is not as it was ``before``."""
     me, now = Owner.me(), time.time()
     with store.transaction("lease", lasting=False) as connection:  # a power cut ends every owner, too
-        row = connection.execute(
-            f"SELECT run, {BEAT} FROM verified_executions WHERE execution_id = ?", (execution_id,)
-        ).fetchone()
-        if row is None:
-            created: Any = connection.execute(
-                "INSERT INTO executions (execution_id, kind, status, run, created_at, updated_at, fence, beat, owner,"
-                " lease_until, lease_seconds) VALUES (?, 'inline', ?, 0, ?, ?, 1, 0, ?, ?, ?)",
-                (execution_id, ExecutionStatus.PENDING.value, now, now, me.recorded(), now + seconds, seconds),
-            ).lastrowid
+        rows = connection.rows("executions", f"run, {BEAT}", "execution_id = ?", execution_id)
+        if not rows:
+            created = connection.insert(
+                "executions", execution_id=execution_id, kind="inline", status=ExecutionStatus.PENDING.value, run=0,
+                created_at=now, updated_at=now, fence=1, beat=0, owner=me.recorded(), lease_until=now + seconds,
+                lease_seconds=seconds,
+            )  # fmt: skip
             return Lease(store, created, execution_id, 0, 1, seconds)
-        run, found = row[0], Beat(*row[1:])
+        run, found = rows[0][0], Beat(*rows[0][1:])
         if found.owner is not None and found != before:
             return None
         if found.owner is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from . import _keys
 from ._codec import decode, encode
+from ._connection import Connection
 from ._context import StepPhase
 from ._drift import config_of, fingerprint, model_id
 from ._failure import describe, revive
@@ -163,14 +163,14 @@ class ModelSteps:
                 journal.discard_step(connection, step.step_id)
         return True
 
-    def _insert(self, connection: sqlite3.Connection, key: str, started_at: float, request: Any, end: Ending) -> int:
+    def _insert(self, connection: Connection, key: str, started_at: float, request: Any, end: Ending) -> int:
         config_id, model = self._config_id(connection, request)
         call, attempt = self._call, self._call.progress.attempt
         return call.journal.insert_step(
             connection, call.record.call_id, key, attempt, "model", model, "", started_at, config_id=config_id, end=end
         )
 
-    def _config_id(self, connection: sqlite3.Connection, request: Any) -> tuple[int, str]:
+    def _config_id(self, connection: Connection, request: Any) -> tuple[int, str]:
         """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
         agent = self._call.agent
         basis = (request.tool_specs, request.system_prompt, model_id(agent))
@@ -180,7 +180,7 @@ class ModelSteps:
             self._config = (copied(basis), config_id, config["model"])
         return self._config[1:]
 
-    def _redact(self, connection: sqlite3.Connection) -> None:
+    def _redact(self, connection: Connection) -> None:
         """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""
         call, journal, lineage = self._call, self._call.journal, self._call.record.lineage
         message = call.agent.messages[-1]

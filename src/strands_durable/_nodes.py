@@ -11,7 +11,6 @@ What a node does is recorded inside it: its agent's call is a call of its own, a
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from strands.multiagent.base import NodeResult, Status
 
 from . import _keys
 from ._codec import decode, encode
+from ._connection import Connection
 from ._context import CurrentStep, Frame, StepPhase, frame
 from ._drift import fingerprint
 from ._failure import describe
@@ -251,7 +251,7 @@ class OrchestratorCall(Latch):
     # Committing
 
     @contextmanager
-    def _committing(self, label: str, phase: Phase) -> Iterator[sqlite3.Connection]:
+    def _committing(self, label: str, phase: Phase) -> Iterator[Connection]:
         """Commit where the call stands, together with what the block writes."""
         self._move(phase)
         with self.journal.transaction(label) as connection:
@@ -264,7 +264,7 @@ class OrchestratorCall(Latch):
         resume = phase if phase in ("ready", "nodes") else self.progress.resume
         self.progress = replace(self.progress, phase=phase, resume=resume)
 
-    def _write(self, connection: sqlite3.Connection) -> None:
+    def _write(self, connection: Connection) -> None:
         parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
             parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
@@ -294,7 +294,7 @@ class OrchestratorCall(Latch):
             status or ("failed" if is_failed else "done"), encode(fields, f"The result of node {node_id!r}"), error
         )
 
-    def _end_row(self, connection: sqlite3.Connection, node_id: str, end: Ending) -> None:
+    def _end_row(self, connection: Connection, node_id: str, end: Ending) -> None:
         row = self._last[node_id]
         self.journal.end_step(connection, row.step_id, end)
         self._doubtful.pop(node_id, None)

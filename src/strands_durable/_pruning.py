@@ -7,10 +7,10 @@ not have to carry them for ever. Steps stay on record with all but their results
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import Any
 
 from . import _blobs
+from ._connection import Connection
 from ._replica import Replica
 
 _OLD = """
@@ -30,11 +30,12 @@ def prune(replica: Replica) -> None:
         _forget_messages(connection, seen)
         kept = _sources(connection)
         old = [step_id for (step_id,) in connection.execute(_OLD) if step_id not in kept]
-        connection.executemany("UPDATE steps SET result = NULL WHERE id = ?", [(step_id,) for step_id in old])
+        for step_id in old:
+            connection.update("steps", {"result": None}, "id = ?", step_id)
         _blobs.discard(connection, {digest for (digest,) in connection.execute("SELECT digest FROM blobs")})
 
 
-def _in_sight(connection: sqlite3.Connection) -> dict[int, set[int]]:
+def _in_sight(connection: Connection) -> dict[int, set[int]]:
     """Return, by log, the messages that some call may still look at."""
     found: dict[int, set[int]] = {}
     rows = connection.execute(
@@ -48,13 +49,14 @@ def _in_sight(connection: sqlite3.Connection) -> dict[int, set[int]]:
     return found
 
 
-def _forget_messages(connection: sqlite3.Connection, seen: dict[int, set[int]]) -> None:
+def _forget_messages(connection: Connection, seen: dict[int, set[int]]) -> None:
     rows = connection.execute("SELECT lineage, seq, max(seq) OVER (PARTITION BY lineage) FROM messages").fetchall()
     gone = [(lineage, seq) for lineage, seq, last in rows if seq != last and seq not in seen.get(lineage, ())]
-    connection.executemany("DELETE FROM messages WHERE lineage = ? AND seq = ?", gone)
+    for lineage, seq in gone:
+        connection.delete("messages", "lineage = ? AND seq = ?", lineage, seq)
 
 
-def _sources(connection: sqlite3.Connection) -> set[int]:
+def _sources(connection: Connection) -> set[int]:
     """Return the steps whose results are part of messages that stay."""
     found: set[int] = set()
     for (data,) in connection.execute("SELECT data FROM messages"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ._codec import decode, encode
+from ._connection import Connection
 from ._failure import describe
 from ._journal import Journal
 from ._lease import Lease
@@ -39,11 +39,8 @@ _VERSION = """
 d.agent || ' ' || d.fingerprint || ' '
     || coalesce(CASE WHEN json_valid(d.spec) THEN json_extract(d.spec, '$.arguments') END, '')
 """
-_ANY = f"""
-SELECT e.id, e.execution_id, e.run, e.fence, e.owner, e.cancel_asked_at IS NOT NULL, d.agent, d.fingerprint, d.spec, d.given,
-    d.is_suspected, d.is_alone, d.deaths, d.tries, {_VERSION}
-FROM verified_executions e JOIN verified_dispatches d ON d.execution = e.id
-"""
+_EXECUTION = "id, execution_id, run, fence, owner, cancel_asked_at"
+_DISPATCH = "agent, fingerprint, spec, given, is_suspected, is_alone, deaths, tries"
 # Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
 _FREE = """
 WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
@@ -181,8 +178,7 @@ class Queue:
         """Return an execution by itself; None if it cannot be read, or is gone."""
         try:
             with reading():
-                rows = self._store.read(f"{_ANY} WHERE e.id = ?", row_id)
-                return _waiting(rows[0]) if rows else None
+                return self._read(row_id)
         except UnreadableError as error:
             for (name,) in self._store.read("SELECT CAST(execution_id AS BLOB) FROM executions WHERE id = ?", row_id):
                 self.put_aside(row_id, name.decode("utf-8", "replace"), error)
@@ -195,7 +191,7 @@ class Queue:
         if isinstance(error, TypeNotRegisteredError):
             note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
         with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
-            connection.execute("UPDATE dispatches SET note = ? WHERE execution = ?", (note, row_id))
+            connection.update("dispatches", {"note": note}, "execution = ?", row_id)
 
     def _dead(self) -> list[int]:
         """Return the executions whose owner, another process, is dead."""
@@ -208,13 +204,23 @@ class Queue:
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
         with reading():
-            return _waiting(self._store.read(_ANY)[0])
+            found = self._read(self._store.read("SELECT id FROM executions")[0][0])
+        assert found is not None
+        return found
+
+    def _read(self, row_id: int) -> Waiting | None:
+        executions = self._store.rows("executions", _EXECUTION, "id = ?", row_id)
+        dispatches = self._store.rows("dispatches", _DISPATCH, "execution = ?", row_id)
+        if not executions or not dispatches:
+            return None
+        query = f"SELECT {_VERSION} FROM dispatches d WHERE d.execution = ?"
+        return _waiting((*executions[0], *dispatches[0], self._store.read(query, row_id)[0][0]))
 
     def pardon(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
         with self._store.transaction("pardon") as connection:
             connection.execute("UPDATE executions SET owner = NULL")
-            connection.execute("UPDATE dispatches SET is_alone = 0")
+            connection.update("dispatches", {"is_alone": 0}, "1")
 
     def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
@@ -236,10 +242,8 @@ class Queue:
             ).rowcount
             if not taken:
                 return None
-            connection.execute(
-                "UPDATE dispatches SET is_suspected = ?, is_alone = ?, deaths = ?, note = NULL WHERE execution = ?",
-                (is_suspected, alone, deaths, waiting.row_id),
-            )
+            changes = {"is_suspected": is_suspected, "is_alone": alone, "deaths": deaths, "note": None}
+            connection.update("dispatches", changes, "execution = ?", waiting.row_id)
             lease = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, waiting.fence + 1, seconds)
             lease.is_alone = alone
             journal = Journal(lease)
@@ -269,10 +273,8 @@ class Queue:
         """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
         given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
         with self._store.transaction("drift.accepted", claim.lease) as connection:
-            connection.execute(
-                "UPDATE dispatches SET fingerprint = ?, spec = ?, given = ? WHERE execution = ?",
-                (spec.fingerprint, encode(spec.to_json()), encode(given), claim.lease.row_id),
-            )
+            changes = {"fingerprint": spec.fingerprint, "spec": encode(spec.to_json()), "given": encode(given)}
+            connection.update("dispatches", changes, "execution = ?", claim.lease.row_id)
 
     def fail(self, lease: Lease, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
@@ -281,7 +283,7 @@ class Queue:
             if journal.status() in (S.PENDING, S.RUNNING):
                 self._fail(connection, journal, error)
 
-    def _fail(self, connection: sqlite3.Connection, journal: Journal, error: BaseException) -> None:
+    def _fail(self, connection: Connection, journal: Journal, error: BaseException) -> None:
         record = journal.call_at(0)
         assert record is not None
         journal.insert_failure(connection, record.call_id, record.attempt, describe(error))
@@ -290,10 +292,9 @@ class Queue:
     def put_off(self, lease: Lease, seconds: float, note: str) -> None:
         """Give an execution back, to be tried again later."""
         with self._store.transaction("put-off", lease) as connection:
-            connection.execute(
-                "UPDATE dispatches SET tries = tries + 1, not_before = ?, note = ? WHERE execution = ?",
-                (time.time() + seconds, note, lease.row_id),
-            )
+            ((tries,),) = connection.rows("dispatches", "tries", "execution = ?", lease.row_id)
+            changes = {"tries": tries + 1, "not_before": time.time() + seconds, "note": note}
+            connection.update("dispatches", changes, "execution = ?", lease.row_id)
             lease.drop(connection)
 
     def give_back(self, lease: Lease) -> None:
@@ -315,10 +316,10 @@ class Queue:
         )
         if rows:
             with self._store.transaction("note", lasting=False) as connection:
-                connection.executemany(
-                    "UPDATE dispatches SET note = ? WHERE execution = ? AND note IS NULL",
-                    [(refused[pair], execution) for execution, pair in rows],
-                )
+                for execution, pair in rows:
+                    connection.update(
+                        "dispatches", {"note": refused[pair]}, "execution = ? AND note IS NULL", execution
+                    )
 
     def over(self, execution_ids: Collection[str]) -> set[str]:
         """Return which of these executions are over for good: nobody can resume or answer them."""
@@ -344,12 +345,11 @@ class _Acquittal:
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
 
-    def __call__(self, connection: sqlite3.Connection) -> None:
+    def __call__(self, connection: Connection) -> None:
         lease = self._lease
         lease.on_progress, lease.is_alone = None, False
-        connection.execute(
-            "UPDATE dispatches SET is_suspected = 0, is_alone = 0, deaths = 0 WHERE execution = ?", (lease.row_id,)
-        )
+        changes = {"is_suspected": 0, "is_alone": 0, "deaths": 0}
+        connection.update("dispatches", changes, "execution = ?", lease.row_id)
 
 
 def _checked(given: Any) -> dict[str, Any]:
@@ -361,7 +361,7 @@ def _checked(given: Any) -> dict[str, Any]:
 
 
 def _waiting(row: Any) -> Waiting:
-    row_id, execution_id, run, fence, owner, is_cancelled, agent, fingerprint, spec, given, *rest = row
+    row_id, execution_id, run, fence, owner, cancel_asked_at, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries, version = rest
     return Waiting(
         row_id=row_id,
@@ -369,7 +369,7 @@ def _waiting(row: Any) -> Waiting:
         run=run,
         fence=fence,
         owner=owner,
-        is_cancelled=bool(is_cancelled),
+        is_cancelled=cancel_asked_at is not None,
         agent=agent,
         fingerprint=fingerprint,
         spec=AgentSpec.from_json(decode(spec)),

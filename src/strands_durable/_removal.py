@@ -8,11 +8,11 @@ What agents were made of (``configs``) is shared between executions, says nothin
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from typing import Any
 
 from . import _blobs
+from ._connection import Connection
 from ._logs import safe_logger
 from ._owner import BEAT, Beat, Owner
 from ._store import Store
@@ -48,15 +48,13 @@ class Removal:
         with self._store.transaction("remove") as connection:
             row_id = self._idle(connection, execution_id)
             if row_id is not None:
-                connection.execute(
-                    "INSERT INTO removals (execution, execution_id) VALUES (?, ?)", (row_id, execution_id)
-                )
-                connection.execute("DELETE FROM dispatches WHERE execution = ?", (row_id,))
-                connection.execute("DELETE FROM executions WHERE id = ?", (row_id,))
+                connection.insert("removals", execution=row_id, execution_id=execution_id)
+                connection.delete("dispatches", "execution = ?", row_id)
+                connection.delete("executions", "id = ?", row_id)
         self._finish()
         self._scrub(execution_id)
 
-    def _idle(self, connection: sqlite3.Connection, execution_id: str) -> int | None:
+    def _idle(self, connection: Connection, execution_id: str) -> int | None:
         """Return the row of an execution that has no owner alive; None if its removal was begun and not finished."""
         columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
         query = f"SELECT {columns}, lease_until FROM executions WHERE execution_id = ?"
@@ -104,7 +102,7 @@ class Removal:
             time.sleep(0.05)
 
 
-def _delete_piece(connection: sqlite3.Connection, row_id: int) -> bool:
+def _delete_piece(connection: Connection, row_id: int) -> bool:
     """Delete some rows of an execution; True if there are no more."""
     left = _PIECE_BYTES
     calls = [
@@ -117,11 +115,11 @@ def _delete_piece(connection: sqlite3.Connection, row_id: int) -> bool:
                 return False
         left -= _delete_rows(connection, "calls", "id", call_id, left)
     if not calls:
-        connection.execute("DELETE FROM removals WHERE execution = ?", (row_id,))
+        connection.delete("removals", "execution = ?", row_id)
     return not calls
 
 
-def _delete_rows(connection: sqlite3.Connection, table: str, column: str, value: int, most: int) -> int:
+def _delete_rows(connection: Connection, table: str, column: str, value: int, most: int) -> int:
     """Delete rows until they come to ``most`` bytes; return how many bytes they had, with those that they referred to."""
     key, texts = tables()[table].key, _blobs.columns(table)
     rows = connection.execute(f"SELECT {', '.join((*key, *texts))} FROM {table} WHERE {column} = ?", (value,))
@@ -133,5 +131,6 @@ def _delete_rows(connection: sqlite3.Connection, table: str, column: str, value:
             break
     rows.close()
     where = " AND ".join(f"{name} = ?" for name in key)
-    connection.executemany(f"DELETE FROM {table} WHERE {where}", found)
+    for place in found:
+        connection.delete(table, where, *place)
     return size

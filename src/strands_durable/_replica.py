@@ -15,8 +15,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from ._blobs import Connection
 from ._catalog import detail_of
+from ._connection import Connection
 from ._lease import Heart
 from ._owner import Liveness
 from ._store import Store
@@ -52,9 +52,9 @@ class Replica(Store):
         for table in self._tables.values():
             table.watch(self._connection)
         self._connection.execute("ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0")  # not told
-        read_checked(self._connection)
         self.liveness = Liveness()
         self._hash_key: bytes | None = None
+        self._has_views = False
 
     @classmethod
     def new(cls, name: str, hash_key: bytes | None = None) -> Replica:
@@ -134,6 +134,9 @@ class Replica(Store):
     def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return the execution as `strands-durable show` shows it."""
         with self._lock, self._mapped():
+            if not self._has_views:
+                read_checked(self._connection)
+                self._has_views = True
             (execution_id,) = self._connection.execute("SELECT execution_id FROM executions").fetchone()
             found = detail_of(self._connection, execution_id, run)
         assert found is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from . import _admission, _respondents
 from ._codec import decode, encode
+from ._connection import Connection
 from ._failure import revive, summary
 from ._journal import Journal
 from ._keys import checked_id
@@ -77,7 +77,7 @@ class Requests:
 
     def _insert(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         execution_id: str,
         spec: AgentSpec,
         spec_text: str,
@@ -86,22 +86,24 @@ class Requests:
         prompt_text: str,
     ) -> None:
         now = self._now()
-        row_id: Any = connection.execute(
-            "INSERT INTO executions (execution_id, kind, status, run, created_at, updated_at, fence, beat, owner,"
-            " lease_until) VALUES (?, 'dispatched', 'PENDING', 0, ?, ?, 0, 0, NULL, 0)",
-            (execution_id, now, now),
-        ).lastrowid
-        connection.execute(
-            "INSERT INTO dispatches (execution, agent, fingerprint, spec, given) VALUES (?, ?, ?, ?, ?)",
-            (row_id, spec.name, spec.fingerprint, spec_text, given_text),
+        row_id = connection.insert(
+            "executions", execution_id=execution_id, kind="dispatched", status="PENDING", run=0, created_at=now,
+            updated_at=now, fence=0, beat=0, lease_until=0,
+        )  # fmt: skip
+        connection.insert(
+            "dispatches",
+            execution=row_id,
+            agent=spec.name,
+            fingerprint=spec.fingerprint,
+            spec=spec_text,
+            given=given_text,
         )
         input_hash = Journal(Lease(self._store, row_id, execution_id, 0, -1, 0)).hash(prompt)
-        connection.execute(
-            "INSERT INTO calls (execution, run, parent, place, position, kind, member, scope, input, input_hash, lineage,"
-            " status, attempt, base, config, started_at, taken_up_at)"
-            " VALUES (?, 0, 0, '', 0, ?, ?, ?, ?, ?, 0, 'PENDING', 1, '[]', 0, ?, ?)",
-            (row_id, spec.kind, spec.name, spec.name, prompt_text, input_hash, now, now),
-        )
+        connection.insert(
+            "calls", execution=row_id, run=0, parent=0, place="", position=0, kind=spec.kind, member=spec.name,
+            scope=spec.name, input=prompt_text, input_hash=input_hash, lineage=0, status="PENDING", attempt=1, base="[]",
+            config=0, started_at=now, taken_up_at=now,
+        )  # fmt: skip
 
     def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
         with reading(execution_id):
@@ -116,9 +118,7 @@ class Requests:
         if record is None:
             return
         _admission.refuse_other_input(journal, record, prompt)
-        found = self._store.read(
-            "SELECT agent, spec, given FROM verified_dispatches WHERE execution = ?", journal.lease.row_id
-        )
+        found = self._store.rows("dispatches", "agent, spec, given", "execution = ?", journal.lease.row_id)
         if found:
             before = {"agent": found[0][0], "arguments": decode(found[0][1])["arguments"], **decode(found[0][2])}
             now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
@@ -135,7 +135,7 @@ class Requests:
             raise self.failure(journal, record)
 
     def _is_owned(self, journal: Journal) -> bool:
-        beat = Beat(*self._store.read_one(f"SELECT {BEAT} FROM executions WHERE id = ?", journal.lease.row_id))
+        beat = Beat(*self._store.row("executions", BEAT, "id = ?", journal.lease.row_id))
         return beat.owner is not None and self._store.liveness.is_alive(beat)
 
     # For those who hold
@@ -149,10 +149,8 @@ class Requests:
 
     def note(self, execution_id: str) -> str | None:
         """Return why workers have left an execution, with what changed in its agent; None if none has."""
-        rows = self._store.read(
-            "SELECT d.note FROM executions e JOIN verified_dispatches d ON d.execution = e.id WHERE e.execution_id = ?",
-            execution_id,
-        )
+        where = "execution = (SELECT id FROM executions WHERE execution_id = ?)"
+        rows = self._store.rows("dispatches", "note", where, execution_id)
         return rows[0][0] if rows and rows[0][0] else None
 
     def last_call(self, journal: Journal) -> CallRecord | None:
@@ -189,8 +187,9 @@ class Requests:
             if record.status is not S.SUSPENDED:
                 raise _unasked(execution_id, record.status.value, given)
             now = self._now()
-            rows = [(record.call_id, name, encode(answer, "The answer"), now) for name, answer in new.items()]
-            connection.executemany("INSERT INTO replies (call, interrupt_id, answer, at) VALUES (?, ?, ?, ?)", rows)
+            for name, answer in new.items():
+                text = encode(answer, "The answer")
+                connection.insert("replies", call=record.call_id, interrupt_id=name, answer=text, at=now)
             names = [(found.interrupt_id, found.name) for found in interrupts_of(record) if found.interrupt_id in new]
             _respondents.note(connection, record.call_id, names, by or _respondents.me())
             self._free(connection, journal)
@@ -210,10 +209,10 @@ class Requests:
             if status is S.FAILED:
                 self._free(connection, journal)
 
-    def accept_drift(self, connection: sqlite3.Connection, journal: Journal, token: str = "") -> None:
+    def accept_drift(self, connection: Connection, journal: Journal, token: str = "") -> None:
         """Let any version of its agent take up an execution that is not over and not at work."""
         row_id = journal.lease.row_id
-        rows = self._store.read("SELECT spec, given FROM verified_dispatches WHERE execution = ?", row_id)
+        rows = self._store.rows("dispatches", "spec, given", "execution = ?", row_id)
         if not rows:
             raise UnsupportedFeatureError(
                 f"Accepting drift of execution {journal.execution_id!r}",
@@ -224,10 +223,8 @@ class Requests:
             return
         spec, given = decode(rows[0][0]), decode(rows[0][1])
         given[ACCEPTED] = {"by": _respondents.me(), "at": self._now(), "fingerprint": None, "token": token}
-        connection.execute(
-            "UPDATE dispatches SET fingerprint = '', spec = ?, given = ?, note = NULL, not_before = 0 WHERE execution = ?",
-            (encode({**spec, "fingerprint": ""}), encode(given), row_id),
-        )
+        changes = {"fingerprint": "", "spec": encode({**spec, "fingerprint": ""}), "given": encode(given)}
+        connection.update("dispatches", {**changes, "note": None, "not_before": 0}, "execution = ?", row_id)
 
     def cancel(self, execution_id: str) -> None:
         """Cancel an execution that nobody works on; ask the owner of one that is at work.
@@ -239,34 +236,38 @@ class Requests:
             if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
                 return
             row_id = journal.lease.row_id
-            connection.execute(
-                "UPDATE executions SET cancel_asked_at = coalesce(cancel_asked_at, ?) WHERE id = ?",
-                (self._now(), row_id),
+            connection.update(
+                "executions", {"cancel_asked_at": self._now()}, "id = ? AND cancel_asked_at IS NULL", row_id
             )
             beat = Beat(*connection.execute(f"SELECT {BEAT} FROM executions WHERE id = ?", (row_id,)).fetchone())
             if beat.owner is None or not self._store.liveness.is_alive(beat):
                 connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
                 journal.cancel(connection)
 
-    def _free(self, connection: sqlite3.Connection, journal: Journal) -> None:
+    def _free(self, connection: Connection, journal: Journal) -> None:
         """Let a worker have an execution again; an inline one is left as it is, for its script."""
         row_id = journal.lease.row_id
         if not connection.execute("SELECT 1 FROM dispatches WHERE execution = ?", (row_id,)).fetchone():
             return
         journal.set_status(connection, S.PENDING)
         connection.execute(  # the worker that has just ended it may still be about to record what it failed with
-            "UPDATE executions SET fence = fence + (owner IS NULL), cancel_asked_at = NULL WHERE id = ?", (row_id,)
+            "UPDATE executions SET fence = fence + (owner IS NULL) WHERE id = ?", (row_id,)
         )  # one that has not given up its lease is about to record a tool's result
-        connection.execute(  # one that failed before it began, since its agent could not be built, has no head to go on from
-            "UPDATE calls SET status = 'PENDING', attempt = attempt + 1, ended_at = NULL"
-            " WHERE execution = ? AND run = ? AND parent = 0 AND status = 'FAILED' AND lineage = 0",
-            (row_id, journal.run),
+        connection.update("executions", {"cancel_asked_at": None}, "id = ?", row_id)
+        self._begin_again(connection, journal)
+        connection.update(
+            "dispatches",
+            {"is_suspected": 0, "is_alone": 0, "deaths": 0, "tries": 0, "not_before": 0, "note": None},
+            "execution = ?",
+            row_id,
         )
-        connection.execute(
-            "UPDATE dispatches SET is_suspected = 0, is_alone = 0, deaths = 0, tries = 0, not_before = 0, note = NULL"
-            " WHERE execution = ?",
-            (row_id,),
-        )
+
+    def _begin_again(self, connection: Connection, journal: Journal) -> None:
+        """A call that failed before it began, since its agent could not be built, has no head to resume from."""
+        where = "execution = ? AND run = ? AND parent = 0 AND status = 'FAILED' AND lineage = 0"
+        for call_id, attempt in connection.rows("calls", "id, attempt", where, journal.lease.row_id, journal.run):
+            changes = {"status": "PENDING", "attempt": attempt + 1, "ended_at": None}
+            connection.update("calls", changes, "id = ?", call_id)
 
 
 def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._blobs import shown
+from ._connection import Connection
 from ._summaries import Answered
 
 PART = "answered"
@@ -35,14 +36,12 @@ def me() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def note(connection: sqlite3.Connection, call_id: int, names: Iterable[tuple[str, str]], by: str) -> None:
+def note(connection: Connection, call_id: int, names: Iterable[tuple[str, str]], by: str) -> None:
     """Note who answers, with the ids and names of the questions."""
-    found, now = _noted(connection, call_id), time.time()
+    rows, now = connection.rows("heads", "data", "call = ? AND part = ?", call_id, PART), time.time()
+    found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
     found.update({interrupt_id: {"name": name, "by": by, "at": now} for interrupt_id, name in names})
-    connection.execute(
-        "INSERT INTO heads (call, part, data) VALUES (?, ?, ?) ON CONFLICT (call, part) DO UPDATE SET data = excluded.data",
-        (call_id, PART, json.dumps(found)),
-    )
+    connection.put("heads", call=call_id, part=PART, data=json.dumps(found))
 
 
 def answers_of(connection: sqlite3.Connection, call_id: int) -> tuple[Answered, ...]:

@@ -308,9 +308,8 @@ def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
 def _is_suspended(options: Options, session: Session) -> bool:
     """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
     try:
-        rows = stores.open(options.path)[0].read(
-            "SELECT status FROM verified_executions WHERE execution_id = ?", session.execution_id
-        )
+        store = stores.open(options.path)[0]
+        rows = store.rows("executions", "status", "execution_id = ?", session.execution_id)
     except DurableError:
         return True  # nobody can tell
     return bool(rows) and rows[0][0] != ExecutionStatus.COMPLETED.value

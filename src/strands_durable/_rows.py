@@ -12,13 +12,10 @@ from ._records import CallRecord, ExecutionStatus, StepRecord, StepStatus
 from ._unreadable import reading
 
 CALL = (
-    "SELECT id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at,"
-    " ended_at, parent, place, kind, member FROM verified_calls"
+    "id, lineage, run, position, scope, status, attempt, input, input_hash, base, config, result, started_at, ended_at,"
+    " parent, place, kind, member"
 )
-STEP = (
-    "SELECT id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at"
-    " FROM verified_steps"
-)
+STEP = "id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at"
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,15 @@ class Ending:
     usage: dict[str, int] | None = None
     """What a model step cost; of a tool step only where the tool itself did not run."""
 
-    def columns(self) -> tuple[Any, ...]:
-        """Return status, time, usage, result and error."""
-        usage = None if self.usage is None else json.dumps(self.usage, separators=(",", ":"))
-        error = None if self.error is None else encode(self.error)
-        return self.status, time.time(), usage, self.result, error
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that an end fills, but for the number."""
+        return {
+            "status": self.status,
+            "ended_at": time.time(),
+            "usage": None if self.usage is None else json.dumps(self.usage, separators=(",", ":")),
+            "result": self.result,
+            "error": None if self.error is None else encode(self.error),
+        }
 
 
 @reading()

@@ -12,7 +12,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from . import _blobs, _sums
+from . import _sums
+from ._connection import Connection
 from ._points import reach
 from ._tables import FORMAT_4, SCHEMA
 from .errors import BackendUnavailableError
@@ -48,7 +49,7 @@ def upgrade(path: Path, busy_seconds: float) -> None:
     """
     until = time.monotonic() + busy_seconds
     while True:
-        connection = sqlite3.connect(path, timeout=0, isolation_level=None, factory=_blobs.Connection)
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None, factory=Connection)
         try:
             if _is_alone(connection):
                 _upgrade(connection)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from . import _blobs, _sums
+from ._connection import Connection
 from ._forks import forks
 from ._owner import Liveness
 from ._points import reach
@@ -40,7 +41,7 @@ _DAMAGED = (
 class Fence(Protocol):
     """Whoever writes on behalf of an execution: it must still be the owner."""
 
-    def check(self, connection: sqlite3.Connection) -> None:
+    def check(self, connection: Connection) -> None:
         """Raise `LeaseLostError` if the execution has a new owner."""
 
 
@@ -88,18 +89,23 @@ class Store:
             self._lock = self._connection.guard
             self._prepare()
         self._file = StoreFile(path)
-        self.hash_key = bytes.fromhex(self.read_one("SELECT value FROM verified_secrets WHERE name = 'hash_key'")[0])
+        self.hash_key = bytes.fromhex(self.row("secrets", "value", "name = 'hash_key'")[0])
 
     def read(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query."""
         with self._lock, self._mapped():
             return _blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
 
-    def read_one(self, sql: str, *values: object) -> Any:
-        """Return the one row of a query; that there is none is damage."""
-        rows = self.read(sql, *values)
+    def rows(self, table: str, columns: str, where: str, *values: object) -> list[Any]:
+        """Return columns of rows that are as they were written."""
+        with self._lock, self._mapped():
+            return _blobs.expanded(self._connection, self._connection.rows(table, columns, where, *values))
+
+    def row(self, table: str, columns: str, where: str, *values: object) -> Any:
+        """Return columns of one row; that there is none is damage."""
+        rows = self.rows(table, columns, where, *values)
         if not rows:
-            raise damaged(self.path, f"a row is missing ({sql.partition(' FROM ')[2]}: {', '.join(map(str, values))})")
+            raise damaged(self.path, f"a row of {table!r} is missing ({where}: {', '.join(map(str, values))})")
         return rows[0]
 
     def refuse_incomplete(self, call_id: int) -> None:
@@ -118,9 +124,7 @@ class Store:
             return _blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
 
     @contextmanager
-    def transaction(
-        self, label: str, fence: Fence | None = None, *, lasting: bool = True
-    ) -> Iterator[_blobs.Connection]:
+    def transaction(self, label: str, fence: Fence | None = None, *, lasting: bool = True) -> Iterator[Connection]:
         """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests.
 
         ``lasting=False`` leaves the fsync to the next commit: for what the journal could derive again. A killed process loses
@@ -131,15 +135,14 @@ class Store:
             try:
                 self._begin(connection, fence, lasting)
                 yield connection
-                if connection.checks is not None:
-                    _sums.settle(connection, connection.checks)
+                connection.settle()
                 reach(f"{label}:before")
                 connection.execute("COMMIT")
                 self.refuse_other()  # what was committed to a file that nobody else sees is not recorded
             except BaseException as error:
                 self._roll_back(connection)
                 if isinstance(error, sqlite3.Error):
-                    raise translated(self.path, error, self._busy_seconds, connection.checks) from error
+                    raise translated(self.path, error, self._busy_seconds) from error
                 if isinstance(error, OSError):
                     raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
                 raise
@@ -150,13 +153,11 @@ class Store:
                 self.scrub()
         reach(f"{label}:after")
 
-    def _begin(self, connection: _blobs.Connection, fence: Fence | None, lasting: bool) -> None:
+    def _begin(self, connection: Connection, fence: Fence | None, lasting: bool) -> None:
         self.refuse_other(lately=True)  # after the commit they are looked at again
-        if connection.checks is not None:
-            connection.checks.uses = {}
         if not lasting:
             connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
+        connection.begin()
         if fence is not None:
             fence.check(connection)
 
@@ -204,7 +205,7 @@ class Store:
             forks.forget(self._connection)
             keep_for_ever(self._connection)
 
-    def second_connection(self) -> _blobs.Connection:
+    def second_connection(self) -> Connection:
         """Return a further connection, for a thread that must not wait for this one; its ``guard`` is held to use it."""
         self.refuse_other()
         with self._mapped():
@@ -238,7 +239,7 @@ class Store:
             if not self.is_abandoned:
                 self._connection.close()
 
-    def _connect(self) -> _blobs.Connection:
+    def _connect(self) -> Connection:
         with forks.lock:
             connection = sqlite3.connect(
                 self.path,
@@ -246,7 +247,7 @@ class Store:
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
-                factory=_blobs.Connection,
+                factory=Connection,
             )
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
@@ -267,7 +268,7 @@ class Store:
         connection = self._connection
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
-        connection.checks = _sums.write_checked(connection)
+        connection.has_sums = True
         self.scrub()  # what a killed process overwrote is still in the WAL it left behind
 
     @contextmanager
@@ -275,8 +276,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            checks = self._connection.checks if hasattr(self, "_connection") else None
-            raise translated(self.path, error, self._busy_seconds, checks) from error
+            raise translated(self.path, error, self._busy_seconds) from error
         except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
             raise damaged(self.path, str(error)) from error
         except OSError as error:
@@ -293,15 +293,11 @@ def is_damage(error: BackendUnavailableError) -> bool:
     return error.reason.startswith("the file is damaged")
 
 
-def translated(
-    path: Path, error: sqlite3.Error, busy_seconds: float, checks: _sums.Checks | None = None
-) -> BackendUnavailableError:
+def translated(path: Path, error: sqlite3.Error, busy_seconds: float) -> BackendUnavailableError:
     """Return our error for one of SQLite's."""
     text = str(error)
     if isinstance(error, _sums.DamageError):
         return damaged(path, text)
-    if "user-defined function" in text:  # without a word: it was given what is no text
-        return damaged(path, (checks and checks.damage) or "a row holds bytes that are no text")
     hints = {
         "locked": f"another program has held its lock for more than {busy_seconds:g} s",
         "readonly": "it is read-only",

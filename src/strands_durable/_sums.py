@@ -1,12 +1,10 @@
 """Checksums: a byte that changed in the file is an error, and never another text, status or key.
 
-Each row has a checksum over its columns. Triggers of our own connections write it, whatever statement changes a row, and check
-the row that is overwritten; views named ``verified_...`` check each row that is read. The same triggers count how many rows
-refer to each of the large bytes, so that those nothing refers to any more are found without a search.
+Each row has a checksum over its columns, but for those of a lease, which change with every heartbeat. `_connection` writes and
+compares it. A reader whose queries join and group rows has views named ``verified_...`` that compare each row.
 
-A row that cannot be found any more has no checksum to compare. A second index, or a count, tells.
-
-Left out: the columns of a lease, which change with every heartbeat.
+A row that cannot be found any more has no checksum to compare: a second index, or a count of the rows of a call, shows that it
+is missing.
 """
 
 from __future__ import annotations
@@ -27,30 +25,50 @@ _BASE = 1 << 40
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until"}
 TABLES = ("executions", "dispatches", "calls", "failures", "answers", "replies", "steps", "messages", "heads", "state",
           "configs", "secrets", "chunks", "uses", "removals")  # fmt: skip
-_KEPT = ("failures", "answers", "replies", "heads", "state")
+KEPT = ("failures", "answers", "replies", "heads", "state")
 """Tables of which `calls.kept` counts the rows of a call."""
-_REPLACED = ("heads", "state", "messages", "chunks")
-"""Tables of which a row is overwritten as a whole: a damaged one is not kept by it."""
 
 
 class DamageError(sqlite3.DatabaseError):
     """What is in the file is not what was written; mapped to an error of ours with those of SQLite."""
 
 
+def verify(table: str, cells: Sequence[Any], recorded: Any) -> None:
+    """Raise if a row is not as it was written."""
+    if recorded != _UNKNOWN and recorded != sum_of(table, text_of(cells)):
+        raise DamageError(f"a row of {table!r} ({_brief(cells)}) does not match its checksum")
+
+
+def text_of(cells: Sequence[Any]) -> str:
+    """Return what the checksum of a row is made of: the cells of the covered columns, in order."""
+    return "\0".join([cell if type(cell) is str else repr(cell) for cell in cells])
+
+
+def sum_of(table: str, text: str) -> int:
+    """Return the checksum of a row."""
+    return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"), _start(table))
+
+
+@functools.cache
+def covered(table: str) -> tuple[str, ...]:
+    """Return the columns that a checksum is made of."""
+    return tuple(name for name in tables()[table].columns if name not in _APART)
+
+
 class Checks:
-    """What the functions that SQL calls on one connection have seen."""
+    """What the functions that SQL calls on one connection have found."""
 
     def __init__(self) -> None:
         self.damage: str | None = None
         """Where the last row was that is not as it was written."""
-        self.uses: dict[str, int] = {}
-        """How many more rows refer to bytes than before the transaction, by digest."""
 
-    def verify(self, table: str, recorded: Any, *cells: Any) -> int:
+    def verified(self, table: str, recorded: Any, *cells: Any) -> int:
         """Return 1 if a row is as it was written."""
-        if recorded != _UNKNOWN and recorded != _sum(table, _text(cells)):
-            self.damage = f"a row of {table!r} ({_brief(cells)}) does not match its checksum"
-            raise DamageError(self.damage)
+        try:
+            verify(table, cells, recorded)
+        except DamageError as error:
+            self.damage = str(error)
+            raise
         return 1
 
     def same(self, *pairs: Any) -> int:
@@ -65,35 +83,24 @@ class Checks:
         self.damage = f"a row of {table!r} is missing"
         raise DamageError(self.damage)
 
-    def written(self, table: str, *cells: Any) -> int:
-        """Return the checksum of a row that was written."""
-        text = _text(cells)
-        if _blobs.REFERENCE_MARK in text:
-            self._count([cells[place] for place in _places(table)], 1)
-        return _sum(table, text)
-
-    def left(self, *texts: Any) -> int:
-        """Take note that a row with these texts is overwritten or deleted."""
-        self._count(texts, -1)
-        return 1
-
-    def _count(self, texts: Sequence[Any], by: int) -> None:
-        for text in texts:
-            for digest in _blobs.digests_in(text) if type(text) is str else ():
-                self.uses[digest] = self.uses.get(digest, 0) + by
-
 
 def add(connection: sqlite3.Connection) -> None:
     """Give every row of a file that has none a checksum, and count what refers to bytes."""
+    uses: Counter[str] = Counter()
+
+    def summed(table: str, *cells: Any) -> int:
+        for text in cells:
+            if type(text) is str and _blobs.REFERENCE_MARK in text:
+                uses.update(_blobs.digests_in(text))
+        return sum_of(table, text_of(cells))
+
+    connection.create_function("row_sum", -1, summed)
     for table in TABLES:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {_UNKNOWN}")
-    checks = _functions(connection)
-    for table in TABLES:
-        names = ", ".join(_covered(table))
-        connection.execute(f"UPDATE {table} SET sum = row_written('{table}', {names})")
-    counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in _KEPT)
+        connection.execute(f"UPDATE {table} SET sum = row_sum('{table}', {', '.join(covered(table))})")
+    counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in KEPT)
     connection.execute(f"UPDATE calls SET kept = {counts}")
-    rows = [(digest, number, _sum("uses", _text((digest, number)))) for digest, number in checks.uses.items()]
+    rows = [(digest, number, sum_of("uses", text_of((digest, number)))) for digest, number in uses.items()]
     connection.executemany("INSERT INTO uses (digest, number, sum) VALUES (?, ?, ?)", rows)
 
 
@@ -117,36 +124,11 @@ def _condition(table: str) -> str:
     index says is compared with its row.
     """
     here = " AND ".join(f"r.{name} = o.{name}" for name in tables()[table].key)
-    cells = ", ".join(f"r.{name}" for name in _covered(table))
+    cells = ", ".join(f"r.{name}" for name in covered(table))
     found = f"(SELECT row_verified('{table}', r.sum, {cells}) FROM {table} r WHERE {here})"
     if table == "steps":
         found = f"{found} AND (SELECT row_same(o.call, r.call, o.key, r.key, o.attempt, r.attempt) FROM steps r WHERE {here})"
     return f"coalesce({found}, row_missing('{table}'))"
-
-
-def write_checked(connection: sqlite3.Connection) -> Checks:
-    """Let a connection read and write rows with their checksums."""
-    checks = read_checked(connection)
-    connection.execute(
-        "PRAGMA recursive_triggers = ON"
-    )  # without it, a row that is replaced would not count as deleted
-    for table in TABLES:
-        for statement in _triggers(table):
-            connection.execute(statement)
-    return checks
-
-
-def settle(connection: sqlite3.Connection, checks: Checks) -> None:
-    """At the end of a transaction: write how many rows refer to bytes, and delete those that none refers to."""
-    changes, checks.uses = {digest: by for digest, by in checks.uses.items() if by}, {}
-    for digest, by in changes.items():
-        connection.execute(
-            "INSERT INTO uses (digest, number) VALUES (?, ?)"
-            " ON CONFLICT (digest) DO UPDATE SET number = number + excluded.number",
-            (digest, by),
-        )
-        if by < 0 and connection.execute("DELETE FROM uses WHERE digest = ? AND number <= 0", (digest,)).rowcount:
-            connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
 
 
 def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
@@ -177,7 +159,7 @@ def refuse_incomplete_call(connection: sqlite3.Connection, call_id: int) -> None
         (call_id,),
         f"steps of call {call_id}",
     )
-    kept = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in _KEPT)
+    kept = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in KEPT)
     if connection.execute(f"SELECT kept = {kept} FROM calls WHERE id = ?", (call_id,)).fetchone() != (1,):
         raise DamageError(f"rows of call {call_id} are missing")
 
@@ -207,64 +189,13 @@ def _has_sums(connection: sqlite3.Connection) -> bool:
 def _functions(connection: sqlite3.Connection) -> Checks:
     checks = Checks()
     functions: dict[str, Callable[..., int]] = {
-        "row_verified": checks.verify,
+        "row_verified": checks.verified,
         "row_same": checks.same,
         "row_missing": checks.missing,
-        "row_written": checks.written,
-        "row_left": checks.left,
     }
     for name, function in functions.items():
         connection.create_function(name, -1, function)
     return checks
-
-
-@functools.cache
-def _triggers(table: str) -> list[str]:
-    names = ", ".join(_covered(table))
-    old = ", ".join(f"OLD.{name}" for name in _covered(table))
-    here = " AND ".join(f"{name} = NEW.{name}" for name in tables()[table].key)
-    write = f"UPDATE {table} SET sum = row_written('{table}', {names}) WHERE {here};"
-    check = "" if table in _REPLACED else f"SELECT row_verified('{table}', OLD.sum, {old});"
-    more, less = (f"UPDATE calls SET kept = kept {by} WHERE id = " if table in _KEPT else "" for by in ("+ 1", "- 1"))
-    found = {
-        "INSERT": f"{write}{more and more + 'NEW.call;'}",
-        f"UPDATE OF {names}": f"{check}{_leave(table)}{write}",
-        "DELETE": f"{_leave(table)}{less and less + 'OLD.call;'}",
-    }
-    return [
-        f"CREATE TEMP TRIGGER {table}_{event[:6]} AFTER {event} ON main.{table} BEGIN {actions} END"
-        for event, actions in found.items()
-        if actions
-    ]
-
-
-def _leave(table: str) -> str:
-    """Return the statement that counts what a row has referred to; most refer to nothing."""
-    texts = [f"OLD.{name}" for name in _blobs.columns(table)]
-    mark = _blobs.REFERENCE_MARK
-    is_referring = " OR ".join(f"instr({text}, '{mark}')" for text in texts)
-    return f"SELECT row_left({', '.join(texts)}) WHERE {is_referring};" if texts else ""
-
-
-@functools.cache
-def _covered(table: str) -> tuple[str, ...]:
-    """Return the columns that a checksum is made of."""
-    return tuple(name for name in tables()[table].columns if name not in _APART)
-
-
-@functools.cache
-def _places(table: str) -> list[int]:
-    """Return which of the covered columns may refer to bytes."""
-    texts = _blobs.columns(table)
-    return [place for place, name in enumerate(_covered(table)) if name in texts]
-
-
-def _text(cells: Sequence[Any]) -> str:
-    return "\0".join([cell if type(cell) is str else repr(cell) for cell in cells])
-
-
-def _sum(table: str, text: str) -> int:
-    return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"), _start(table))
 
 
 @functools.cache

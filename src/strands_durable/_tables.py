@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 # Rowid tables with 8 KB pages hold rows of about 2 KB with the least waste. Steps and messages are only ever appended, except
 # that a step's row gets its end, and that a redaction overwrites. Small keyed tables are WITHOUT ROWID: one page per lookup.
@@ -78,6 +80,10 @@ class Table:
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    reals: frozenset[str]
+    """The columns whose numbers SQLite gives back as floats."""
+    defaults: dict[str, Any]
+    """What is in the columns that a row does not name."""
 
 
 @functools.cache
@@ -92,5 +98,9 @@ def tables() -> dict[str, Table]:
 def _table(connection: sqlite3.Connection, name: str) -> Table:
     columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
     return Table(
-        tuple(column[1] for column in columns), tuple(column[1] for column in columns if column[5]) or ("rowid",)
+        columns=tuple(column[1] for column in columns),
+        key=tuple(column[1] for column in sorted(columns, key=lambda column: int(column[5])) if column[5])
+        or ("rowid",),
+        reals=frozenset(column[1] for column in columns if column[2] == "REAL"),
+        defaults={column[1]: None if column[4] is None else json.loads(column[4]) for column in columns},
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _changes, _keys
 from ._codec import decode, encode
+from ._connection import Connection
 from ._context import StepPhase
 from ._failure import describe
 from ._history import is_same
@@ -213,7 +213,7 @@ class ToolSteps:
             self._call.journal.end_step(connection, step.step_id, end)
         self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
 
-    def flush_asking(self, connection: sqlite3.Connection) -> None:
+    def flush_asking(self, connection: Connection) -> None:
         """Record the tools without an intent that wait for a person; before the call waits, they run again."""
         for request, attempt, end in self._asking:
             self._insert(connection, request, attempt, time.time(), end)
@@ -221,7 +221,7 @@ class ToolSteps:
 
     def _insert(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         request: ToolRequest,
         attempt: int,
         started_at: float,

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ._blobs import Connection
+from ._connection import Connection
 from ._store import Store
 from .errors import BackendUnavailableError
 

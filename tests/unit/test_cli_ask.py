@@ -233,7 +233,7 @@ def test_a_note_says_why_an_execution_waits() -> None:
     begin("planner", "trip", "--detach")
     store = Store(Catalog(".strands/durable.db").path)
     with store.transaction("note") as connection:
-        connection.execute("UPDATE dispatches SET note = 'no agent here; start another worker'")
+        connection.update("dispatches", {"note": "no agent here; start another worker"}, "1")
     store.close()
     assert cli("ls").stdout.splitlines()[-1] == "trip waits: no agent here; start another worker"
     assert "trip  planner  PENDING  waits for a worker that has its agent" in cli("ls", "--waiting").stdout
