@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from strands_durable import _connection
 from strands_durable._connection import Connection
 from strands_durable._store import Store
 from strands_durable._sums import DamageError, covered
+from strands_durable._tables import FORMAT_4, SCHEMA, tables
 
 SOURCE = Path(strands_durable.__file__).parent
 WRITES = re.compile(r"^\s*(INSERT|REPLACE|DELETE|UPDATE)\b.*", re.DOTALL)
@@ -79,3 +81,18 @@ def test_rows_in_memory_have_no_checksums(tmp_path: Path) -> None:
     assert connection.rows("heads", "data", "call = ?", 1) == [("[]",)]
     assert connection.update("heads", {"data": "{}"}, "call = 1") == 1
     connection.close()
+
+
+def test_the_tables_are_those_that_sqlite_makes_of_the_schema() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(f"{SCHEMA};{FORMAT_4}")
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert set(tables()) == names - {"sqlite_sequence"}
+        for name, table in tables().items():
+            columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
+            keyed = sorted((column for column in columns if column[5]), key=lambda column: int(column[5]))
+            assert table.columns == tuple(column[1] for column in columns)
+            assert table.key == (tuple(column[1] for column in keyed) or ("rowid",))
+            assert table.reals == {column[1] for column in columns if column[2] == "REAL"}
+            defaults = {column[1]: None if column[4] is None else int(column[4]) for column in columns}
+            assert table.defaults == defaults
