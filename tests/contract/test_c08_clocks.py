@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from strands_durable import connect
-from strands_durable._catalog import Catalog
-from strands_durable._owner import Beat, Liveness, Owner
+from strands_durable._journal.owner import Beat, Liveness, Owner
+from strands_durable._journal.sqlite.catalog import Catalog
 from strands_durable.testing import call
 from tests import dispatched
 from tests.dispatched import dispatch, kill, result, worker
@@ -156,7 +156,7 @@ def test_an_owner_that_is_seen_at_work_is_listed_whatever_the_clocks_say() -> No
 
 def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("strands_durable._owner.time.monotonic", lambda: now)
+    monkeypatch.setattr("strands_durable._journal.owner.time.monotonic", lambda: now)
     liveness = Liveness()
     owner = Owner(host="elsewhere", boot_id="b", pid_namespace="n", pid=1, started="1").recorded()
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from strands_durable import errors
-from strands_durable._lease import Owner, acquire
-from strands_durable._store import Store
+from strands_durable._journal.lease import Owner, acquire
+from strands_durable._journal.sqlite.database import Store
 from strands_durable.testing import call
 from tests.script import calls, in_new_process, ledger, start_process
 from tests.waiting import until

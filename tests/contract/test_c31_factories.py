@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strands_durable import connect, errors
-from strands_durable._queue import Queue
+from strands_durable._dispatch.queue import Queue
 from tests import dispatched
 from tests.dispatched import (
     MCP_SERVER,

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from strands_durable import connect, errors
-from strands_durable._catalog import Catalog
-from strands_durable._store import FORMAT, Store
-from strands_durable._stores import stores
-from strands_durable._sums import _UNKNOWN, TABLES
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._journal.sqlite.checksums import _UNKNOWN, TABLES
+from strands_durable._journal.sqlite.database import FORMAT, Store
+from strands_durable._journal.sqlite.open_files import stores
 from strands_durable.testing import CrashPoints, forget_process
 from tests.processes import Child, run
 from tests.script import answers

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from strands_durable import DurableBackend, ExecutionStatus, connect
-from strands_durable._owner import Owner
+from strands_durable._journal.owner import Owner
 from tests.crash.fleet import TOOLS, labourer, serve
 from tests.processes import Child
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 import strands_durable
-from strands_durable import _connection
-from strands_durable._connection import Connection
-from strands_durable._store import Store
-from strands_durable._sums import DamageError, covered
-from strands_durable._tables import FORMAT_4, SCHEMA, tables
+from strands_durable._journal.sqlite.checksums import DamageError, covered
+from strands_durable._journal.sqlite.connection import Connection, __file__
+from strands_durable._journal.sqlite.database import Store
+from strands_durable._journal.sqlite.tables import FORMAT_4, SCHEMA, tables
 
 SOURCE = Path(strands_durable.__file__).parent
 WRITES = re.compile(r"^\s*(INSERT|REPLACE|DELETE|UPDATE)\b.*", re.DOTALL)
@@ -38,7 +37,7 @@ def is_of_a_lease(statement: str) -> bool:
 
 
 def test_no_module_but_the_connection_writes_what_a_checksum_covers() -> None:
-    apart = {Path(_connection.__file__).name, "_blobs.py", "_schema.py", "_sums.py", "_replica.py"}
+    apart = {Path(__file__).name, "_blobs.py", "_schema.py", "_sums.py", "_replica.py"}
     written = {
         (path.name, statement)
         for path in SOURCE.rglob("*.py")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from strands_durable import StreamEvent, connect
-from strands_durable._catalog import Catalog
 from strands_durable._cli import options
-from strands_durable._cli.following import Lines, line_of
-from strands_durable._cli.questions import _parted
-from strands_durable._store import Store
+from strands_durable._cli.prompts import _parted
+from strands_durable._cli.stream_view import Lines, line_of
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._journal.sqlite.database import Store
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process, start_process

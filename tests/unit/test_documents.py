@@ -17,7 +17,7 @@ import pytest
 import strands_durable
 from bench import document
 from strands_durable._cli import main
-from strands_durable._cli.exits import CANCELLED, FAILED, SUSPENDED
+from strands_durable._cli.exit_codes import CANCELLED, FAILED, SUSPENDED
 from tests import commands, engines
 from tests.guarantees import PAGE, ROOT, filled, missing
 
@@ -193,7 +193,7 @@ def test_every_decision_is_in_the_index() -> None:
         assert f"| {number} | [{sentence}]({page.name}) |" in index
 
 
-@pytest.mark.parametrize("name", ["_strands.py", "_orchestrators.py"])
+@pytest.mark.parametrize("name", ["_strands/agents.py", "_strands/orchestrators.py"])
 def test_every_private_contact_is_a_request(name: str) -> None:
     page = (ROOT / "docs" / "upstream.md").read_text()
     for contact in contacts(ast.parse((ROOT / "src" / "strands_durable" / name).read_text())):

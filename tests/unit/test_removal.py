@@ -15,9 +15,9 @@ import pytest
 from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability, DurableBackend, connect, durable_agent
-from strands_durable._blobs import _PLACES
-from strands_durable._removal import _OF_CALLS, _OF_EXECUTION
-from strands_durable._stores import stores
+from strands_durable._journal.sqlite.blobs import _PLACES
+from strands_durable._journal.sqlite.open_files import stores
+from strands_durable._journal.sqlite.removal import _OF_CALLS, _OF_EXECUTION
 from strands_durable.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
 from strands_durable.testing import Answer, CrashPoints, ScriptedModel, call, forget_process
 from tests.processes import run

@@ -10,8 +10,8 @@ import pytest
 
 import strands_durable
 from strands_durable import errors
-from strands_durable._failure import RecordedError, describe, revive
-from strands_durable._phases import MOVES, STATUS, PhaseError, move
+from strands_durable._records.exceptions import RecordedError, describe, revive
+from strands_durable._records.phases import MOVES, STATUS, PhaseError, move
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
