@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from . import durable, errors
     from ._calls.context import CurrentStep, current_step
     from ._dispatch.connect import connect
-    from ._dispatch.ports import DurableBackend, ExecutionHandle, StreamEvent
+    from ._dispatch.ports import DurableBackend, ExecutionHandle
     from ._dispatch.registry import DurableAgent, durable_agent
     from ._dispatch.sync import SyncBackend, SyncHandle
     from ._plugin.durability import Durability
     from ._records.executions import ExecutionRecord, ExecutionStatus
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
-    from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt
+    from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
     from ._records.spec import AgentSpec
     from ._records.views import CallSummary, ExecutionDetail, StepSummary
 
@@ -69,7 +69,7 @@ _HOMES = {
     "NodeOutcome": "._records.results",
     "OpenInterrupt": "._records.results",
     "StepSummary": "._records.views",
-    "StreamEvent": "._dispatch.ports",
+    "StreamEvent": "._records.results",
     "SyncBackend": "._dispatch.sync",
     "SyncHandle": "._dispatch.sync",
     "ToolPolicy": "._records.policy",

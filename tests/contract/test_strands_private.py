@@ -22,7 +22,7 @@ from strands.tools import ToolProvider
 from strands.types.exceptions import ModelThrottledException
 
 from strands_durable import Durability, errors
-from strands_durable._strands import agents
+from strands_durable._strands import agents, patches, sessions, watchers
 from strands_durable._strands.tool_servers import without_servers
 from strands_durable.testing import ScriptedModel, call
 
@@ -72,7 +72,7 @@ def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:
     manager = FileSessionManager("talk", storage_dir="sessions")
     agent = Agent(model=ScriptedModel(["One.", "Two."]), session_manager=manager, callback_handler=None)
     assert agents.has_session(agent)
-    log = agents.session_log(agent)
+    log = sessions.session_log(agent)
     assert log is not None
     agent("Go")
     records = log.records(0)
@@ -83,7 +83,7 @@ def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:
     log.rewind([])
     log.append({"role": "user", "content": [{"text": "First."}]})
     assert log.records(0)[0].to_message()["content"] == [{"text": "First."}]
-    assert agents.session_log(Agent(model=ScriptedModel([]), callback_handler=None)) is None
+    assert sessions.session_log(Agent(model=ScriptedModel([]), callback_handler=None)) is None
 
 
 def test_a_direct_tool_call_is_told_from_one_of_the_loop() -> None:
@@ -115,7 +115,7 @@ def test_a_watched_state_is_the_same_object_and_its_copies_are_free() -> None:
 
     for state in (AgentState({"a": 1}), Own({"a": 1})):
         kind, written = type(state), []
-        agents.watch_state(state, lambda key, deleted, written=written: written.append((key, deleted)))
+        watchers.watch_state(state, lambda key, deleted, written=written: written.append((key, deleted)))
         assert isinstance(state, kind)
         state.set("b", 2)
         state.delete("a")
@@ -132,7 +132,7 @@ def test_a_write_that_the_watcher_refuses_leaves_the_state_as_it_was() -> None:
         raise errors.NotSerializableError("State", "value", "Colour")
 
     state = AgentState({"a": None})
-    agents.watch_state(state, refuse)
+    watchers.watch_state(state, refuse)
     for key in ("a", "b"):
         with pytest.raises(errors.NotSerializableError):
             state.set(key, 2)
@@ -141,20 +141,20 @@ def test_a_write_that_the_watcher_refuses_leaves_the_state_as_it_was() -> None:
 
 def test_quick_copies_are_equal_and_apart() -> None:
     messages = [{"role": "user", "content": [{"text": "x", "n": 1, "b": b"y"}]}]
-    copied = agents.copied(messages)
+    copied = patches.copied(messages)
     assert copied == messages
     copied[0]["content"][0]["text"] = "z"
     assert messages[0]["content"][0]["text"] == "x"
     odd = {"tuple": (1, [2]), "set": {3}}
-    assert agents.copied(odd) == odd
-    assert agents.copied(odd)["tuple"][1] is not odd["tuple"][1]
+    assert patches.copied(odd) == odd
+    assert patches.copied(odd)["tuple"][1] is not odd["tuple"][1]
     assert hasattr(event_loop, "copy")
     assert hasattr(streaming, "copy")
 
 
 def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
-    agents.silence_unheard_traces()
-    agents.silence_unheard_traces()
+    patches.silence_unheard_traces()
+    patches.silence_unheard_traces()
     tracer = get_tracer()
 
     class Span:
@@ -182,13 +182,13 @@ def test_the_structured_output_of_a_pass_can_be_seen_and_forced() -> None:
 
     model = ScriptedModel(["Rome.", call("Trip", city="Rome")])
     agent = Agent(model=model, structured_output_model=Trip, callback_handler=None)
-    agents.watch_output(agent)
+    watchers.watch_output(agent)
     seen: list[Any] = []
-    agent.add_hook(lambda event: seen.append(agents.forced_output(event.agent)), BeforeModelCallEvent)
+    agent.add_hook(lambda event: seen.append(watchers.forced_output(event.agent)), BeforeModelCallEvent)
     assert agent("Go").structured_output == Trip(city="Rome")
     assert seen == [None, {"tool": {"name": "Trip"}}]
-    agents.force_output(agent, {"any": {}})
-    assert agents.forced_output(agent) == {"any": {}}
+    watchers.force_output(agent, {"any": {}})
+    assert watchers.forced_output(agent) == {"any": {}}
 
 
 def test_the_state_of_a_model_can_be_put_in_place(agent: Agent) -> None:
@@ -201,9 +201,9 @@ def test_the_auxiliary_model_is_offered_by_a_property_that_can_still_be_set(agen
     assert before.fset is not None
     try:
         Agent.aux_model = property(lambda agent: agent.model, before.fset)  # type: ignore[assignment]
-        agents.offer_auxiliary(lambda agent, model: ("offered", model))
+        patches.offer_auxiliary(lambda agent, model: ("offered", model))
         assert agent.aux_model == ("offered", agent.model)
-        agents.offer_auxiliary(lambda agent, model: "offered twice")
+        patches.offer_auxiliary(lambda agent, model: "offered twice")
         assert agent.aux_model == ("offered", agent.model)
     finally:
         Agent.aux_model = before  # type: ignore[method-assign]
@@ -220,17 +220,17 @@ def test_the_state_of_a_model_is_seen_while_a_call_changes_it(agent: Agent) -> N
     class Counting(ScriptedModel):
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["model_state"]["calls"] = 1
-            seen.append(agents.changed_model_state(agent))
+            seen.append(watchers.changed_model_state(agent))
             async for chunk in super().stream(*args, **kwargs):
                 yield chunk
 
     seen: list[Any] = []
-    agents.watch_model_states()
-    agents.watch_model_states()  # once is enough
+    watchers.watch_model_states()
+    watchers.watch_model_states()  # once is enough
     agent.model = Counting(["Hi."])
     agent("Go")
     assert seen == [{"calls": 1}]
-    assert agents.changed_model_state(agent) is None  # Strands has taken it over
+    assert watchers.changed_model_state(agent) is None  # Strands has taken it over
     before = agent._model_state
     agents.set_model_state(agent, {"calls": 2})
     assert agent._model_state is before == {"calls": 2}
@@ -289,7 +289,7 @@ def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
 
     before = _retry.asyncio  # type: ignore[attr-defined]
     try:
-        agents.wait_elsewhere(pause)
+        patches.wait_elsewhere(pause)
         strategy = ModelRetryStrategy(initial_delay=7)
         event = AfterModelCallEvent(agent=Agent(callback_handler=None), exception=ModelThrottledException("slow down"))
         asyncio.run(strategy._handle_after_model_call(event))

@@ -25,11 +25,13 @@ from .._journal.messages import Sources
 from .._journal.messages import read as read_messages
 from .._journal.sqlite.connection import Connection
 from .._records import keys
+from .._records.calls import CallRecord, Progress, Seat
 from .._records.exceptions import describe
-from .._records.executions import CallRecord, ExecutionStatus, Progress, Seat
+from .._records.executions import ExecutionStatus
 from .._records.phases import STATUS, Phase, move
-from .._strands.agents import force_output, is_interrupted
+from .._strands.agents import is_interrupted
 from .._strands.fingerprints import config_of, fingerprint
+from .._strands.watchers import force_output
 from .context import Frame, StepPhase, frame
 from .durable_call import Latch
 from .local_execution import Site

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from .._journal.sqlite.journal import Journal
-from .._records.executions import CallRecord, StepKind
+from .._records.calls import CallRecord
 from .._records.keys import path
 from .._records.step_gate import Turn, taken
+from .._records.steps import StepKind
 from .._strands.agents import InterruptException
 from ..errors import DurableError, ExecutionCancelledError
 from .context import Frame, around, frame

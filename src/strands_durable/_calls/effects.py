@@ -14,9 +14,9 @@ from .._journal.sqlite.rows import Ending
 from .._records import keys
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
-from .._records.executions import StepKind, StepRecord
 from .._records.logs import safe_logger
 from .._records.step_gate import Turn
+from .._records.steps import StepKind, StepRecord
 from ..errors import DurableError
 from .context import Frame, around, frame
 

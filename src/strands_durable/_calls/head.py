@@ -12,13 +12,14 @@ from typing import Any
 
 from strands import Agent, Snapshot
 
-from .._journal.conversation import mark
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.journal import Journal
 from .._records import patches
 from .._records.codec import decode, encode, refusal
+from .._records.content_hash import mark
 from .._records.logs import safe_logger
-from .._strands.agents import carried_by, watch_state
+from .._strands.agents import carried_by
+from .._strands.watchers import watch_state
 from .context import frame
 
 logger = safe_logger(__name__)

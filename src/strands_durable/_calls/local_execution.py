@@ -21,7 +21,7 @@ from .._journal.conversation import History
 from .._journal.lease import Heart, Lease
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
-from .._records.executions import CallRecord
+from .._records.calls import CallRecord
 from .._records.options import Options
 from .durable_call import Latch
 from .head import Head

@@ -11,7 +11,7 @@ from strands import Agent
 from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, EventLoopMetrics, ToolMetrics
 
 from .._journal.sqlite.journal import Journal
-from .._records.executions import Progress
+from .._records.calls import Progress
 
 _COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 """What Strands adds up; a provider's other figures stay in the message that they came with."""

@@ -12,9 +12,11 @@ from .._journal.sqlite.rows import Ending
 from .._records import keys
 from .._records.codec import decode, encode
 from .._records.exceptions import describe, revive
-from .._records.executions import StepRecord
-from .._strands.agents import copied, forced_output, set_model_state
+from .._records.steps import StepRecord
+from .._strands.agents import set_model_state
 from .._strands.fingerprints import config_of, fingerprint, model_id
+from .._strands.patches import copied
+from .._strands.watchers import forced_output
 from .context import StepPhase
 from .metrics import recorded_usage
 

@@ -23,11 +23,13 @@ from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.rows import Ending
 from .._records import keys
+from .._records.calls import CallRecord, Progress, Seat
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
-from .._records.executions import CallRecord, ExecutionStatus, Progress, Seat, StepRecord
+from .._records.executions import ExecutionStatus
 from .._records.options import Options
 from .._records.phases import STATUS, Phase, move
+from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
 from .._strands.orchestrators import Contact
 from .context import CurrentStep, Frame, StepPhase, frame

@@ -8,14 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .._journal.conversation import is_same
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.rows import Ending
 from .._records import keys, patches
 from .._records.codec import decode, encode
+from .._records.content_hash import is_same
 from .._records.exceptions import describe
-from .._records.executions import StepRecord, StepStatus
 from .._records.logs import safe_logger
+from .._records.steps import StepRecord, StepStatus
 from ..errors import NotSerializableError, PayloadTooLargeError
 from .context import StepPhase
 

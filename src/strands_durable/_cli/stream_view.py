@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 import click
 
-from .._dispatch.ports import StreamEvent
 from .._records.printable import one_line, printable
+from .._records.results import StreamEvent
 from .._records.views import label_of, short
 
 _PLACE = re.compile(r"(?P<scope>.*)#\d+/(?P<key>.*)", re.DOTALL)

@@ -14,7 +14,7 @@ import click
 
 from .._dispatch.connect import connect
 from .._dispatch.ports import DurableBackend
-from .._execution.tool_threads import leave
+from .._journal.running_tools import leave
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .exit_codes import leave_at_once

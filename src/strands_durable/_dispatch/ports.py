@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import url_for_people
-from .._records.results import ExecutionResult, OpenInterrupt
+from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from ..errors import UnsupportedFeatureError
 
@@ -20,36 +20,6 @@ if TYPE_CHECKING:
 
 Working = Literal["on", "off", "own"]
 """What a process that dispatches carries itself: everything, nothing, or only what it dispatched or holds."""
-
-
-class _StreamPart(TypedDict):
-    """What every event of a stream has."""
-
-    number: int
-    """Of a committed step: the how many-th of its execution. Pass the last one as ``after`` to go on from there.
-    Of a chunk: the how many-th of its attempt."""
-    recorded: bool
-    """True for a committed step. False for a chunk: if its attempt dies, another ``attempt`` follows, and this one is void."""
-    step: str
-    """Names the step within its execution."""
-    attempt: int
-    kind: Literal["model", "tool", "effect", "node"]
-    name: str
-
-
-class StreamEvent(_StreamPart, total=False):
-    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
-
-    status: str
-    """How the attempt ended: done, failed, interrupted, unstorable or discarded."""
-    result: Any
-    """What was recorded: a model's message with its stop reason and usage, a tool's result."""
-    error: str | None
-    usage: dict[str, int] | None
-    data: str
-    """Of a chunk: the piece of text, where it is one."""
-    event: Any
-    """Of a chunk: what the model or tool streamed."""
 
 
 class ExecutionHandle(ABC):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .._calls.context import current_step, frame
 from .._records.codec import digest, encode
-from .._records.executions import answers_in
 from .._records.keys import checked_id
 from .._records.options import OnDrift, Options, check
 from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
+from .._records.questions import answers_in
 from .._records.results import ExecutionResult
 from .._records.spec import AgentSpec
 from ..errors import AgentNotRegisteredError, UnsupportedFeatureError
@@ -163,7 +163,7 @@ class DurableAgent:
 
     def options(self, subject: Any, path: Path) -> Options:
         """Return the options of a run on the store at ``path``: those of a Durability in the factory, but for its store."""
-        from .._plugin.attach import options_of
+        from .._execution.attached import options_of
 
         own = options_of(subject) or Options(path=path, execution_id=None)
         return replace(self.policies.over(own), path=path)

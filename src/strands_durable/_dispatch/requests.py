@@ -16,9 +16,10 @@ from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.journal import Journal
 from .._journal.unreadable import reading
+from .._records.calls import CallRecord
 from .._records.codec import decode, encode
 from .._records.exceptions import revive, summary
-from .._records.executions import ACCEPTED, CallRecord, ExecutionStatus
+from .._records.executions import ACCEPTED, ExecutionStatus
 from .._records.keys import checked_id
 from .._records.questions import refuse_malformed
 from .._records.spec import AgentSpec

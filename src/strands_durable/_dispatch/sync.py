@@ -14,9 +14,9 @@ from collections.abc import Collection, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._records.executions import ExecutionRecord, ExecutionStatus
-from .._records.results import ExecutionResult, OpenInterrupt
+from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
-from .ports import DurableBackend, ExecutionHandle, StreamEvent
+from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
     from .._records.views import ExecutionDetail, StepSummary

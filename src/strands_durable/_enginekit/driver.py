@@ -28,8 +28,9 @@ from .._journal.lease import Lease, Released, look
 from .._journal.outcome import interrupts_of, result_of
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
+from .._records.calls import CallRecord
 from .._records.exceptions import summary
-from .._records.executions import CallRecord, ExecutionStatus
+from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import Turn
 from ..errors import DurableError, UnreadableError

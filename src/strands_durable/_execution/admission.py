@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from .._journal.outcome import interrupts_of
 from .._journal.sqlite.journal import Journal
+from .._records.calls import CallKind, CallRecord
 from .._records.exceptions import revive, summary
-from .._records.executions import CallKind, CallRecord, ExecutionStatus
+from .._records.executions import ExecutionStatus
 from ..errors import RESUME_HINT, ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
 
 S = ExecutionStatus

@@ -18,10 +18,12 @@ from .._calls.metrics import Metrics, Past
 from .._journal import messages
 from .._journal.lease import Released
 from .._journal.sqlite.journal import Journal
+from .._records.calls import CallRecord
 from .._records.codec import decode, encodable
-from .._records.executions import CallRecord, ExecutionStatus, answers_in
+from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.phases import Phase
+from .._records.questions import answers_in
 from .._strands import fingerprints, sessions
 from .._strands.agents import (
     AgentResultEvent,

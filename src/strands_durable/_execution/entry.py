@@ -21,10 +21,12 @@ from .._journal.lease import Heart, Lease, Owner, acquire, look
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
-from .._records.executions import CallKind, ExecutionStatus, answers_in
+from .._records.calls import CallKind
+from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
 from .._records.logs import safe_logger
 from .._records.options import Options
+from .._records.questions import answers_in
 from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, UnreadableError
 from . import admission, keyboard_interrupt
 from .admission import Caller

@@ -12,11 +12,11 @@ from .._calls.agent_call import Call
 from .._calls.context import CurrentStep, Frame
 from .._calls.tool_steps import ToolRequest
 from .._records.exceptions import describe
-from .._records.executions import StepRecord
 from .._records.keys import path
 from .._records.logs import safe_logger
 from .._records.policy import DoubtfulStep, ModelInDoubt, ToolPolicy
 from .._records.questions import ANSWERS, MODEL_ANSWERS, QUESTION
+from .._records.steps import StepRecord
 from .._strands.agents import Interrupt, InterruptException, answer_to
 from ..errors import InDoubtError
 

@@ -13,10 +13,9 @@ from strands.telemetry.metrics import EventLoopMetrics
 from .._calls.context import Frame, frame
 from .._calls.durable_call import ours
 from .._calls.orchestrator_call import OrchestratorCall
-from .._records.executions import answers_in
 from .._records.keys import path
 from .._records.policy import ToolPolicy
-from .._records.questions import ANSWERS, QUESTION
+from .._records.questions import ANSWERS, QUESTION, answers_in
 from .._strands.agents import Interrupt
 from ..errors import InDoubtError, UnsupportedFeatureError
 from .event_stream import only

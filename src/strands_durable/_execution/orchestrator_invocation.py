@@ -17,10 +17,13 @@ from .._calls.local_execution import Session, Site
 from .._calls.orchestrator_call import OrchestratorCall, has_returned_failure
 from .._journal import messages
 from .._journal.sqlite.journal import Journal
+from .._records.calls import CallRecord
 from .._records.exceptions import revive
-from .._records.executions import CallRecord, ExecutionStatus, StepRecord, answers_in
+from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.options import Options
+from .._records.questions import answers_in
+from .._records.steps import StepRecord
 from .._strands import fingerprints
 from .._strands.agents import Interrupt, is_agent
 from .._strands.orchestrators import Contact, Visit, contact_of

@@ -14,10 +14,11 @@ from .._calls.durable_call import Abort, Latch
 from .._calls.local_execution import Session
 from .._journal.sqlite.journal import Journal
 from .._records import keys
-from .._records.executions import CallRecord, StepRecord
+from .._records.calls import CallRecord
 from .._records.logs import safe_logger
 from .._records.options import Options
 from .._records.policy import ToolPolicy
+from .._records.steps import StepRecord
 from .._strands.agents import InterruptException, ToolInterruptEvent
 from ..errors import DurableError, RerunError
 

@@ -19,8 +19,8 @@ from .._calls.orchestrator_call import OrchestratorCall
 from .._calls.tool_steps import ToolRequest
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.tool_rows import MadeBy, ToolRow, calls_of_run, finished_tools, input_of
+from .._records.calls import CallRecord
 from .._records.codec import encodable
-from .._records.executions import CallRecord
 from .._records.logs import safe_logger
 from .._records.policy import ToolPolicy, policy_of
 from .._strands.agents import agent_behind, agents_beside, is_agent
@@ -81,7 +81,7 @@ def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
 
 def _involved(subject: Any, call: Call | OrchestratorCall) -> list[Any]:
     """Return what may have made calls in this run: what is called, and what a tool of a finished step has called."""
-    from .._plugin.attach import lasting_agents
+    from .attached import lasting_agents
 
     is_begun = call.record.attempt > 1 or call.record.position > 0
     return [subject, *lasting_agents()] if is_begun else [subject]
@@ -113,7 +113,7 @@ def _may_rerun(tool: Any, policy: ToolPolicy) -> bool:
 
 def _with_own(agent: Agent, policies: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
     """Return the policies that hold for the tools of an agent in a call with these."""
-    from .._plugin.attach import options_of
+    from .attached import options_of
 
     own = options_of(agent)
     return policies if own is None else {**own.tool_policies, **policies}
@@ -187,7 +187,7 @@ class _Reruns:
         if made_by.parent == 0:
             return known
         if made_by.member.startswith("@"):
-            from .._plugin.attach import lasting_agent
+            from .attached import lasting_agent
 
             return known or lasting_agent(made_by.member[1:])
         parent = self._object(made_by.parent)

@@ -17,11 +17,12 @@ from .._calls.durable_call import Latch
 from .._calls.local_execution import Cursor
 from .._journal.sqlite.journal import Journal
 from .._records import keys
+from .._records.calls import CallRecord, Seat
 from .._records.codec import encode
 from .._records.exceptions import describe
-from .._records.executions import CallRecord, ExecutionStatus, Seat, answers_in
+from .._records.executions import ExecutionStatus
 from .._records.options import Options
-from .._records.questions import refuse_malformed
+from .._records.questions import answers_in, refuse_malformed
 from ..errors import CallCancelledError
 from . import admission
 from .admission import Caller

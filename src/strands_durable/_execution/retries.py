@@ -14,9 +14,9 @@ from .._calls.agent_call import Call
 from .._calls.context import around
 from .._calls.durable_call import ours
 from .._calls.tool_steps import ToolRequest
-from .._records.executions import StepRecord
 from .._records.logs import safe_logger
 from .._records.policy import FailedAttempt, ToolPolicy
+from .._records.steps import StepRecord
 from .._strands.agents import cancel_flags
 from .in_doubt import outcome_of, tool_result, unknown
 

@@ -22,19 +22,13 @@ from .._calls.durable_call import ours
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
 from .._records.exceptions import revive
-from .._records.executions import StepRecord
 from .._records.keys import path
 from .._records.policy import ToolPolicy, policy_of
-from .._strands.agents import (
-    Interrupt,
-    InterruptException,
-    agent_behind,
-    answer_to,
-    changed_model_state,
-    copied,
-    put_for_tool,
-)
+from .._records.steps import StepRecord
+from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, put_for_tool
 from .._strands.events import RecordedEvent
+from .._strands.patches import copied
+from .._strands.watchers import changed_model_state
 from .event_stream import give_way
 from .in_doubt import judge_model, judge_tool
 from .retries import wait_for_retry

@@ -16,20 +16,20 @@ from .._calls.context import Frame, within
 from .._calls.durable_call import ours
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest, title_of
-from .._records.executions import StepRecord
 from .._records.keys import path
 from .._records.patches import difference
 from .._records.policy import ToolPolicy
+from .._records.steps import StepRecord
 from .._strands.agents import (
     InterruptException,
     ToolInterruptEvent,
     agent_behind,
     cancel_flags,
-    copied,
     sync_function,
     with_function,
 )
 from .._strands.fingerprints import loaded_since, tools_of
+from .._strands.patches import copied
 from .deadline import Deadline, TimedOut
 from .in_doubt import judge_tool, outcome_of, tool_result, unknown
 from .late_results import event_of

@@ -12,27 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from .._records.codec import encode
+from .._records.content_hash import mark
 
 Message = Any
 Describe = Callable[[Message], str]
 Row = tuple[int, str]
-
-
-def mark(value: Any, what: str = "A message") -> int:
-    """Return a hash of the content of ``value``. Format 2 of marshal has no references: equal values look equal."""
-    try:
-        return hash(marshal.dumps(value, 2))
-    except ValueError:
-        return hash(encode(value, what))
-
-
-def is_same(one: Any, other: Any) -> bool:
-    """Say whether two values are the same down to their types; False where nobody can tell."""
-    try:
-        return marshal.dumps(one, 2) == marshal.dumps(other, 2)
-    except ValueError:
-        return False
 
 
 def _marks(messages: list[Message]) -> list[int]:

@@ -7,10 +7,11 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from .._dispatch.ports import StreamEvent
 from .._records.exceptions import summary
-from .._records.executions import ExecutionStatus, shown_result, shown_usage
+from .._records.executions import ExecutionStatus
 from .._records.keys import path
+from .._records.results import StreamEvent
+from .._records.steps import shown_result, shown_usage
 from .sqlite.change_feed import watch
 from .sqlite.chunks import listen
 from .sqlite.journal import Journal

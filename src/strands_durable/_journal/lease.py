@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from .._execution.tool_threads import RunningTools, still_running
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import Turns
 from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, ExecutionCancelledError, LeaseLostError
 from .owner import BEAT, Beat
 from .owner import Owner as Owner
+from .running_tools import RunningTools, still_running
 from .sqlite.connection import Connection
 from .sqlite.database import Store
 

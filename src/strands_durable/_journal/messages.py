@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._records.codec import decode, encode
-from .conversation import mark
+from .._records.content_hash import mark
 from .sqlite.journal import Journal
 
 Message = Any

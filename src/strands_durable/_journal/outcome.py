@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._records.calls import CallRecord
 from .._records.exceptions import summary
-from .._records.executions import CallRecord, StepRecord
 from .._records.results import ExecutionResult, NodeOutcome, OpenInterrupt
+from .._records.steps import StepRecord
 from . import messages
 from .sqlite.journal import Journal
 

@@ -6,7 +6,6 @@ them are not there yet when plugins are initialized, so that a root call looks a
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
@@ -38,12 +37,13 @@ from .._calls.effects import pause
 from .._calls.local_execution import Session, Site
 from .._execution import entry, keyboard_interrupt, stages
 from .._execution.agent_invocation import Invocation, active, segments
+from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
 from .._execution.orchestrator_invocation import Orchestration, conducted
 from .._execution.resolver import Desk
 from .._journal.lease import Owner
 from .._journal.sqlite.journal import Journal
-from .._records.executions import CallKind
+from .._records.calls import CallKind
 from .._records.logs import safe_logger
 from .._records.options import Options
 from .._strands import sessions
@@ -57,16 +57,12 @@ from .._strands.agents import (
     is_interrupted,
     is_model_driven,
     knows_interrupt,
-    offer_auxiliary,
-    quicken_copies,
     refuse_unsupported,
-    silence_unheard_traces,
     stays_in_loop,
-    wait_elsewhere,
-    watch_model_states,
-    watch_output,
 )
 from .._strands.orchestrators import Contact, contact_of
+from .._strands.patches import offer_auxiliary, quicken_copies, silence_unheard_traces, wait_elsewhere
+from .._strands.watchers import watch_model_states, watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
 from .policy_names import refuse_unknown
 
@@ -74,45 +70,22 @@ logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
-_attached: weakref.WeakKeyDictionary[Any, Options | None] = weakref.WeakKeyDictionary()
-"""What we stand around, and the options of its own `Durability`, if it has one."""
-
-
-_lasting: weakref.WeakSet[Agent] = weakref.WeakSet()
-"""Agents that were there before any call: what they remember outlives the tool that calls them."""
-
 
 def attach(subject: Any, options: Options | None) -> None:
     """Stand around an agent or orchestrator, and around all that belongs to it, once."""
-    if subject not in _attached:
+    if subject not in attached:
         contact = contact_of(subject)
         if contact is None:
             _attach_agent(subject)
             if enclosing.get() is None:
-                _lasting.add(subject)
+                lasting.add(subject)
         else:
             _attach_orchestrator(contact)
-        _attached[subject] = options
-        keyboard_interrupt.watch(subject, lambda found: _attached.get(found) is not None)
+        attached[subject] = options
+        keyboard_interrupt.watch(subject, lambda found: attached.get(found) is not None)
     elif options is not None:
-        _attached[subject] = options
+        attached[subject] = options
     attach_parts(subject)
-
-
-def options_of(subject: Any) -> Options | None:
-    """Return the options of the `Durability` that an agent or orchestrator was built with, if it has one."""
-    return _attached.get(subject)
-
-
-def lasting_agents() -> list[Agent]:
-    """Return the agents that were there before any call."""
-    return list(_lasting)
-
-
-def lasting_agent(agent_id: str) -> Agent | None:
-    """Return the agent that was there before any call and has this id; None if there is none, or if they are several."""
-    found = [agent for agent in _lasting if agent.agent_id == agent_id]
-    return found[0] if len(found) == 1 else None
 
 
 def attach_parts(subject: Any) -> None:
@@ -127,14 +100,14 @@ def attach_parts(subject: Any) -> None:
     for part in parts:
         if is_agent(part) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
             attach(part, None)
-        elif contact is not None and part not in _attached and hasattr(part, "stream_async"):
-            _attached[part] = None
+        elif contact is not None and part not in attached and hasattr(part, "stream_async"):
+            attached[part] = None
             part.stream_async = Opaque(part, part.stream_async)
 
 
 def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
     """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
-    own = options if desk.outer is None else _attached.get(subject)
+    own = options if desk.outer is None else attached.get(subject)
     if own is None or not own.tool_policies:
         return options
     refuse_unknown(subject, own.tool_policies)
@@ -178,7 +151,7 @@ class _AgentSubject:
         options = _own_policies(self.me, options, desk)
         site = Site(self.me, journal, session, options, desk.outer)
         invocation = Invocation(site, desk, self._original)
-        if desk.outer is not None and self.me in _lasting:
+        if desk.outer is not None and self.me in lasting:
             self._recall(invocation, desk)
         return invocation.open(prompt, given)
 
@@ -187,7 +160,7 @@ class _AgentSubject:
         seat = desk.seat()
         if not seat.member.startswith("@"):
             return  # what stands behind a tool or node is put back with it
-        if sum(found.agent_id == self.name for found in _lasting) == 1:
+        if sum(found.agent_id == self.name for found in lasting) == 1:
             invocation.recall(seat.member)
         else:
             logger.warning(
@@ -220,7 +193,7 @@ def _attach_agent(agent: Agent) -> None:
 
 
 def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
-    return entry.call(_attached.get(agent), _AgentSubject(agent, original), prompt, given)
+    return entry.call(attached.get(agent), _AgentSubject(agent, original), prompt, given)
 
 
 def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
@@ -296,7 +269,7 @@ def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: An
     contact = contact_of(me)
     assert contact is not None
     given = {"invocation_state": {} if invocation_state is None else invocation_state, **more}
-    return entry.call(_attached.get(me), _OrchestratorSubject(contact, original), task, given)
+    return entry.call(attached.get(me), _OrchestratorSubject(contact, original), task, given)
 
 
 # Hooks

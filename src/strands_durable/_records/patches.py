@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._journal.conversation import mark
+from .content_hash import mark
 
 Change = list[Any]
 """``[path, value]`` for a leaf that was set, ``[path]`` for one that is gone; a path is a list of keys."""

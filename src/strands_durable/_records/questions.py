@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ..errors import InDoubtError
-from .executions import CallRecord
+from .calls import CallRecord
 
 ANSWERS = '"retry", "fail" or {"result": ...}'
 MODEL_ANSWERS = '"retry" or "fail"'
@@ -37,3 +37,14 @@ def _wrong(name: str, answer: Any) -> str | None:
     if isinstance(answer, dict) and set(answer) == {"result"} and taken == ANSWERS:
         return None
     return f"{answer!r} is not an answer to it: give {taken}"
+
+
+def answers_in(prompt: Any) -> dict[str, Any] | None:
+    """Return the answers if ``prompt`` is a list of them."""
+    if (
+        not isinstance(prompt, list)
+        or not prompt
+        or not all(isinstance(b, dict) and "interruptResponse" in b for b in prompt)
+    ):
+        return None
+    return {block["interruptResponse"]["interruptId"]: block["interruptResponse"]["response"] for block in prompt}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from .codec import decode, encode
 from .executions import ExecutionStatus
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,3 +119,33 @@ def _texts(block: Any) -> list[str]:
         return [block["text"]]
     cited = block.get("citationsContent", {}).get("content", ())
     return [part["text"] for part in cited if isinstance(part, dict) and "text" in part]
+
+
+class _StreamPart(TypedDict):
+    """What every event of a stream has."""
+
+    number: int
+    """Of a committed step: the how many-th of its execution. Pass the last one as ``after`` to go on from there.
+    Of a chunk: the how many-th of its attempt."""
+    recorded: bool
+    """True for a committed step. False for a chunk: if its attempt dies, another ``attempt`` follows, and this one is void."""
+    step: str
+    """Names the step within its execution."""
+    attempt: int
+    kind: Literal["model", "tool", "effect", "node"]
+    name: str
+
+
+class StreamEvent(_StreamPart, total=False):
+    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+
+    status: str
+    """How the attempt ended: done, failed, interrupted, unstorable or discarded."""
+    result: Any
+    """What was recorded: a model's message with its stop reason and usage, a tool's result."""
+    error: str | None
+    usage: dict[str, int] | None
+    data: str
+    """Of a chunk: the piece of text, where it is one."""
+    event: Any
+    """Of a chunk: what the model or tool streamed."""

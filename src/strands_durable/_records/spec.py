@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from .calls import CallKind
 from .codec import digest
-from .executions import CallKind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from .executions import StepKind
+from .steps import StepKind
 
 
 @dataclass(frozen=True, kw_only=True)

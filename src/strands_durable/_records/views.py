@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .executions import CallKind, ExecutionRecord, ExecutionStatus, StepKind, StepStatus
+from .calls import CallKind
+from .executions import ExecutionRecord, ExecutionStatus
 from .keys import visit_of
 from .printable import masked, masked_text, one_line
+from .steps import StepKind, StepStatus
 
 StepState = Literal[
     "running", "done", "error", "failed", "in doubt", "waiting for a person", "answered", "not storable", "discarded"

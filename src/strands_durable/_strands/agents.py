@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import copy
 import inspect
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
 from strands import Agent
 from strands.agent._agent_as_tool import _AgentAsTool
-from strands.event_loop import _retry, event_loop, streaming
 from strands.interrupt import Interrupt, InterruptException
 from strands.interrupt import _InterruptState as InterruptState
 from strands.middleware import ExecuteToolStage
 from strands.middleware._agent_stream import AgentStreamContext, AgentStreamStage
-from strands.session import RepositorySessionManager
-from strands.telemetry.tracer import get_tracer
 from strands.tools import PythonAgentTool, ToolProvider
 from strands.tools.decorator import DecoratedFunctionTool
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.events import TypedEvent
-from strands.types.json_dict import JSONSerializableDict
 
 __all__ = [
     "AgentResultEvent",
@@ -37,19 +32,13 @@ __all__ = [
     "Interrupt",
     "InterruptException",
     "InterruptState",
-    "SessionLog",
     "ToolInterruptEvent",
     "TypedEvent",
-    "WatchedState",
     "agent_behind",
     "agents_beside",
     "answer_to",
     "cancel_flags",
     "carried_by",
-    "changed_model_state",
-    "copied",
-    "force_output",
-    "forced_output",
     "has_session",
     "is_agent",
     "is_handoff",
@@ -57,20 +46,13 @@ __all__ = [
     "is_model_driven",
     "is_next_to_tools",
     "knows_interrupt",
-    "offer_auxiliary",
     "output_model",
     "passes_on_interrupts",
-    "quicken_copies",
     "refuse_unsupported",
-    "session_log",
     "set_model_state",
-    "silence_unheard_traces",
     "stays_in_loop",
     "sync_function",
     "wait_for_answers",
-    "watch_model_states",
-    "watch_output",
-    "watch_state",
     "with_function",
 ]
 
@@ -203,94 +185,9 @@ def providers_of(agent: Agent) -> list[ToolProvider]:
     return list(agent.tool_registry._tool_providers)
 
 
-class SessionLog:
-    """The messages of one agent in the store of a session manager that keeps one record for each."""
-
-    def __init__(self, manager: RepositorySessionManager, agent: Agent) -> None:
-        self._manager, self._agent = manager, agent
-
-    def records(self, offset: int) -> list[Any]:
-        """Return the records from ``offset`` on."""
-        found: list[Any] = self._manager.session_repository.list_messages(
-            self._manager.session_id, self._agent.agent_id, offset=offset
-        )
-        return found
-
-    def append(self, message: Any) -> None:
-        """Write a message after the last one."""
-        self._manager.append_message(message, self._agent)
-
-    def rewind(self, kept: list[Any]) -> None:
-        """Have the next message written after those in ``kept``, over what is there."""
-        self._manager._latest_agent_message[self._agent.agent_id] = kept[-1] if kept else None
-        self._manager._held_records[self._agent.agent_id] = list(kept)
-
-
-def session_log(agent: Agent) -> SessionLog | None:
-    """Return the log of the agent's session, if it has one."""
-    manager = agent._session_manager
-    return SessionLog(manager, agent) if isinstance(manager, RepositorySessionManager) else None
-
-
 def output_model(agent: Agent) -> Any:
     """Return the agent's default structured output model."""
     return agent._default_structured_output_model
-
-
-_outputs: weakref.WeakKeyDictionary[Agent, Any] = weakref.WeakKeyDictionary()
-"""What each agent's pass under way knows of its structured output: it lives nowhere else."""
-
-
-def watch_output(agent: Agent) -> None:
-    """Follow what the passes of an agent know of their structured output."""
-    make_terminal = agent._make_agent_stream_terminal
-    reference = weakref.ref(agent)
-
-    def noting(structured_output_context: Any, *given: Any, **named: Any) -> Any:
-        found = reference()
-        if found is not None:
-            _outputs[found] = structured_output_context
-        return make_terminal(structured_output_context, *given, **named)
-
-    agent._make_agent_stream_terminal = noting  # type: ignore[method-assign]
-
-
-def forced_output(agent: Agent) -> Any:
-    """Return the tool choice that the pass under way forces on the model to have structured output, or None."""
-    found = _outputs.get(agent)
-    return found.tool_choice if found is not None and found.forced_mode else None
-
-
-def force_output(agent: Agent, tool_choice: Any) -> None:
-    """Force structured output in the pass under way, as it was forced in the process that is gone."""
-    found = _outputs.get(agent)
-    if found is not None:
-        found.set_forced_mode(tool_choice)
-
-
-_model_states: weakref.WeakKeyDictionary[Agent, dict[str, Any]] = weakref.WeakKeyDictionary()
-"""What the model call under way of each agent is given as its own state, to change in place; it lives nowhere else."""
-
-
-def watch_model_states() -> None:
-    """Follow the state that models change in a call."""
-    make_terminal = event_loop._make_invoke_model_terminal
-    if getattr(make_terminal, "_strands_durable", False):
-        return
-
-    def noting(agent: Any, cycle_span: Any, tracer: Any, model_state: dict[str, Any]) -> Any:
-        if is_agent(agent):
-            _model_states[agent] = model_state
-        return make_terminal(agent, cycle_span, tracer, model_state)
-
-    noting._strands_durable = True  # type: ignore[attr-defined]
-    event_loop._make_invoke_model_terminal = noting
-
-
-def changed_model_state(agent: Agent) -> dict[str, Any] | None:
-    """Return what the model call under way has made of the model's own state; None if it left it as it was."""
-    found = _model_states.get(agent)
-    return None if found is None or found == agent._model_state else found
 
 
 def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
@@ -298,103 +195,6 @@ def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
     kept = dict(state)
     agent._model_state.clear()
     agent._model_state.update(kept)
-
-
-def offer_auxiliary(offer: Callable[[Agent, Any], Any]) -> None:
-    """Have ``offer(agent, model)`` say what `Agent.aux_model` gives: the model itself, or one that stands in for it."""
-    found = vars(Agent)["aux_model"]
-    if getattr(found.fget, "_strands_durable", False):
-        return
-
-    def aux_model(agent: Agent) -> Any:
-        return offer(agent, found.fget(agent))
-
-    aux_model.__doc__ = found.fget.__doc__
-    aux_model._strands_durable = True  # type: ignore[attr-defined]
-    Agent.aux_model = property(aux_model, found.fset)  # type: ignore[assignment]
-
-
-class WatchedState(JSONSerializableDict):
-    """An agent's state that tells who writes to it. An existing object becomes one in place: references stay good."""
-
-    def set(self, key: str, value: Any) -> None:
-        """Set a value and tell the watcher; if it objects, the value is as it was."""
-        before = dict(self._data)
-        super().set(key, value)
-        try:
-            self.__dict__["_watcher"](key, False)
-        except BaseException:
-            super().set(key, before[key]) if key in before else super().delete(key)
-            raise
-
-    def delete(self, key: str) -> None:
-        """Delete a key and tell the watcher."""
-        super().delete(key)
-        self.__dict__["_watcher"](key, True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the watcher out of copies."""
-        return {**{k: v for k, v in super().__getstate__().items() if k != "_watcher"}, "_watcher": _nobody}
-
-
-def _nobody(key: str, deleted: bool) -> None:
-    """Watch a copy: nobody does."""
-
-
-_watched_types: dict[type, type] = {JSONSerializableDict: WatchedState}
-
-
-def watch_state(state: Any, watcher: Any) -> None:
-    """Have ``watcher(key, deleted)`` called for each write to ``state``."""
-    kind = type(state)
-    state.__dict__["_watcher"] = watcher
-    if not isinstance(state, WatchedState):
-        watched = _watched_types.setdefault(kind, type(kind.__name__, (WatchedState, kind), {}))
-        state.__class__ = watched
-
-
-_ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
-
-
-class _NotPlain(Exception):
-    """A value holds more than JSON data and bytes."""
-
-
-def _plain_copy(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {key: item if type(item) is str else _plain_copy(item) for key, item in value.items()}
-    if kind is list:
-        return [_plain_copy(item) for item in value]
-    if kind in _ATOMS:
-        return value
-    raise _NotPlain
-
-
-def copied(value: Any, memo: Any = None) -> Any:
-    """Copy as `copy.deepcopy` does."""
-    try:
-        return _plain_copy(value)
-    except (_NotPlain, RecursionError):
-        return copy.deepcopy(value, memo)
-
-
-class _QuickCopy:
-    """Stands in for the module ``copy`` where Strands copies the whole conversation, twice per model call.
-
-    Plain data is copied three times as fast, without the book-keeping for what plain data cannot have. Anything else is copied
-    as before.
-    """
-
-    copy = staticmethod(copy.copy)
-
-    deepcopy = staticmethod(copied)
-
-
-def quicken_copies() -> None:
-    """Spare most of the time that a long run spends on copies of its messages; nobody sees a difference but the clock."""
-    for module in (event_loop, streaming):
-        module.copy = _QuickCopy  # type: ignore[attr-defined]
 
 
 _FOR_A_TOOL = ("agent", "model", "messages", "system_prompt", "tool_config")
@@ -406,37 +206,3 @@ def put_for_tool(invocation_state: dict[str, Any]) -> dict[str, Any]:
     The nodes of a graph share one invocation state: who waits before he runs a tool finds there what was put for another.
     """
     return {key: invocation_state[key] for key in _FOR_A_TOOL if key in invocation_state}
-
-
-class _Patience:
-    """Stands in for the module ``asyncio`` where Strands waits before it asks a model again."""
-
-    def __init__(self, pause: Callable[[float, str], Any]) -> None:
-        self._pause = pause
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await self._pause(seconds, "throttled")
-
-
-def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
-    """Have ``pause(seconds, what)`` wait where `ModelRetryStrategy` does."""
-    _retry.asyncio = _Patience(pause)  # type: ignore[assignment, attr-defined]
-
-
-def silence_unheard_traces() -> None:
-    """Spare the encoding of the whole conversation into span events that nobody records.
-
-    Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is untouched.
-    """
-    tracer = get_tracer()
-    add_event_messages = tracer._add_event_messages
-    if getattr(add_event_messages, "_strands_durable", False):
-        return
-
-    def guarded(span: Any, messages: Any) -> None:
-        if span.is_recording():
-            add_event_messages(span, messages)
-
-    guarded._strands_durable = True  # type: ignore[attr-defined]
-    tracer._add_event_messages = guarded  # type: ignore[method-assign]

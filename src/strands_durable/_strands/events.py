@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._records.executions import StepKind
+from .._records.steps import StepKind
 from .agents import TypedEvent
 
 

@@ -16,7 +16,7 @@ from strands.multiagent.base import MultiAgentBase, NodeResult, Status
 from strands.multiagent.graph import Graph, GraphEdge, GraphNode, GraphState
 from strands.multiagent.swarm import Swarm, SwarmState
 
-from .._records.executions import CallKind
+from .._records.calls import CallKind
 from .agents import InterruptState
 
 Events = AsyncGenerator[Any, None]

@@ -11,8 +11,9 @@ import weakref
 from typing import Any
 
 from strands import Agent
+from strands.session import RepositorySessionManager
 
-from .agents import SessionLog, has_session, session_log
+from .agents import has_session
 
 _handed_over: weakref.WeakSet[Agent] = weakref.WeakSet()
 
@@ -64,3 +65,32 @@ def _is_same(stored: Any, message: Any) -> bool:
     if tracking_id is not None:
         return bool(tracking_id == message.get("tracking_id"))
     return bool(stored["role"] == message["role"] and stored["content"] == message["content"])
+
+
+class SessionLog:
+    """The messages of one agent in the store of a session manager that keeps one record for each."""
+
+    def __init__(self, manager: RepositorySessionManager, agent: Agent) -> None:
+        self._manager, self._agent = manager, agent
+
+    def records(self, offset: int) -> list[Any]:
+        """Return the records from ``offset`` on."""
+        found: list[Any] = self._manager.session_repository.list_messages(
+            self._manager.session_id, self._agent.agent_id, offset=offset
+        )
+        return found
+
+    def append(self, message: Any) -> None:
+        """Write a message after the last one."""
+        self._manager.append_message(message, self._agent)
+
+    def rewind(self, kept: list[Any]) -> None:
+        """Have the next message written after those in ``kept``, over what is there."""
+        self._manager._latest_agent_message[self._agent.agent_id] = kept[-1] if kept else None
+        self._manager._held_records[self._agent.agent_id] = list(kept)
+
+
+def session_log(agent: Agent) -> SessionLog | None:
+    """Return the log of the agent's session, if it has one."""
+    manager = agent._session_manager
+    return SessionLog(manager, agent) if isinstance(manager, RepositorySessionManager) else None

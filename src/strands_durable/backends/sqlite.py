@@ -13,7 +13,7 @@ from .._calls.context import standing_aside
 from .._dispatch import registry
 from .._dispatch.background import DRAIN_SECONDS, WorkerThread
 from .._dispatch.connect import with_worker
-from .._dispatch.ports import DurableBackend, ExecutionHandle, StreamEvent, Working
+from .._dispatch.ports import DurableBackend, ExecutionHandle, Working
 from .._dispatch.quarantine import Trials, try_alone
 from .._dispatch.requests import Requests
 from .._journal.following import follow
@@ -28,7 +28,7 @@ from .._journal.unreadable import reading
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
-from .._records.results import ExecutionResult, OpenInterrupt
+from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from .._records.views import ExecutionDetail, StepSummary
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError

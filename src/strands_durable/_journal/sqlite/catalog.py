@@ -16,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..._records.calls import Progress
 from ..._records.codec import peek
 from ..._records.exceptions import summary
-from ..._records.executions import ExecutionRecord, ExecutionStatus, Progress, StepStatus, shown_result, shown_usage
+from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import model_key
 from ..._records.questions import answers_to
+from ..._records.steps import StepStatus, shown_result, shown_usage
 from ..._records.views import (
     CallSummary,
     ExecutionDetail,

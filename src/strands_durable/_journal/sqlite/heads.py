@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from ..._records.calls import Progress
 from ..._records.codec import decode, encode
-from ..._records.executions import ExecutionStatus, Progress, answers_in
+from ..._records.executions import ExecutionStatus
 from ..._records.keys import is_model_key
+from ..._records.questions import answers_in
 from ..unreadable import reading
 from . import blobs
 from .connection import Connection

@@ -9,8 +9,10 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ..._records.calls import CallKind, CallRecord, Seat
 from ..._records.codec import decode, encode
-from ..._records.executions import CallKind, CallRecord, ExecutionStatus, Seat, StepKind, StepRecord
+from ..._records.executions import ExecutionStatus
+from ..._records.steps import StepKind, StepRecord
 from ...errors import ExecutionCancelledError, ExecutionNotFoundError
 from ..lease import Lease
 from ..unreadable import reading

@@ -7,8 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from ..._records.calls import CallRecord
 from ..._records.codec import decode, encode
-from ..._records.executions import CallRecord, ExecutionStatus, StepRecord, StepStatus
+from ..._records.executions import ExecutionStatus
+from ..._records.steps import StepRecord, StepStatus
 from ..unreadable import reading
 
 CALL = (

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._records import keys
-from ..._records.executions import CallKind, StepRecord
+from ..._records.calls import CallKind
+from ..._records.steps import StepRecord
 from .journal import Journal
 
 

@@ -11,14 +11,14 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from ..._calls.context import standing_aside
-from ..._dispatch.ports import ExecutionHandle, StreamEvent
+from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.requests import Requests
 from ..._journal.following import steps_after
 from ..._journal.outcome import interrupts_of, result_of
 from ..._journal.sqlite.journal import Journal
 from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
-from ..._records.results import ExecutionResult, OpenInterrupt
+from ..._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from ..._records.views import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
 from ._errors import told
