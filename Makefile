@@ -39,9 +39,10 @@ test-long: $(READY)  ## The rest: fleets of workers, and kills, freezes and outa
 
 test-all: test test-long  ## All tests
 
-check: $(READY)  ## What CI runs besides the tests: format, lint, types, also of what the documents show
+check: $(READY)  ## What CI runs besides the tests: format, lint, import direction, types, also of what the documents show
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/python -m tests.typed
 
@@ -71,4 +72,4 @@ bench-temporal: $(PEERS_READY)  ## The same on Temporal, beside Temporal's own p
 	$(PEERS)/bin/python -m bench.temporal
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site

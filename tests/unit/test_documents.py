@@ -23,6 +23,7 @@ from tests.guarantees import PAGE, ROOT, filled, missing
 
 README = (ROOT / "README.md").read_text()
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
+STRANDS = ROOT / "src" / "strands_durable" / "_strands"
 EXAMPLES = sorted((ROOT / "examples").rglob("README.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *EXAMPLES]
 FENCE = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -193,10 +194,10 @@ def test_every_decision_is_in_the_index() -> None:
         assert f"| {number} | [{sentence}]({page.name}) |" in index
 
 
-@pytest.mark.parametrize("name", ["_strands/agents.py", "_strands/orchestrators.py"])
+@pytest.mark.parametrize("name", sorted(path.name for path in STRANDS.glob("*.py")))
 def test_every_private_contact_is_a_request(name: str) -> None:
     page = (ROOT / "docs" / "upstream.md").read_text()
-    for contact in contacts(ast.parse((ROOT / "src" / "strands_durable" / name).read_text())):
+    for contact in contacts(ast.parse((STRANDS / name).read_text())):
         assert f"{contact}`" in page, f"{name} touches {contact}: say in docs/upstream.md what would replace it"
 
 

@@ -26,6 +26,7 @@ from .._records.policy import ToolPolicy, policy_of
 from .._strands.agents import agent_behind, agents_beside, is_agent
 from .._strands.orchestrators import contact_of
 from .._strands.public_tools import lives_in_process, may_live_in_process
+from .attached import lasting_agent, lasting_agents, options_of
 from .repeated_call import FinishedCall, Repetition, forget_made, is_made_on, note_made, step_name
 
 logger = safe_logger(__name__)
@@ -81,8 +82,6 @@ def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
 
 def _involved(subject: Any, call: Call | OrchestratorCall) -> list[Any]:
     """Return what may have made calls in this run: what is called, and what a tool of a finished step has called."""
-    from .attached import lasting_agents
-
     is_begun = call.record.attempt > 1 or call.record.position > 0
     return [subject, *lasting_agents()] if is_begun else [subject]
 
@@ -113,8 +112,6 @@ def _may_rerun(tool: Any, policy: ToolPolicy) -> bool:
 
 def _with_own(agent: Agent, policies: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
     """Return the policies that hold for the tools of an agent in a call with these."""
-    from .attached import options_of
-
     own = options_of(agent)
     return policies if own is None else {**own.tool_policies, **policies}
 
@@ -187,8 +184,6 @@ class _Reruns:
         if made_by.parent == 0:
             return known
         if made_by.member.startswith("@"):
-            from .attached import lasting_agent
-
             return known or lasting_agent(made_by.member[1:])
         parent = self._object(made_by.parent)
         contact = contact_of(parent)

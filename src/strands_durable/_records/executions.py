@@ -1,4 +1,4 @@
-"""What is recorded, as plain frozen data: the vocabulary of the journal, the CLI and every engine. Knows no Strands."""
+"""A recorded execution, as plain frozen data, and what an execution may be doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every contact with names that Strands marks private, in one place, for strands-agents 1.62.
+"""What Strands' agents keep to themselves, for strands-agents 1.62: names of this room that Strands marks private.
 
 Each has a contract test in tests/contract/test_strands_private.py that fails when a new version moves it. What is public
 (stages, hooks, snapshots, metrics) is used directly where it is needed.
