@@ -12,7 +12,7 @@ import pytest
 
 import strands_durable
 from strands_durable._journal.sqlite.checksums import DamageError, covered
-from strands_durable._journal.sqlite.connection import Connection, __file__
+from strands_durable._journal.sqlite.connection import Connection
 from strands_durable._journal.sqlite.database import Store
 from strands_durable._journal.sqlite.tables import FORMAT_4, SCHEMA, tables
 
@@ -37,7 +37,7 @@ def is_of_a_lease(statement: str) -> bool:
 
 
 def test_no_module_but_the_connection_writes_what_a_checksum_covers() -> None:
-    apart = {Path(__file__).name, "_blobs.py", "_schema.py", "_sums.py", "_replica.py"}
+    apart = {"connection.py", "blobs.py", "schema.py", "checksums.py", "replica.py"}
     written = {
         (path.name, statement)
         for path in SOURCE.rglob("*.py")
