@@ -23,7 +23,6 @@ from typing import Any
 
 from .._journal.messages import Sources
 from .._journal.messages import read as read_messages
-from .._journal.sqlite.connection import Connection
 from .._records import keys
 from .._records.calls import CallRecord, Progress, Seat
 from .._records.exceptions import describe
@@ -73,25 +72,25 @@ class Call(Latch):
         head, history = member.head, member.history
         config = config_of(agent)
         state = head.rebase()
-        with journal.transaction("call.begin") as connection:
-            config_id = journal.config_id(connection, fingerprint(config), config)
+        with journal.transaction("call.begin"):
+            config_id = journal.config_id(fingerprint(config), config)
             call_id, lineage = journal.insert_call(
-                connection, seat, "agent", given=given, config_id=config_id, lineage=member.lineage
+                seat, "agent", given=given, config_id=config_id, lineage=member.lineage
             )
             member.lineage = lineage
             if not history.is_known:
                 before = journal.last_ranges(call_id, lineage)
                 history.load(read_messages(journal, lineage, before), before, journal.next_seq(lineage))
             rows = history.sync(agent.messages, Sources(call_id, None).describe)
-            journal.write_messages(connection, lineage, rows)
-            journal.set_base(connection, call_id, history.ranges)
+            journal.write_messages(lineage, rows)
+            journal.set_base(call_id, history.ranges)
             if is_interrupted(agent):
                 head.capture(None)
-            if journal.share_state(connection, call_id, lineage, state):
+            if journal.share_state(call_id, lineage, state):
                 head.state_is_written()
-            head.flush(connection, journal, call_id)
+            head.flush(journal, call_id)
             progress = Progress(ranges=history.ranges)
-            journal.write_head(connection, call_id, [("progress", _compact(progress))])
+            journal.write_head(call_id, [("progress", _compact(progress))])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
         return cls(site, record, progress)
@@ -146,9 +145,9 @@ class Call(Latch):
         self._begun_passes = 0
         if answers is not None:
             self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0, forced=None)  # type: ignore[arg-type]
-            with self.flushing("call.answer") as connection:
-                self.journal.insert_answers(connection, self.record.call_id, answers)
-                self.journal.reopen_call(connection, self.record)
+            with self.flushing("call.answer"):
+                self.journal.insert_answers(self.record.call_id, answers)
+                self.journal.reopen_call(self.record)
             self.is_taken_up = False
 
     def pass_begins(self) -> bool:
@@ -166,8 +165,8 @@ class Call(Latch):
                 self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
             if self.progress.forced is not None:
                 force_output(self.agent, self.progress.forced)
-        with self.journal.transaction("call.reopen") as connection:
-            self.journal.reopen_call(connection, self.record)
+        with self.journal.transaction("call.reopen"):
+            self.journal.reopen_call(self.record)
         return is_said
 
     # What Strands tells us through its hooks
@@ -257,16 +256,16 @@ class Call(Latch):
         """Commit the end of the call, or that it waits for a person."""
         self._capture()
         self._move(phase, cycles=self._cycles(0), in_loop=self.tools.in_loop())
-        with self.flushing("call.end") as connection:
-            self.tools.flush_asking(connection)
-            self.journal.end_call(connection, self.record, STATUS[phase], result)
+        with self.flushing("call.end"):
+            self.tools.flush_asking()
+            self.journal.end_call(self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception) -> None:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
-        with self._closing("call.failed") as connection:
-            self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(connection, self.record, ExecutionStatus.FAILED)
+        with self._closing("call.failed"):
+            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
+            self.journal.end_call(self.record, ExecutionStatus.FAILED)
 
     def leave(self) -> None:
         """Commit where the caller left the call, beyond its head: it is resumed from the head, or ends here if it is not."""
@@ -274,15 +273,15 @@ class Call(Latch):
             pass
 
     @contextmanager
-    def _closing(self, label: str) -> Iterator[Connection]:
+    def _closing(self, label: str) -> Iterator[None]:
         self._sync()
         closing = replace(
             self.progress, ranges=self.history.ranges, cycles=self._cycles(0), in_loop=self.tools.in_loop()
         )
-        with self.journal.transaction(label) as connection:
-            self.journal.write_messages(connection, self.record.lineage, self._rows)
-            self.journal.write_head(connection, self.record.call_id, [("closing", _compact(closing))])
-            yield connection
+        with self.journal.transaction(label):
+            self.journal.write_messages(self.record.lineage, self._rows)
+            self.journal.write_head(self.record.call_id, [("closing", _compact(closing))])
+            yield
 
     # Committing
 
@@ -294,19 +293,19 @@ class Call(Latch):
             pass
 
     @contextmanager
-    def committing(self, label: str, **changes: Any) -> Iterator[Connection]:
+    def committing(self, label: str, **changes: Any) -> Iterator[None]:
         """Commit the conversation and changes of the progress, together with what the block writes."""
         self._sync()
         self._stay(**changes)
-        with self.flushing(label) as connection:
-            yield connection
+        with self.flushing(label):
+            yield
 
     @contextmanager
-    def flushing(self, label: str, *, lasting: bool = True) -> Iterator[Connection]:
+    def flushing(self, label: str, *, lasting: bool = True) -> Iterator[None]:
         """Commit what was captured, together with what the block writes."""
-        with self.journal.transaction(label, lasting=lasting) as connection:
-            self._flush(connection)
-            yield connection
+        with self.journal.transaction(label, lasting=lasting):
+            self._flush()
+            yield
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""
@@ -346,13 +345,13 @@ class Call(Latch):
     def _stay(self, **changes: Any) -> None:
         self.progress = replace(self.progress, ranges=self.history.ranges, **changes)
 
-    def _flush(self, connection: Connection) -> None:
+    def _flush(self) -> None:
         if self._rows:
-            self.journal.write_messages(connection, self.record.lineage, self._rows)
+            self.journal.write_messages(self.record.lineage, self._rows)
             self._rows = []
-        self.head.flush(connection, self.journal, self.record.call_id)
+        self.head.flush(self.journal, self.record.call_id)
         if self.progress is not self._written:
-            self.journal.write_head(connection, self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
             self._written = self.progress
 
 

@@ -69,8 +69,8 @@ class Latch:
             except (Abort, DurableError, asyncio.CancelledError) as why:
                 if turn.kind == "node" and isinstance(why, asyncio.CancelledError):
                     raise  # its orchestrator has given it up: it has failed
-                with self.journal.transaction("turn.withdraw") as connection:
-                    self.journal.withdraw(connection, turn.call_id, turn.key, turn.attempt)
+                with self.journal.transaction("turn.withdraw"):
+                    self.journal.withdraw(turn.call_id, turn.key, turn.attempt)
                 raise
 
     def taken(self, turn: Turn) -> AbstractContextManager[None]:
@@ -115,8 +115,8 @@ class Latch:
         if error is not halt or not isinstance(error, ExecutionCancelledError):
             return False
         if self.outer is None:
-            with self.journal.transaction("call.cancelled") as connection:
-                self.journal.cancel(connection)
+            with self.journal.transaction("call.cancelled"):
+                self.journal.cancel()
         return True
 
     @property

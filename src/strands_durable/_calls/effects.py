@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
-from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.rows import Ending
 from .._records import keys
 from .._records.codec import decode, encode
@@ -60,8 +59,8 @@ class Effect:
         if found is not None and found.status == "started" and model is None:
             self._run_again()
         if intent and self.recorded is None:
-            with self._call.journal.transaction("effect.start") as connection:
-                self._step_id = self._insert(connection)
+            with self._call.journal.transaction("effect.start"):
+                self._step_id = self._insert()
 
     def _run_again(self) -> None:
         """Say that what may have happened happens again: who asked for it has no key of his own to prevent that."""
@@ -86,22 +85,22 @@ class Effect:
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
         """Commit what came out, and return it as it was recorded."""
         text = encode(value, f"Execution {self._call.execution_id!r}: the result of durable.step {self._name!r}")
-        with self._call.journal.transaction("effect.done") as connection:
+        with self._call.journal.transaction("effect.done"):
             if self._step_id is None:
-                self._insert(connection, Ending("done", text))
+                self._insert(Ending("done", text))
             else:
-                self._call.journal.end_step(connection, self._step_id, Ending("done", text, usage=usage))
+                self._call.journal.end_step(self._step_id, Ending("done", text, usage=usage))
         return decode(text)
 
     def fail(self, error: Exception) -> None:
         """Record an attempt that ended in an error."""
         assert self._step_id is not None
-        with self._call.journal.transaction("effect.failed") as connection:
-            self._call.journal.end_step(connection, self._step_id, Ending("failed", error=describe(error)))
+        with self._call.journal.transaction("effect.failed"):
+            self._call.journal.end_step(self._step_id, Ending("failed", error=describe(error)))
 
-    def _insert(self, connection: Connection, end: Ending | None = None) -> int:
+    def _insert(self, end: Ending | None = None) -> int:
         call_id, now = self._call.record.call_id, time.time()
         kind: StepKind = "effect" if self._model is None else "model"
         return self._call.journal.insert_step(
-            connection, call_id, self.key, self.attempt, kind, self._model or self._name, "", now, end=end
+            call_id, self.key, self.attempt, kind, self._model or self._name, "", now, end=end
         )

@@ -12,7 +12,6 @@ from typing import Any
 
 from strands import Agent, Snapshot
 
-from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.journal import Journal
 from .._records import patches
 from .._records.codec import decode, encode, refusal
@@ -106,17 +105,17 @@ class Head:
         """The state that a new call found is on record already."""
         self._pending_state = {}
 
-    def flush(self, connection: Connection, journal: Journal, call_id: int) -> None:
+    def flush(self, journal: Journal, call_id: int) -> None:
         """Write what was captured."""
         if self._pending_replaced:
-            journal.clear_state(connection, call_id)
+            journal.clear_state(call_id)
             self._pending_state = {key: encode(value) for key, value in self._agent.state.get().items()}
             self._pending_replaced = False
         if self._pending_state:
-            journal.write_state(connection, call_id, self._pending_state)
+            journal.write_state(call_id, self._pending_state)
             self._pending_state = {}
         if self._pending:
-            journal.write_head(connection, call_id, self._pending.items())
+            journal.write_head(call_id, self._pending.items())
             self._pending = {}
 
     def restore(self, journal: Journal, call_id: int, parts: dict[str, str]) -> None:

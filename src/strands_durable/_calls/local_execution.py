@@ -18,7 +18,8 @@ from strands import Agent
 from strands.telemetry.metrics import EventLoopMetrics
 
 from .._journal.conversation import History
-from .._journal.lease import Heart, Lease
+from .._journal.lease import Lease
+from .._journal.sqlite.heartbeat import Heart
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord

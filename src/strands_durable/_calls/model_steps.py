@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from strands.types.exceptions import ContextWindowOverflowException
 
-from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.rows import Ending
 from .._records import keys
 from .._records.codec import decode, encode
@@ -111,11 +110,11 @@ class ModelSteps:
         journal = self._call.journal
         text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
         recorded = decode(text)
-        with journal.transaction("model.done") as connection:
+        with journal.transaction("model.done"):
             usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
-            step_id = self._insert(connection, key, started_at, request, Ending("done", text, usage=usage))
+            step_id = self._insert(key, started_at, request, Ending("done", text, usage=usage))
             if redacted:
-                self._redact(connection)
+                self._redact()
         if redacted:
             journal.store.scrub()
         self.may_be_recorded = False
@@ -124,8 +123,8 @@ class ModelSteps:
 
     def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
         """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
-        with self._call.journal.transaction("model.failed") as connection:
-            self._insert(connection, key, started_at, request, Ending("failed", error=describe(error)))
+        with self._call.journal.transaction("model.failed"):
+            self._insert(key, started_at, request, Ending("failed", error=describe(error)))
 
     def take(self, step_id: int, answer: dict[str, Any]) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
@@ -160,40 +159,40 @@ class ModelSteps:
             del call.agent.messages[-1]
         self.may_have_begun = self.may_be_hooked = False
         attempt = max(step.attempt for step in answers)
-        with call.committing("answer.discard", resume="model", ordinal=ordinal - 1, attempt=attempt) as connection:
+        with call.committing("answer.discard", resume="model", ordinal=ordinal - 1, attempt=attempt):
             for step in answers:
-                journal.discard_step(connection, step.step_id)
+                journal.discard_step(step.step_id)
         return True
 
-    def _insert(self, connection: Connection, key: str, started_at: float, request: Any, end: Ending) -> int:
-        config_id, model = self._config_id(connection, request)
+    def _insert(self, key: str, started_at: float, request: Any, end: Ending) -> int:
+        config_id, model = self._config_id(request)
         call, attempt = self._call, self._call.progress.attempt
         return call.journal.insert_step(
-            connection, call.record.call_id, key, attempt, "model", model, "", started_at, config_id=config_id, end=end
+            call.record.call_id, key, attempt, "model", model, "", started_at, config_id=config_id, end=end
         )
 
-    def _config_id(self, connection: Connection, request: Any) -> tuple[int, str]:
+    def _config_id(self, request: Any) -> tuple[int, str]:
         """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
         agent = self._call.agent
         basis = (request.tool_specs, request.system_prompt, model_id(agent))
         if self._config is None or self._config[0] != basis:
             config = config_of(agent)
-            config_id = self._call.journal.config_id(connection, fingerprint(config), config)
+            config_id = self._call.journal.config_id(fingerprint(config), config)
             self._config = (copied(basis), config_id, config["model"])
         return self._config[1:]
 
-    def _redact(self, connection: Connection) -> None:
+    def _redact(self) -> None:
         """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""
         call, journal, lineage = self._call, self._call.journal, self._call.record.lineage
         message = call.agent.messages[-1]
         seq = call.history.replaced(message)
         form = decode(journal.message_rows(lineage, [[seq, seq]])[0])
-        journal.overwrite_message(connection, lineage, seq, encode({"message": message}, "A message"))
+        journal.overwrite_message(lineage, seq, encode({"message": message}, "A message"))
         if "input" in form:
-            journal.redact_input(connection, form["input"])
+            journal.redact_input(form["input"])
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
         redacted = {result["toolUseId"]: result for result in results}
         steps = [block for block in form.get("blocks", ()) if isinstance(block, int)]
         for step_id, outcome in journal.results(steps).items():
             outcome["result"] = redacted[outcome["result"]["toolUseId"]]
-            journal.set_step_result(connection, step_id, encode(outcome))
+            journal.set_step_result(step_id, encode(outcome))

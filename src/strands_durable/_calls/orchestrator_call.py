@@ -19,7 +19,6 @@ from typing import Any
 
 from strands.multiagent.base import NodeResult, Status
 
-from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.rows import Ending
 from .._records import keys
@@ -81,12 +80,12 @@ class OrchestratorCall(Latch):
     ) -> OrchestratorCall:
         """Record a new call: its input and the topology."""
         topology = contact.topology()
-        with journal.transaction("call.begin") as connection:
-            config_id = journal.config_id(connection, fingerprint(topology), topology)
-            call_id, _ = journal.insert_call(connection, seat, contact.kind, given=given, config_id=config_id)
+        with journal.transaction("call.begin"):
+            config_id = journal.config_id(fingerprint(topology), topology)
+            call_id, _ = journal.insert_call(seat, contact.kind, given=given, config_id=config_id)
             base = contact.base()
             parts = [] if base is None else [("base", encode(base, f"What {contact.name!r} was restored with"))]
-            journal.write_head(connection, call_id, [("progress", _compact(Progress())), *parts])
+            journal.write_head(call_id, [("progress", _compact(Progress())), *parts])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
         return cls(contact, journal, session, options, outer, record)
@@ -108,11 +107,11 @@ class OrchestratorCall(Latch):
         self._is_resumed = bool(self._batch)
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
-        with self.journal.transaction(label) as connection:  # what it carries is on record, and not yet in place
-            self.journal.write_head(connection, self.record.call_id, [("progress", _compact(self.progress))])
+        with self.journal.transaction(label):  # what it carries is on record, and not yet in place
+            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
             if answers is not None:
-                self.journal.insert_answers(connection, self.record.call_id, answers)
-            self.journal.reopen_call(connection, self.record)
+                self.journal.insert_answers(self.record.call_id, answers)
+            self.journal.reopen_call(self.record)
 
     def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
         """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
@@ -177,10 +176,8 @@ class OrchestratorCall(Latch):
                 self._batch = [[node_id, visit]]
             started_at = time.time()
             kind = type(self.contact.executors()[node_id]).__name__
-            with self._committing("node.start", "nodes") as connection:
-                step_id = self.journal.insert_step(
-                    connection, self.record.call_id, key, attempt, "node", node_id, kind, started_at
-                )
+            with self._committing("node.start", "nodes"):
+                step_id = self.journal.insert_step(self.record.call_id, key, attempt, "node", node_id, kind, started_at)
             self._last[node_id] = StepRecord(
                 step_id=step_id, key=key, attempt=attempt, kind="node", name=node_id, status="started",
                 started_at=started_at,
@@ -203,8 +200,8 @@ class OrchestratorCall(Latch):
                 return
             end = self._ending(node_id, result)
             label = "node.done" if end.status == "done" else "node.failed"
-            with self._committing(label, "nodes") as connection:
-                self._end_row(connection, node_id, end)
+            with self._committing(label, "nodes"):
+                self._end_row(node_id, end)
 
     def doubtful(self, node_id: str) -> StepRecord | None:
         """Return the earlier attempt of a visit under way that had begun and has no result, if there is one."""
@@ -224,25 +221,25 @@ class OrchestratorCall(Latch):
     def end(self, phase: Phase, result: dict[str, Any]) -> None:
         """Commit the end of the call, or that it waits for a person."""
         waiting = self.contact.waiting() if phase == "waiting" else set()
-        with self._committing("call.end", phase) as connection:
+        with self._committing("call.end", phase):
             for node_id in waiting:
                 asked = self.contact.result_of(node_id)
                 if asked is not None and asked.status is not Status.INTERRUPTED:
                     asked = None  # a graph has none of a node that asks: this is that of an earlier visit
-                self._end_row(connection, node_id, self._ending(node_id, asked, "interrupted"))
-            self.journal.end_call(connection, self.record, STATUS[phase], result)
+                self._end_row(node_id, self._ending(node_id, asked, "interrupted"))
+            self.journal.end_call(self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:
         """Commit that the call failed: an exception left it, or it returned that it failed."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
-        with self.journal.transaction("call.failed") as connection:
+        with self.journal.transaction("call.failed"):
             self._step_ahead()
             for node_id, row in self._last.items():
                 if row.status == "started" and self.contact.has_failed(node_id):
-                    self._end_row(connection, node_id, self._ending(node_id, self.contact.result_of(node_id)))
-            self._write(connection)
-            self.journal.insert_failure(connection, self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(connection, self.record, ExecutionStatus.FAILED, result)
+                    self._end_row(node_id, self._ending(node_id, self.contact.result_of(node_id)))
+            self._write()
+            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
+            self.journal.end_call(self.record, ExecutionStatus.FAILED, result)
 
     def _step_ahead(self) -> None:
         """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
@@ -253,12 +250,12 @@ class OrchestratorCall(Latch):
     # Committing
 
     @contextmanager
-    def _committing(self, label: str, phase: Phase) -> Iterator[Connection]:
+    def _committing(self, label: str, phase: Phase) -> Iterator[None]:
         """Commit where the call stands, together with what the block writes."""
         self._move(phase)
-        with self.journal.transaction(label) as connection:
-            yield connection
-            self._write(connection)
+        with self.journal.transaction(label):
+            yield
+            self._write()
 
     def _move(self, phase: Phase) -> None:
         if phase != self.progress.phase:
@@ -266,13 +263,13 @@ class OrchestratorCall(Latch):
         resume = phase if phase in ("ready", "nodes") else self.progress.resume
         self.progress = replace(self.progress, phase=phase, resume=resume)
 
-    def _write(self, connection: Connection) -> None:
+    def _write(self) -> None:
         parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
             parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
         if self.invocation_state is not None:
             parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
-        self.journal.write_head(connection, self.record.call_id, parts)
+        self.journal.write_head(self.record.call_id, parts)
 
     def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
         row = self._last[node_id]
@@ -296,9 +293,9 @@ class OrchestratorCall(Latch):
             status or ("failed" if is_failed else "done"), encode(fields, f"The result of node {node_id!r}"), error
         )
 
-    def _end_row(self, connection: Connection, node_id: str, end: Ending) -> None:
+    def _end_row(self, node_id: str, end: Ending) -> None:
         row = self._last[node_id]
-        self.journal.end_step(connection, row.step_id, end)
+        self.journal.end_step(row.step_id, end)
         self._doubtful.pop(node_id, None)
         result = None if end.result is None else decode(end.result)
         self._last[node_id] = replace(row, status=end.status, result=result, error=end.error)

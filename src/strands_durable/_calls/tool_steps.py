@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.rows import Ending
 from .._records import keys, patches
 from .._records.codec import decode, encode
@@ -104,8 +103,8 @@ class ToolSteps:
     def start(self, request: ToolRequest, attempt: int) -> StepRecord:
         """Commit a tool's intent, with the answer that asked for it."""
         started_at = time.time()
-        with self._call.flushing("tool.start") as connection:
-            step_id = self._insert(connection, request, attempt, started_at)
+        with self._call.flushing("tool.start"):
+            step_id = self._insert(request, attempt, started_at)
         return self._note(request, step_id, attempt, "started", started_at=started_at)
 
     def finish(
@@ -122,12 +121,12 @@ class ToolSteps:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         end = self.ending(request, step, outcome, status, ran=ran)
         self._call.take_messages()
-        with self._call.flushing("tool.done") as connection:
+        with self._call.flushing("tool.done"):
             if step is None:
-                step_id = self._insert(connection, request, attempt, started_at or time.time(), end)
+                step_id = self._insert(request, attempt, started_at or time.time(), end)
             else:
                 step_id = step.step_id
-                self._call.journal.end_step(connection, step_id, end)
+                self._call.journal.end_step(step_id, end)
         recorded: Outcome = decode(str(end.result))
         if is_same(recorded, outcome):
             recorded = outcome  # Strands' traces keep this one for ever: do not keep two
@@ -140,11 +139,11 @@ class ToolSteps:
         self, request: ToolRequest, step: StepRecord | None, attempt: int, end: Ending, started_at: float
     ) -> None:
         """Commit the end of a tool whose call has ended: its step alone, as the conversation may be that of another call."""
-        with self._call.journal.transaction("tool.late") as connection:
+        with self._call.journal.transaction("tool.late"):
             if step is None:
-                self._insert(connection, request, attempt, started_at, end)
+                self._insert(request, attempt, started_at, end)
             else:
-                self._call.journal.end_step(connection, step.step_id, end)
+                self._call.journal.end_step(step.step_id, end)
 
     def ending(
         self, request: ToolRequest, step: StepRecord | None, outcome: Outcome, status: StepStatus, *, ran: bool
@@ -209,19 +208,18 @@ class ToolSteps:
         if step is None:
             self._asking.append((request, attempt, end))
             return
-        with self._call.journal.transaction("tool.interrupted") as connection:
-            self._call.journal.end_step(connection, step.step_id, end)
+        with self._call.journal.transaction("tool.interrupted"):
+            self._call.journal.end_step(step.step_id, end)
         self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
 
-    def flush_asking(self, connection: Connection) -> None:
+    def flush_asking(self) -> None:
         """Record the tools without an intent that wait for a person; before the call waits, they run again."""
         for request, attempt, end in self._asking:
-            self._insert(connection, request, attempt, time.time(), end)
+            self._insert(request, attempt, time.time(), end)
         self._asking = []
 
     def _insert(
         self,
-        connection: Connection,
         request: ToolRequest,
         attempt: int,
         started_at: float,
@@ -229,7 +227,7 @@ class ToolSteps:
     ) -> int:
         call, title = self._call, title_of(request.input)
         return call.journal.insert_step(
-            connection, call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
+            call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
         )
 
     def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:
@@ -249,8 +247,8 @@ class ToolSteps:
             return text
         except NotSerializableError as error:
             if step is not None:
-                with self._call.journal.transaction("tool.unstorable") as connection:
-                    self._call.journal.end_step(connection, step.step_id, Ending("unstorable", error=describe(error)))
+                with self._call.journal.transaction("tool.unstorable"):
+                    self._call.journal.end_step(step.step_id, Ending("unstorable", error=describe(error)))
             if isinstance(error, PayloadTooLargeError):
                 raise
             path = error.path.removeprefix("value['result']")

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .._journal.lease import Lease
-from .._journal.owner import BEAT, Beat, Owner
-from .._journal.sqlite.connection import Connection
+from .._journal.owner import Owner
 from .._journal.sqlite.database import Store
+from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
 from .._journal.unreadable import aside, reading
 from .._records.codec import decode, encode
@@ -34,30 +34,6 @@ logger = safe_logger(__name__)
 
 S = ExecutionStatus
 _MANY = 1000
-
-_VERSION = """
-d.agent || ' ' || d.fingerprint || ' '
-    || coalesce(CASE WHEN json_valid(d.spec) THEN json_extract(d.spec, '$.arguments') END, '')
-"""
-_EXECUTION = "id, execution_id, run, fence, owner, cancel_asked_at"
-_DISPATCH = "agent, fingerprint, spec, given, is_suspected, is_alone, deaths, tries"
-# Nothing is put off for as long as a minute: what seems to be was put off before the clock was set back.
-_FREE = """
-WHERE e.status IN ('PENDING', 'RUNNING') AND d.not_before NOT BETWEEN :now AND :now + 60
-    AND e.id NOT IN (SELECT value FROM json_each(:held)) AND e.id NOT IN (SELECT value FROM json_each(:aside))
-    AND (e.owner IS NULL OR e.owner = :me OR e.id IN (SELECT value FROM json_each(:dead)))
-    AND {suspicion}
-    AND (:refused = '[]' OR {version} NOT IN (SELECT value FROM json_each(:refused)))
-    AND (:only IS NULL OR e.execution_id IN (SELECT value FROM json_each(:only)))
-ORDER BY e.id LIMIT :limit
-"""
-_IDS = "SELECT e.id FROM executions e JOIN dispatches d ON d.execution = e.id"
-_OTHERS = _IDS + _FREE.format(version=_VERSION, suspicion="NOT d.is_suspected AND (e.owner IS NULL OR e.owner = :me)")
-_SUSPECTS = _IDS + _FREE.format(
-    version=_VERSION,
-    suspicion="e.id IN (SELECT execution FROM dispatches WHERE is_suspected"
-    " UNION SELECT id FROM executions WHERE owner IS NOT NULL AND owner <> :me)",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +121,7 @@ class Queue:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._dispatches = Dispatches(store)
 
     def waiting(
         self, *, refused: Collection[str], suspected: bool, limit: int, only: Collection[str] | None = None
@@ -165,9 +142,9 @@ class Queue:
         }
         while True:
             values["aside"] = json.dumps(aside.ids(self._store))
-            rows = self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)
+            rows = self._dispatches.free(values, suspected=suspected)
             found: list[Waiting] = []
-            for (row_id,) in rows:
+            for row_id in rows:
                 if len(found) < limit and (waiting := self._look_at(row_id)) is not None:
                     found.append(waiting)
             if len(rows) < values["limit"] or len(found) == limit:
@@ -180,8 +157,9 @@ class Queue:
             with reading():
                 return self._read(row_id)
         except UnreadableError as error:
-            for (name,) in self._store.read("SELECT CAST(execution_id AS BLOB) FROM executions WHERE id = ?", row_id):
-                self.put_aside(row_id, name.decode("utf-8", "replace"), error)
+            name = self._dispatches.name_of(row_id)
+            if name is not None:
+                self.put_aside(row_id, name, error)
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
@@ -190,37 +168,30 @@ class Queue:
         note = f"it cannot be read: {error.reason}"
         if isinstance(error, TypeNotRegisteredError):
             note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
-        with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False) as connection:
-            connection.update("dispatches", {"note": note}, "execution = ?", row_id)
+        with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False):
+            self._dispatches.note(row_id, note)
 
     def _dead(self) -> list[int]:
         """Return the executions whose owner, another process, is dead."""
         me = Owner.me().recorded()
-        columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
-        rows = self._store.read(f"SELECT {columns} FROM executions WHERE owner IS NOT NULL")
-        beats = [Beat(row_id, owner.decode("utf-8", "replace"), *rest) for row_id, owner, *rest in rows]
+        beats = self._dispatches.beats()
         return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
         with reading():
-            found = self._read(self._store.read("SELECT id FROM executions")[0][0])
+            found = self._read(self._dispatches.only())
         assert found is not None
         return found
 
     def _read(self, row_id: int) -> Waiting | None:
-        executions = self._store.rows("executions", _EXECUTION, "id = ?", row_id)
-        dispatches = self._store.rows("dispatches", _DISPATCH, "execution = ?", row_id)
-        if not executions or not dispatches:
-            return None
-        query = f"SELECT {_VERSION} FROM dispatches d WHERE d.execution = ?"
-        return _waiting((*executions[0], *dispatches[0], self._store.read(query, row_id)[0][0]))
+        row = self._dispatches.row(row_id)
+        return None if row is None else _waiting(row)
 
     def pardon(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
-        with self._store.transaction("pardon") as connection:
-            connection.execute("UPDATE executions SET owner = NULL")
-            connection.update("dispatches", {"is_alone": 0}, "1")
+        with self._store.transaction("pardon"):
+            self._dispatches.forget_owner()
 
     def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
@@ -232,32 +203,26 @@ class Queue:
         except UnreadableError as error:
             self.put_aside(waiting.row_id, waiting.execution_id, error)
             return None
-        me, now, is_suspected = Owner.me().recorded(), time.time(), alone or waiting.is_suspected
+        me, is_suspected = Owner.me().recorded(), alone or waiting.is_suspected
         deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
-        with self._store.transaction("claim", lasting=False) as connection:
-            taken = connection.execute(
-                "UPDATE executions SET fence = fence + 1, owner = ?, lease_until = ?, lease_seconds = ?, beat = beat + 1"
-                " WHERE id = ? AND fence = ? AND status IN ('PENDING', 'RUNNING')",
-                (me, now + seconds, seconds, waiting.row_id, waiting.fence),
-            ).rowcount
-            if not taken:
+        with self._store.transaction("claim", lasting=False):
+            if not self._dispatches.claim(waiting.row_id, waiting.fence, me, seconds):
                 return None
-            changes = {"is_suspected": is_suspected, "is_alone": alone, "deaths": deaths, "note": None}
-            connection.update("dispatches", changes, "execution = ?", waiting.row_id)
+            self._dispatches.suspect(waiting.row_id, is_suspected=is_suspected, alone=alone, deaths=deaths)
             lease = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, waiting.fence + 1, seconds)
             lease.is_alone = alone
             journal = Journal(lease)
             if waiting.is_cancelled:
-                journal.cancel(connection)
+                journal.cancel()
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
                 lost = WorkerLostError(waiting.execution_id, deaths, owner)
                 logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, lost)
-                self._fail(connection, journal, lost)
+                self._fail(journal, lost)
                 return None
         if is_suspected:
-            lease.on_progress = _Acquittal(lease)
+            lease.on_progress = _Acquittal(lease, self._dispatches)
         return Claim(lease=lease, waiting=waiting, prompt=prompt)
 
     def prompt_of(self, waiting: Waiting) -> Any:
@@ -272,84 +237,61 @@ class Queue:
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
         """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
         given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
-        with self._store.transaction("drift.accepted", claim.lease) as connection:
-            changes = {"fingerprint": spec.fingerprint, "spec": encode(spec.to_json()), "given": encode(given)}
-            connection.update("dispatches", changes, "execution = ?", claim.lease.row_id)
+        with self._store.transaction("drift.accepted", claim.lease):
+            text = encode(spec.to_json())
+            self._dispatches.replace_spec(claim.lease.row_id, spec.fingerprint, text, encode(given))
 
     def fail(self, lease: Lease, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
         journal = Journal(lease)
-        with self._store.transaction("call.failed", lease) as connection:
+        with self._store.transaction("call.failed", lease):
             if journal.status() in (S.PENDING, S.RUNNING):
-                self._fail(connection, journal, error)
+                self._fail(journal, error)
 
-    def _fail(self, connection: Connection, journal: Journal, error: BaseException) -> None:
+    def _fail(self, journal: Journal, error: BaseException) -> None:
         record = journal.call_at(0)
         assert record is not None
-        journal.insert_failure(connection, record.call_id, record.attempt, describe(error))
-        journal.end_call(connection, record, S.FAILED)
+        journal.insert_failure(record.call_id, record.attempt, describe(error))
+        journal.end_call(record, S.FAILED)
 
     def put_off(self, lease: Lease, seconds: float, note: str) -> None:
         """Give an execution back, to be tried again later."""
-        with self._store.transaction("put-off", lease) as connection:
-            ((tries,),) = connection.rows("dispatches", "tries", "execution = ?", lease.row_id)
-            changes = {"tries": tries + 1, "not_before": time.time() + seconds, "note": note}
-            connection.update("dispatches", changes, "execution = ?", lease.row_id)
-            lease.drop(connection)
+        with self._store.transaction("put-off", lease):
+            self._dispatches.put_off(lease.row_id, seconds, note)
+            lease.drop()
 
     def give_back(self, lease: Lease) -> None:
         """Give an execution back as it is."""
         if not lease.dropped:
-            with self._store.transaction("lease.release", lease) as connection:
-                lease.drop(connection)
+            with self._store.transaction("lease.release", lease):
+                lease.drop()
 
     def note(self, refused: Mapping[str, str]) -> None:
         """Note on executions that are refused why they wait, where nothing is noted yet."""
-        pairs = json.dumps(list(refused))
-        rows = self._store.read(
-            f"SELECT d.execution, {_VERSION} FROM executions e JOIN dispatches d ON d.execution = e.id"
-            " WHERE e.status IN ('PENDING', 'RUNNING') AND d.note IS NULL"
-            " AND (e.owner IS NULL OR e.id IN (SELECT value FROM json_each(?)))"
-            f" AND {_VERSION} IN (SELECT value FROM json_each(?))",
-            json.dumps(self._dead()),
-            pairs,
-        )
+        rows = self._dispatches.unnoted(refused, self._dead())
         if rows:
-            with self._store.transaction("note", lasting=False) as connection:
-                for execution, pair in rows:
-                    connection.update(
-                        "dispatches", {"note": refused[pair]}, "execution = ? AND note IS NULL", execution
-                    )
+            with self._store.transaction("note", lasting=False):
+                self._dispatches.note_unnoted([(row_id, refused[version]) for row_id, version in rows])
 
     def over(self, execution_ids: Collection[str]) -> set[str]:
-        """Return which of these executions are over for good: nobody can resume or answer them."""
-        rows = self._store.read(
-            "SELECT execution_id FROM executions WHERE execution_id IN (SELECT value FROM json_each(?))"
-            " AND status IN ('COMPLETED', 'CANCELLED')",
-            json.dumps(list(execution_ids)),
-        )
-        return {execution_id for (execution_id,) in rows}
+        """Return which of these executions are over for good: they can be neither resumed nor answered."""
+        return self._dispatches.over(execution_ids)
 
     def cancelled(self, row_ids: Collection[int]) -> list[int]:
-        """Return which of these executions somebody has asked to cancel."""
-        rows = self._store.read(
-            "SELECT id FROM executions WHERE id IN (SELECT value FROM json_each(?)) AND cancel_asked_at IS NOT NULL",
-            json.dumps(list(row_ids)),
-        )
-        return [row_id for (row_id,) in rows]
+        """Return which of these executions are to be cancelled."""
+        return self._dispatches.cancelled(row_ids)
 
 
 class _Acquittal:
     """Clears an execution of the suspicion that it kills workers, with the first step that ends."""
 
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, lease: Lease, dispatches: Dispatches) -> None:
+        self._lease, self._dispatches = lease, dispatches
 
-    def __call__(self, connection: Connection) -> None:
+    def __call__(self) -> None:
         lease = self._lease
         lease.on_progress, lease.is_alone = None, False
-        changes = {"is_suspected": 0, "is_alone": 0, "deaths": 0}
-        connection.update("dispatches", changes, "execution = ?", lease.row_id)
+        self._dispatches.clear_suspicion(lease.row_id)
 
 
 def _checked(given: Any) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._execution import admission
-from .._journal import respondents
-from .._journal.lease import Lease, look
+from .._journal.lease import look
 from .._journal.outcome import interrupts_of
-from .._journal.owner import BEAT, Beat
-from .._journal.sqlite.connection import Connection
+from .._journal.sqlite import respondents
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.journal import Journal
+from .._journal.sqlite.dispatches import Dispatches
+from .._journal.sqlite.journal import Journal, input_hash
 from .._journal.unreadable import reading
 from .._records.calls import CallRecord
 from .._records.codec import decode, encode
@@ -28,7 +27,6 @@ from ..errors import (
     ExecutionBusyError,
     ExecutionCancelledError,
     ExecutionFailedError,
-    ExecutionNotFoundError,
     InputMismatchError,
     UnsupportedFeatureError,
 )
@@ -42,6 +40,7 @@ class Requests:
 
     def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
         self._store, self._now = store, now
+        self._dispatches = Dispatches(store)
 
     def put(
         self,
@@ -58,10 +57,9 @@ class Requests:
         spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
         given = _given(invocation_state, limits)
         given_text, prompt_text = encode(given, "The invocation_state"), encode(prompt, "The prompt")
-        with self._store.transaction("dispatch") as connection:
-            row = connection.execute("SELECT id FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
-            if row is None:
-                self._insert(connection, execution_id, spec, spec_text, given_text, prompt, prompt_text)
+        with self._store.transaction("dispatch"):
+            if self._dispatches.find(execution_id) is None:
+                self._create(execution_id, spec, spec_text, given_text, prompt, prompt_text)
                 return execution_id
         self._refuse_other(execution_id, spec, prompt, given)
         return execution_id
@@ -77,35 +75,21 @@ class Requests:
         """Raise unless a dispatch may attach to the execution that is there."""
         self._refuse_other(execution_id, spec, prompt, _given(invocation_state, limits))
 
-    def _insert(
-        self,
-        connection: Connection,
-        execution_id: str,
-        spec: AgentSpec,
-        spec_text: str,
-        given_text: str,
-        prompt: Any,
-        prompt_text: str,
+    def _create(
+        self, execution_id: str, spec: AgentSpec, spec_text: str, given_text: str, prompt: Any, prompt_text: str
     ) -> None:
-        now = self._now()
-        row_id = connection.insert(
-            "executions", execution_id=execution_id, kind="dispatched", status="PENDING", run=0, created_at=now,
-            updated_at=now, fence=0, beat=0, lease_until=0,
-        )  # fmt: skip
-        connection.insert(
-            "dispatches",
-            execution=row_id,
-            agent=spec.name,
-            fingerprint=spec.fingerprint,
-            spec=spec_text,
-            given=given_text,
+        self._dispatches.create(
+            execution_id,
+            self._now(),
+            dispatch={"agent": spec.name, "fingerprint": spec.fingerprint, "spec": spec_text, "given": given_text},
+            call={
+                "kind": spec.kind,
+                "member": spec.name,
+                "scope": spec.name,
+                "input": prompt_text,
+                "input_hash": input_hash(self._store.hash_key, prompt),
+            },
         )
-        input_hash = Journal(Lease(self._store, row_id, execution_id, 0, -1, 0)).hash(prompt)
-        connection.insert(
-            "calls", execution=row_id, run=0, parent=0, place="", position=0, kind=spec.kind, member=spec.name,
-            scope=spec.name, input=prompt_text, input_hash=input_hash, lineage=0, status="PENDING", attempt=1, base="[]",
-            config=0, started_at=now, taken_up_at=now,
-        )  # fmt: skip
 
     def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
         with reading(execution_id):
@@ -120,9 +104,9 @@ class Requests:
         if record is None:
             return
         admission.refuse_other_input(journal, record, prompt)
-        found = self._store.rows("dispatches", "agent, spec, given", "execution = ?", journal.lease.row_id)
-        if found:
-            before = {"agent": found[0][0], "arguments": decode(found[0][1])["arguments"], **decode(found[0][2])}
+        found = self._dispatches.request(journal.lease.row_id)
+        if found is not None:
+            before = {"agent": found[0], "arguments": decode(found[1])["arguments"], **decode(found[2])}
             now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
             other = [name for name in now if before.get(name) != now[name]]
             if other:
@@ -137,23 +121,18 @@ class Requests:
             raise self.failure(journal, record)
 
     def _is_owned(self, journal: Journal) -> bool:
-        beat = Beat(*self._store.row("executions", BEAT, "id = ?", journal.lease.row_id))
+        beat = self._dispatches.beat_of(journal.lease.row_id)
         return beat.owner is not None and self._store.liveness.is_alive(beat)
 
     # For those who hold
 
     def journal(self, execution_id: str) -> Journal:
         """Return what is recorded of an execution, to be read."""
-        rows = self._store.read("SELECT 1 FROM executions WHERE execution_id = ?", checked_id(execution_id))
-        if not rows:
-            raise ExecutionNotFoundError(execution_id, str(self._store.path))
-        return Journal(look(self._store, execution_id))
+        return Journal(look(self._store, checked_id(execution_id)))
 
     def note(self, execution_id: str) -> str | None:
         """Return why workers have left an execution, with what changed in its agent; None if none has."""
-        where = "execution = (SELECT id FROM executions WHERE execution_id = ?)"
-        rows = self._store.rows("dispatches", "note", where, execution_id)
-        return rows[0][0] if rows and rows[0][0] else None
+        return self._dispatches.note_of(execution_id)
 
     def last_call(self, journal: Journal) -> CallRecord | None:
         """Return the root call that a handle speaks of."""
@@ -174,7 +153,7 @@ class Requests:
             return
         given = dict(answers)
         encode(given, "The answers")
-        with self._store.transaction("reply") as connection:
+        with self._store.transaction("reply"):
             journal = self.journal(execution_id)
             record = self.last_call(journal)
             if journal.status() is S.CANCELLED:
@@ -190,32 +169,31 @@ class Requests:
                 raise _unasked(execution_id, record.status.value, given)
             now = self._now()
             for name, answer in new.items():
-                text = encode(answer, "The answer")
-                connection.insert("replies", call=record.call_id, interrupt_id=name, answer=text, at=now)
+                self._dispatches.add_reply(record.call_id, name, encode(answer, "The answer"), now)
             names = [(found.interrupt_id, found.name) for found in interrupts_of(record) if found.interrupt_id in new]
-            respondents.note(connection, record.call_id, names, by or respondents.me())
-            self._free(connection, journal)
+            respondents.note(self._store, record.call_id, names, by or respondents.me())
+            self._free(journal)
 
     def resume(self, execution_id: str, *, accept_drift: bool = False) -> None:
         """Make a failed execution free for a worker; nothing happens where there is nothing to resume.
 
         With ``accept_drift``, the next worker that has its agent may take it up, whatever the agent's version.
         """
-        with self._store.transaction("resume") as connection:
+        with self._store.transaction("resume"):
             journal = self.journal(execution_id)
             status = journal.status()
             if status is S.CANCELLED:
                 raise ExecutionCancelledError(execution_id)
             if accept_drift:
-                self.accept_drift(connection, journal)
+                self.accept_drift(journal)
             if status is S.FAILED:
-                self._free(connection, journal)
+                self._free(journal)
 
-    def accept_drift(self, connection: Connection, journal: Journal, token: str = "") -> None:
+    def accept_drift(self, journal: Journal, token: str = "") -> None:
         """Let any version of its agent take up an execution that is not over and not at work."""
         row_id = journal.lease.row_id
-        rows = self._store.rows("dispatches", "spec, given", "execution = ?", row_id)
-        if not rows:
+        found = self._dispatches.request(row_id)
+        if found is None:
             raise UnsupportedFeatureError(
                 f"Accepting drift of execution {journal.execution_id!r}",
                 "it was run inline, and its script says what happens to it",
@@ -223,53 +201,32 @@ class Requests:
             )
         if journal.status() is S.COMPLETED or self._is_owned(journal):
             return
-        spec, given = decode(rows[0][0]), decode(rows[0][1])
+        spec, given = decode(found[1]), decode(found[2])
         given[ACCEPTED] = {"by": respondents.me(), "at": self._now(), "fingerprint": None, "token": token}
-        changes = {"fingerprint": "", "spec": encode({**spec, "fingerprint": ""}), "given": encode(given)}
-        connection.update("dispatches", {**changes, "note": None, "not_before": 0}, "execution = ?", row_id)
+        self._dispatches.replace_spec(row_id, "", encode({**spec, "fingerprint": ""}), encode(given))
+        self._dispatches.forget_delays(row_id)
 
     def cancel(self, execution_id: str) -> None:
         """Cancel an execution that nobody works on; ask the owner of one that is at work.
 
         An owner that cannot be seen from here may be alive, and is asked. If it is dead, the next owner cancels.
         """
-        with self._store.transaction("cancel") as connection:
+        with self._store.transaction("cancel"):
             journal = self.journal(execution_id)
             if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
                 return
             row_id = journal.lease.row_id
-            connection.update(
-                "executions", {"cancel_asked_at": self._now()}, "id = ? AND cancel_asked_at IS NULL", row_id
-            )
-            beat = Beat(*connection.execute(f"SELECT {BEAT} FROM executions WHERE id = ?", (row_id,)).fetchone())
-            if beat.owner is None or not self._store.liveness.is_alive(beat):
-                connection.execute("UPDATE executions SET fence = fence + 1, owner = NULL WHERE id = ?", (row_id,))
-                journal.cancel(connection)
+            self._dispatches.ask_to_cancel(row_id, self._now())
+            if not self._is_owned(journal):
+                self._dispatches.evict(row_id)
+                journal.cancel()
 
-    def _free(self, connection: Connection, journal: Journal) -> None:
+    def _free(self, journal: Journal) -> None:
         """Let a worker have an execution again; an inline one is left as it is, for its script."""
         row_id = journal.lease.row_id
-        if not connection.execute("SELECT 1 FROM dispatches WHERE execution = ?", (row_id,)).fetchone():
-            return
-        journal.set_status(connection, S.PENDING)
-        connection.execute(  # the worker that has just ended it may still be about to record what it failed with
-            "UPDATE executions SET fence = fence + (owner IS NULL) WHERE id = ?", (row_id,)
-        )  # one that has not given up its lease is about to record a tool's result
-        connection.update("executions", {"cancel_asked_at": None}, "id = ?", row_id)
-        self._begin_again(connection, journal)
-        connection.update(
-            "dispatches",
-            {"is_suspected": 0, "is_alone": 0, "deaths": 0, "tries": 0, "not_before": 0, "note": None},
-            "execution = ?",
-            row_id,
-        )
-
-    def _begin_again(self, connection: Connection, journal: Journal) -> None:
-        """A call that failed before it began, since its agent could not be built, has no head to resume from."""
-        where = "execution = ? AND run = ? AND parent = 0 AND status = 'FAILED' AND lineage = 0"
-        for call_id, attempt in connection.rows("calls", "id, attempt", where, journal.lease.row_id, journal.run):
-            changes = {"status": "PENDING", "attempt": attempt + 1, "ended_at": None}
-            connection.update("calls", changes, "id = ?", call_id)
+        if self._dispatches.is_dispatched(row_id):
+            journal.set_status(S.PENDING)
+            self._dispatches.requeue(row_id, journal.run)
 
 
 def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from .._journal.lease import Heart, Lease, Released
+from .._journal.lease import Lease, Released
 from .._journal.sqlite.change_feed import Change, watch
 from .._journal.sqlite.database import Store
+from .._journal.sqlite.heartbeat import Heart
 from .._journal.sqlite.open_files import stores
 from .._records.codec import encode
 from .._records.logs import safe_logger

@@ -26,6 +26,7 @@ from .._dispatch.registry import agents
 from .._dispatch.runner import Carrier, Threads, cancel, give_back, refusal
 from .._journal.lease import Lease, Released, look
 from .._journal.outcome import interrupts_of, result_of
+from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
@@ -343,10 +344,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def end_of(replica: Replica) -> End:
     """Return how far the execution of a replica has come."""
-    execution_id, steps, not_before, note = replica.read(
-        "SELECT execution_id, (SELECT count(*) FROM steps), d.not_before, d.note"
-        " FROM executions e JOIN dispatches d ON d.execution = e.id"
-    )[0]
+    execution_id, steps, not_before, note = Dispatches(replica).standing()
     journal = Journal(look(replica, execution_id))
     status, record = journal.status(), journal.call_at(0)
     more = {} if record is None else _told(journal, record, status)

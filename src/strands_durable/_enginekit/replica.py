@@ -15,12 +15,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from .._journal.lease import Heart
 from .._journal.owner import Liveness
 from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
+from .._journal.sqlite.heartbeat import Heart
 from .._journal.sqlite.open_files import REPLICA
 from .._journal.sqlite.tables import SCHEMA
 from .._records.views import ExecutionDetail

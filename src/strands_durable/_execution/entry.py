@@ -17,8 +17,10 @@ from strands.types.exceptions import ConcurrencyException
 from .._calls.context import enclosing, frame
 from .._calls.head import MADE_UP
 from .._calls.local_execution import Cursor, Session, process
-from .._journal.lease import Heart, Lease, Owner, acquire, look
+from .._journal.lease import Lease, Owner, acquire, look
+from .._journal.sqlite import ownership
 from .._journal.sqlite.database import Store
+from .._journal.sqlite.heartbeat import Heart
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallKind
@@ -248,7 +250,7 @@ def _busy(options: Options, subject: Subject, session: Session, target: Target, 
 def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
     """Say first that the input is another one, if it is: to try again later would be of no use."""
     store, _ = stores.open(options.path, options.busy_seconds)
-    if not store.read("SELECT 1 FROM executions WHERE execution_id = ?", session.execution_id):
+    if ownership.find(store, session.execution_id) is None:
         return
     journal = Journal(look(store, session.execution_id))
     caller, cursor = _caller(subject, journal, session, target, prompt)
@@ -293,8 +295,8 @@ async def _acquired(
         raise
     journal = Journal(lease)
     if journal.is_cancel_due():
-        with journal.transaction("call.cancelled") as connection:
-            journal.cancel(connection)
+        with journal.transaction("call.cancelled"):
+            journal.cancel()
     return lease
 
 
@@ -311,10 +313,10 @@ def _is_suspended(options: Options, session: Session) -> bool:
     """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
     try:
         store = stores.open(options.path)[0]
-        rows = store.rows("executions", "status", "execution_id = ?", session.execution_id)
+        status = ownership.status_of(store, session.execution_id)
     except DurableError:
         return True  # nobody can tell
-    return bool(rows) and rows[0][0] != ExecutionStatus.COMPLETED.value
+    return status is not None and status != ExecutionStatus.COMPLETED.value
 
 
 def _release(heart: Heart, lease: Lease) -> None:
@@ -323,8 +325,8 @@ def _release(heart: Heart, lease: Lease) -> None:
     if lease.dropped:
         return
     try:
-        with lease.store.transaction("lease.release", lease) as connection:
-            lease.drop(connection)
+        with lease.store.transaction("lease.release", lease):
+            lease.drop()
     except DurableError as error:
         logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
 

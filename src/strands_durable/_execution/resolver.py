@@ -119,8 +119,8 @@ class ListDesk:
             return record  # somebody else has taken it that far
         if record.status is S.RUNNING:
             left = CallCancelledError(self._journal.execution_id, record.position)
-            with self._journal.transaction("call.abandoned") as connection:
-                self._journal.end_left(connection, record, describe(left))
+            with self._journal.transaction("call.abandoned"):
+                self._journal.end_left(record, describe(left))
         self._cursor.passed(record)
         return recorded_at(self._journal, self._caller, self._cursor)
 

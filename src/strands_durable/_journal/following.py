@@ -12,6 +12,7 @@ from .._records.executions import ExecutionStatus
 from .._records.keys import path
 from .._records.results import StreamEvent
 from .._records.steps import shown_result, shown_usage
+from .sqlite import stream_rows
 from .sqlite.change_feed import watch
 from .sqlite.chunks import listen
 from .sqlite.journal import Journal
@@ -20,10 +21,6 @@ from .unreadable import reading
 _LISTEN_SECONDS = 15.0
 _RENEW_SECONDS = 5.0
 _PAGE = 200
-
-_STEPS = """
-SELECT s.id FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = ? AND s.number > ? ORDER BY s.number LIMIT ?
-"""
 
 
 async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
@@ -36,10 +33,9 @@ async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
             is_over = status not in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
             if not is_over and time.monotonic() - renewed_at > _RENEW_SECONDS:
                 renewed_at = time.monotonic()
-                with store.transaction("listen", lasting=False) as connection:
-                    listen(connection, journal.lease.row_id, _LISTEN_SECONDS)
+                listen(store, journal.lease.row_id, _LISTEN_SECONDS)
             while True:
-                rows = _steps(journal, after, _PAGE)
+                rows = stream_rows.steps(journal, after, _PAGE)
                 for row in rows:
                     after = row[0]
                     yield _step(row)
@@ -47,7 +43,7 @@ async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
                     break
             if is_over:
                 return
-            for event in heard.new(_chunks(journal)):
+            for event in heard.new(stream_rows.chunks(journal)):
                 yield event
             await change.wait(_RENEW_SECONDS)
 
@@ -55,31 +51,7 @@ async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
 @reading()
 def steps_after(journal: Journal, after: int) -> list[StreamEvent]:
     """Return the committed steps after number ``after``."""
-    return [_step(row) for row in _steps(journal, after, -1)]
-
-
-def _steps(journal: Journal, after: int, most: int) -> list[Any]:
-    """Return committed steps by their numbers, each with scope and position of its call."""
-    calls = _places(journal)
-    ids = [step_id for (step_id,) in journal.store.read(_STEPS, journal.lease.row_id, after, most)]
-    columns = "call, number, key, attempt, kind, name, status, result, error, usage"
-    where = "id IN (SELECT value FROM json_each(?)) ORDER BY number"
-    rows = journal.store.rows("steps", columns, where, json.dumps(ids)) if ids else []
-    return [(number, *calls[call_id], *rest) for call_id, number, *rest in rows if call_id in calls]
-
-
-def _chunks(journal: Journal) -> list[Any]:
-    """Return the live pieces that are written, each with scope and position of its call."""
-    where = "call IN (SELECT id FROM calls WHERE execution = ?) ORDER BY call, key, attempt, number"
-    rows = journal.store.rows("chunks", "call, key, attempt, number, data", where, journal.lease.row_id)
-    calls = _places(journal) if rows else {}
-    return [(call_id, *calls[call_id], *rest) for call_id, *rest in rows if call_id in calls]
-
-
-def _places(journal: Journal) -> dict[int, tuple[str, int]]:
-    """Return scope and position of each call of an execution."""
-    rows = journal.store.read("SELECT id, scope, position FROM calls WHERE execution = ?", journal.lease.row_id)
-    return {call_id: (scope, position) for call_id, scope, position in rows}
+    return [_step(row) for row in stream_rows.steps(journal, after, -1)]
 
 
 def _step(row: Any) -> StreamEvent:

@@ -34,12 +34,12 @@ from ..._records.views import (
     number_of,
 )
 from ...errors import BackendUnavailableError, ExecutionNotFoundError, UnsupportedFeatureError
-from ..respondents import answers_of
 from .blobs import shown
 from .checksums import DamageError, read_checked, refuse_incomplete_run
 from .database import damaged, is_damage, path_of, translated
 from .execution_rows import execution_of, judging, words
 from .listing import Listing, row_of, rows_of
+from .respondents import answers_of
 from .store_file import version_of
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..._records.codec import encode
 from ..._records.logs import safe_logger
 from ...errors import DurableError, NotSerializableError
-from .connection import Connection
+from .database import Store
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -64,9 +64,9 @@ class Line:
         new = self._said[self._written :]
         rows = [(*self._place, number, text) for number, text in enumerate(map(self._text, new), self._written + 1)]
         self._written += len(new)
-        with self._journal.transaction("chunks", lasting=False) as connection:
+        with self._journal.transaction("chunks", lasting=False):
             for row in rows:
-                connection.put("chunks", **dict(zip(_CHUNK, row, strict=True)))
+                self._journal.store.connection.put("chunks", **dict(zip(_CHUNK, row, strict=True)))
         self._journal.told.add(self._place[:2])
 
     def _text(self, event: Any) -> str:
@@ -76,6 +76,7 @@ class Line:
             return encode({**self._about, "event": None})
 
 
-def listen(connection: Connection, row_id: int, seconds: float) -> None:
+def listen(store: Store, row_id: int, seconds: float) -> None:
     """Have whoever runs an execution write the pieces of its steps for a while."""
-    connection.execute("UPDATE executions SET listened_until = ? WHERE id = ?", (time.time() + seconds, row_id))
+    with store.transaction("listen", lasting=False) as connection:
+        connection.execute("UPDATE executions SET listened_until = ? WHERE id = ?", (time.time() + seconds, row_id))

@@ -41,6 +41,8 @@ class _Shape:
     """Whether `calls.kept` counts its rows."""
     may_refer: tuple[int, ...]
     """Which of the covered columns may refer to large bytes."""
+    texts: tuple[str, ...]
+    """Their names."""
 
     def cells(self, found: Mapping[str, Any], before: Sequence[Any]) -> list[Any]:
         """Return the covered columns of a row as SQLite will give them back; what is not named is as it was before."""
@@ -66,6 +68,7 @@ def _shape(table: str) -> _Shape:
         has_id=found.key == ("id",),
         is_counted=table in checksums.KEPT,
         may_refer=tuple(place for place, name in enumerate(covered) if name in texts),
+        texts=tuple(name for name in covered if name in texts),
     )
 
 
@@ -111,19 +114,15 @@ class Connection(sqlite3.Connection):
         self._uses: dict[str, int] = {}
         """How many more rows refer to bytes than before the transaction, by digest."""
 
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """Run a statement."""
-        return super().execute(sql, self._without_bytes(parameters) if parameters else ())
-
     # Reading
 
     def rows(self, table: str, columns: str, where: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return columns of rows that are as they were written; raise `DamageError` for one that is not."""
         asked = _names(columns)
         if not self.has_sums:
-            return super().execute(_select_sql(table, asked, where), values).fetchall()
+            return self.execute(_select_sql(table, asked, where), values).fetchall()
         selected = _with_sum(table, asked)
-        found = super().execute(_select_sql(table, selected, where), values).fetchall()
+        found = self.execute(_select_sql(table, selected, where), values).fetchall()
         size = len(_shape(table).covered)
         for row in found:
             checksums.verify(table, row[:size], row[size])
@@ -148,9 +147,8 @@ class Connection(sqlite3.Connection):
         if not self.has_sums:
             self._write(shape, cells, replaces=True)
             return
-        texts = tuple(shape.covered[place] for place in shape.may_refer) or shape.key
         key = [cells[name] for name in shape.key]
-        found = super().execute(_select_sql(table, texts, _where(shape.key)), key).fetchone()
+        found = self.execute(_select_sql(table, shape.texts or shape.key, _where(shape.key)), key).fetchone()
         if found is None:
             self.insert(table, **cells)
         else:
@@ -162,9 +160,9 @@ class Connection(sqlite3.Connection):
         shape = _shape(table)
         if not self.has_sums:
             sql = _update_where_sql(table, tuple(changes), where)
-            return super().execute(sql, self._without_bytes([*changes.values(), *values])).rowcount
+            return self.execute(sql, self._without_bytes([*changes.values(), *values])).rowcount
         selected = (*shape.covered, "sum", *shape.key)
-        rows = super().execute(_select_sql(table, selected, where), values).fetchall()
+        rows = self.execute(_select_sql(table, selected, where), values).fetchall()
         size = len(shape.covered)
         for row in rows:
             checksums.verify(table, row[:size], row[size])
@@ -175,15 +173,14 @@ class Connection(sqlite3.Connection):
         """Delete rows, damaged ones too; return how many there were."""
         shape = _shape(table)
         if self.has_sums and shape.may_refer:
-            texts = tuple(shape.covered[place] for place in shape.may_refer)
-            mark = " OR ".join(f"instr({name}, '{blobs.REFERENCE_MARK}')" for name in texts)
-            for row in super().execute(_select_sql(table, texts, f"({where}) AND ({mark})"), values).fetchall():
+            mark = " OR ".join(f"instr({name}, '{blobs.REFERENCE_MARK}')" for name in shape.texts)
+            for row in self.execute(_select_sql(table, shape.texts, f"({where}) AND ({mark})"), values).fetchall():
                 self._count(row, -1)
         if self.has_sums and shape.is_counted:
             counts = f"SELECT call, count(*) FROM {table} WHERE {where} GROUP BY call"
-            for call_id, number in super().execute(counts, values).fetchall():
+            for call_id, number in self.execute(counts, values).fetchall():
                 self._keep(call_id, -number)
-        return super().execute(f"DELETE FROM {table} WHERE {where}", values).rowcount
+        return self.execute(f"DELETE FROM {table} WHERE {where}", values).rowcount
 
     def forget(self, *texts: str | None) -> None:
         """Delete what only these texts, which were just overwritten, referred to; where this is counted, the commit does so."""
@@ -199,6 +196,8 @@ class Connection(sqlite3.Connection):
 
     def settle(self) -> None:
         """At the end of a transaction: write how many rows refer to bytes, and delete those that none refers to."""
+        if not self._uses:
+            return
         changes, self._uses = {digest: by for digest, by in self._uses.items() if by}, {}
         for digest, by in changes.items():
             before = self.rows("uses", "number", "digest = ?", digest)
@@ -213,25 +212,25 @@ class Connection(sqlite3.Connection):
 
     def next_id(self, table: str) -> int:
         """Return the number that SQLite would give to a new row; it is part of what the checksum covers."""
-        (last,) = super().execute(_LAST_ID.get(table, f"SELECT max(id) FROM {table}")).fetchone()
+        (last,) = self.execute(_LAST_ID.get(table, f"SELECT max(id) FROM {table}")).fetchone()
         return int(last or 0) + 1
 
     def _write(self, shape: _Shape, cells: Mapping[str, Any], *, replaces: bool = False) -> None:
         if not self.has_sums:
             sql = _insert_sql(shape.table, tuple(cells), replaces)
-            super().execute(sql, self._without_bytes([*cells.values()]))
+            self.execute(sql, self._without_bytes([*cells.values()]))
             return
         covered, checksum = self._summed(shape, cells, shape.defaults)
         apart = {name: value for name, value in cells.items() if name not in shape.covered}
         sql = _insert_sql(shape.table, (*shape.covered, "sum", *apart), replaces)
-        super().execute(sql, [*covered, checksum, *apart.values()])
+        self.execute(sql, [*covered, checksum, *apart.values()])
 
     def _overwrite(self, shape: _Shape, before: Sequence[Any], changes: Mapping[str, Any], key: Sequence[Any]) -> None:
         self._count([before[place] for place in shape.may_refer], -1)
         covered, checksum = self._summed(shape, changes, before)
         names = (*changes, "sum")
         values = _picked(shape.covered, tuple(changes))(covered)
-        super().execute(_update_sql(shape.table, names, shape.key), [*values, checksum, *key])
+        self.execute(_update_sql(shape.table, names, shape.key), [*values, checksum, *key])
 
     def _summed(self, shape: _Shape, cells: Mapping[str, Any], before: Sequence[Any]) -> tuple[Sequence[Any], int]:
         """Return the covered columns of a row, with references in place of large bytes, and their checksum."""
@@ -251,7 +250,7 @@ class Connection(sqlite3.Connection):
                     self._uses[digest] = self._uses.get(digest, 0) + by
 
     def _keep(self, call_id: int, by: int) -> None:
-        super().execute("UPDATE calls SET kept = kept + ? WHERE id = ?", (by, call_id))
+        self.execute("UPDATE calls SET kept = kept + ? WHERE id = ?", (by, call_id))
 
     def _without_bytes(self, row: Sequence[Any]) -> Sequence[Any]:
         if not any(type(cell) is str and blobs.BYTES_MARK in cell for cell in row):
@@ -260,7 +259,7 @@ class Connection(sqlite3.Connection):
 
     def _stored(self, text: str) -> str:
         for data in map(base64.b64decode, blobs.encoded_in(text)):
-            super().execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (blobs.digest_of(data), data))
+            self.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (blobs.digest_of(data), data))
         return blobs.referring(text)
 
 

@@ -91,6 +91,11 @@ class Store:
         self._file = StoreFile(path)
         self.hash_key = bytes.fromhex(self.row("secrets", "value", "name = 'hash_key'")[0])
 
+    @property
+    def connection(self) -> Connection:
+        """The connection that a transaction writes through; for the modules of this room alone."""
+        return self._connection
+
     def read(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query."""
         with self._lock, self._mapped():

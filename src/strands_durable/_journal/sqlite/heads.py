@@ -23,10 +23,14 @@ class Shelf:
 
     store: Store
 
-    def write_head(self, connection: Connection, call_id: int, parts: Iterable[tuple[str, str]]) -> None:
+    @property
+    def _connection(self) -> Connection:
+        return self.store.connection
+
+    def write_head(self, call_id: int, parts: Iterable[tuple[str, str]]) -> None:
         """Overwrite parts of a call's head."""
         for part, data in parts:
-            connection.put("heads", call=call_id, part=part, data=data)
+            self._connection.put("heads", call=call_id, part=part, data=data)
 
     @reading()
     def head(self, call_id: int) -> tuple[Progress, dict[str, str]]:
@@ -35,15 +39,17 @@ class Shelf:
         parts = dict(self.store.rows("heads", "part, data", "call = ?", call_id))
         return Progress(**json.loads(parts.pop("progress"))), parts
 
-    def withdraw(self, connection: Connection, call_id: int, key: str, attempt: int) -> None:
+    def withdraw(self, call_id: int, key: str, attempt: int) -> None:
         """Take back the intent of a step that surely has not begun: it is not in doubt."""
         where = "call = ? AND key = ? AND attempt = ? AND status = 'started'"
-        if connection.delete("steps", where, call_id, key, attempt) or not is_model_key(key):
+        if self._connection.delete("steps", where, call_id, key, attempt) or not is_model_key(key):
             return
-        for (data,) in connection.rows("heads", "data", "call = ? AND part = 'progress'", call_id):
+        for (data,) in self._connection.rows("heads", "data", "call = ? AND part = 'progress'", call_id):
             progress = json.loads(data)  # a model call has no row before it has an answer, its intent is in the head
             if (progress["attempt"], progress["resume"]) == (attempt, "model"):
-                connection.put("heads", call=call_id, part="progress", data=json.dumps({**progress, "waits": True}))
+                self._connection.put(
+                    "heads", call=call_id, part="progress", data=json.dumps({**progress, "waits": True})
+                )
 
     @reading()
     def closing(self, call_id: int) -> Progress:
@@ -51,39 +57,39 @@ class Shelf:
         progress, parts = self.head(call_id)
         return Progress(**json.loads(parts["closing"])) if "closing" in parts else progress
 
-    def share_state(self, connection: Connection, call_id: int, lineage: int, found: dict[str, str]) -> bool:
+    def share_state(self, call_id: int, lineage: int, found: dict[str, str]) -> bool:
         """Let a new call share the state with which the one before it completed, if it found just that."""
-        rows = connection.execute(
+        rows = self._connection.execute(
             "SELECT coalesce(state_of, id), status FROM calls WHERE lineage = ? AND id < ? ORDER BY id DESC LIMIT 1",
             (lineage, call_id),
         ).fetchall()
         if not rows or rows[0][1] != ExecutionStatus.COMPLETED.value:
             return False
-        if dict(connection.rows("state", "key, value", "call = ?", rows[0][0])) != {
+        if dict(self._connection.rows("state", "key, value", "call = ?", rows[0][0])) != {
             encode(name): blobs.referring(value) for name, value in found.items()
         }:
             return False
-        connection.update("calls", {"state_of": rows[0][0]}, "id = ?", call_id)
+        self._connection.update("calls", {"state_of": rows[0][0]}, "id = ?", call_id)
         return True
 
-    def write_state(self, connection: Connection, call_id: int, changes: dict[str, str | None]) -> None:
+    def write_state(self, call_id: int, changes: dict[str, str | None]) -> None:
         """Apply changes of the agent's state; None deletes. A call that shared its state gets one of its own first."""
-        shared = connection.execute("SELECT state_of FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
+        shared = self._connection.execute("SELECT state_of FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
         if shared is not None:
-            for key, value in connection.rows("state", "key, value", "call = ?", shared):
-                connection.insert("state", call=call_id, key=key, value=value)
-            connection.update("calls", {"state_of": None}, "id = ?", call_id)
+            for key, value in self._connection.rows("state", "key, value", "call = ?", shared):
+                self._connection.insert("state", call=call_id, key=key, value=value)
+            self._connection.update("calls", {"state_of": None}, "id = ?", call_id)
         for name, value in changes.items():
             key = encode(name)  # a name may hold what SQLite's text cannot
             if value is None:
-                connection.delete("state", "call = ? AND key = ?", call_id, key)
+                self._connection.delete("state", "call = ? AND key = ?", call_id, key)
             else:
-                connection.put("state", call=call_id, key=key, value=value)
+                self._connection.put("state", call=call_id, key=key, value=value)
 
-    def clear_state(self, connection: Connection, call_id: int) -> None:
+    def clear_state(self, call_id: int) -> None:
         """Forget the state of a call whose state object was replaced; the new one is written right after."""
-        connection.update("calls", {"state_of": None}, "id = ?", call_id)
-        connection.delete("state", "call = ?", call_id)
+        self._connection.update("calls", {"state_of": None}, "id = ?", call_id)
+        self._connection.delete("state", "call = ?", call_id)
 
     def state(self, call_id: int) -> dict[str, Any]:
         """Return the agent's state as of a call's head."""
@@ -93,17 +99,19 @@ class Shelf:
         rows = self.store.rows("state", "key, value", "call = ?", source)
         return {decode(key): decode(value) for key, value in rows}
 
-    def write_messages(self, connection: Connection, lineage: int, rows: list[tuple[int, str]]) -> None:
+    def write_messages(self, lineage: int, rows: list[tuple[int, str]]) -> None:
         """Append messages to the log."""
         for seq, data in rows:
-            connection.insert("messages", lineage=lineage, seq=seq, data=data)
+            self._connection.insert("messages", lineage=lineage, seq=seq, data=data)
 
-    def overwrite_message(self, connection: Connection, lineage: int, seq: int, data: str) -> None:
+    def overwrite_message(self, lineage: int, seq: int, data: str) -> None:
         """Overwrite a message: only a redaction does this."""
         place = (lineage, seq)
-        before = connection.execute("SELECT data FROM messages WHERE lineage = ? AND seq = ?", place).fetchone()[0]
-        connection.update("messages", {"data": data}, "lineage = ? AND seq = ?", *place)
-        connection.forget(before)
+        before = self._connection.execute("SELECT data FROM messages WHERE lineage = ? AND seq = ?", place).fetchone()[
+            0
+        ]
+        self._connection.update("messages", {"data": data}, "lineage = ? AND seq = ?", *place)
+        self._connection.forget(before)
 
     @reading()
     def last_ranges(self, call_id: int, lineage: int) -> list[list[int]]:
@@ -147,12 +155,14 @@ class Shelf:
         text = self.store.row("calls", "input", "id = ?", call_id)[0]
         return None if text is None else decode(text)
 
-    def insert_answers(self, connection: Connection, call_id: int, answers: dict[str, Any]) -> None:
+    def insert_answers(self, call_id: int, answers: dict[str, Any]) -> None:
         """Record a person's answers."""
         now = time.time()
         for name, answer in answers.items():
-            connection.put("answers", call=call_id, interrupt_id=name, answer=encode(answer, "The answer"), at=now)
-            connection.delete("replies", "call = ? AND interrupt_id = ?", call_id, name)
+            self._connection.put(
+                "answers", call=call_id, interrupt_id=name, answer=encode(answer, "The answer"), at=now
+            )
+            self._connection.delete("replies", "call = ? AND interrupt_id = ?", call_id, name)
 
     def replies(self, call_id: int) -> dict[str, Any]:
         """Return the answers that were given from outside, and that the call has not taken up yet."""
@@ -170,7 +180,7 @@ class Shelf:
         found: dict[str, Any] = json.loads(row[0])
         return found
 
-    def config_id(self, connection: Connection, digest: str, data: dict[str, Any]) -> int:
+    def config_id(self, digest: str, data: dict[str, Any]) -> int:
         """Record what an agent is made of, once; return its id."""
-        found = connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()
-        return int(found[0]) if found else connection.insert("configs", digest=digest, data=json.dumps(data))
+        found = self._connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()
+        return int(found[0]) if found else self._connection.insert("configs", digest=digest, data=json.dumps(data))

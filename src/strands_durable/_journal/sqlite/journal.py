@@ -17,7 +17,6 @@ from ...errors import ExecutionCancelledError, ExecutionNotFoundError
 from ..lease import Lease
 from ..unreadable import reading
 from .chunks import Line
-from .connection import Connection
 from .heads import Shelf
 from .rows import CALL, STEP, Ending, call_of, step_of
 
@@ -39,8 +38,8 @@ class Journal(Shelf):
         """Call and key of the steps under way of which pieces are written for readers."""
         self._number: int | None = None
 
-    def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[Connection]:
-        """Open a transaction that fails if the lease is lost."""
+    def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[object]:
+        """Commit what the block writes, all of it or nothing; it fails if the lease is lost."""
         return self.store.transaction(label, self.lease, lasting=lasting)
 
     # Calls
@@ -118,7 +117,6 @@ class Journal(Shelf):
 
     def insert_call(
         self,
-        connection: Connection,
         seat: Seat,
         kind: CallKind,
         *,
@@ -133,93 +131,95 @@ class Journal(Shelf):
         now, (execution, run, parent) = time.time(), self._of(seat.parent)
         began = {"kind": kind, "status": "RUNNING", "member": seat.member, "scope": seat.scope, "config": config_id,
                  "started_at": now, "taken_up_at": now}  # fmt: skip
-        dispatched = connection.execute(
+        dispatched = self._connection.execute(
             f"SELECT id FROM calls WHERE {_CALLS_OF} AND place = ? AND position = ? AND status = 'PENDING'",
             (*self._of(seat.parent), seat.place, seat.position),
         ).fetchone()
-        call_id = dispatched[0] if dispatched else connection.next_id("calls")
-        log = lineage or (call_id if seat.parent else self._first_of(connection, seat.scope, call_id))
+        call_id = dispatched[0] if dispatched else self._connection.next_id("calls")
+        log = lineage or (call_id if seat.parent else self._first_of(seat.scope, call_id))
         if dispatched:
-            connection.update("calls", {**began, "lineage": log}, "id = ?", call_id)
+            self._connection.update("calls", {**began, "lineage": log}, "id = ?", call_id)
         else:
-            connection.insert(
+            self._connection.insert(
                 "calls", id=call_id, execution=execution, run=run, parent=parent, place=seat.place, position=seat.position,
                 input=encode(given, "The prompt"), input_hash=self.hash(given), lineage=log, attempt=1, base="[]", **began,
             )  # fmt: skip
         if seat.parent == 0:
-            self.set_status(connection, ExecutionStatus.RUNNING)
+            self.set_status(ExecutionStatus.RUNNING)
         return call_id, log
 
-    def _first_of(self, connection: Connection, scope: str, call_id: int) -> int:
+    def _first_of(self, scope: str, call_id: int) -> int:
         """Return the first root call of an agent in the current run; ``call_id`` if this is the one."""
         query = f"SELECT min(id) FROM calls WHERE {_CALLS_OF} AND scope = ?"
-        return int(connection.execute(query, (*self._of(0), scope)).fetchone()[0] or call_id)
+        return int(self._connection.execute(query, (*self._of(0), scope)).fetchone()[0] or call_id)
 
-    def set_base(self, connection: Connection, call_id: int, ranges: list[list[int]]) -> None:
+    def set_base(self, call_id: int, ranges: list[list[int]]) -> None:
         """Record the messages that a call found."""
-        connection.update("calls", {"base": json.dumps(ranges)}, "id = ?", call_id)
+        self._connection.update("calls", {"base": json.dumps(ranges)}, "id = ?", call_id)
 
-    def reopen_call(self, connection: Connection, call: CallRecord) -> None:
+    def reopen_call(self, call: CallRecord) -> None:
         """Record that a call goes on after a failure, an answer or the death of its owner."""
         changes = {"status": "RUNNING", "attempt": call.attempt, "taken_up_at": time.time(), "ended_at": None}
-        connection.update("calls", changes, "id = ?", call.call_id)
+        self._connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent == 0:
-            self.set_status(connection, ExecutionStatus.RUNNING)
-            self.silence(connection)
+            self.set_status(ExecutionStatus.RUNNING)
+            self.silence()
 
-    def silence(self, connection: Connection) -> None:
+    def silence(self) -> None:
         """Delete the pieces of attempts that died."""
-        connection.delete("chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2])
+        self._connection.delete(
+            "chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2]
+        )
 
-    def end_call(self, connection: Connection, call: CallRecord, status: ExecutionStatus, result: Any = None) -> None:
+    def end_call(self, call: CallRecord, status: ExecutionStatus, result: Any = None) -> None:
         """Record how a call ended, or that it waits; with a root call the lease is given up."""
         halt = self.lease.halt
         if call.parent == 0 and status is ExecutionStatus.SUSPENDED and halt is not None:
             raise halt  # it does not wait for answers that nobody may use
         if call.parent == 0 and status is ExecutionStatus.FAILED and isinstance(halt, ExecutionCancelledError):
-            self.cancel(connection)  # what it failed with is on record; what was asked for is what it is
+            self.cancel()  # what it failed with is on record; what was asked for is what it is
             return
         recorded = None if result is None else encode(result, "The result")
         changes = {"status": status.value, "result": recorded, "ended_at": time.time()}
-        connection.update("calls", changes, "id = ?", call.call_id)
+        self._connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent != 0:
             return
-        if status is ExecutionStatus.SUSPENDED and self._is_answered(connection, call.call_id, result):
+        if status is ExecutionStatus.SUSPENDED and self._is_answered(call.call_id, result):
             status = ExecutionStatus.PENDING
-        self.set_status(connection, status)
+        self.set_status(status)
         if status is ExecutionStatus.COMPLETED or not self.lease.tools.names:  # else a step in doubt is still running
-            self.lease.drop(connection)
+            self.lease.drop()
 
-    def end_left(self, connection: Connection, call: CallRecord, error: dict[str, Any]) -> None:
+    def end_left(self, call: CallRecord, error: dict[str, Any]) -> None:
         """Record that a root call which its caller had left has failed; the lease is kept for the call that follows."""
-        self.insert_failure(connection, call.call_id, call.attempt, error)
+        self.insert_failure(call.call_id, call.attempt, error)
         inside = (
             "WITH RECURSIVE inside (id) AS (SELECT ? UNION ALL SELECT c.id FROM calls c JOIN inside ON c.parent = inside.id)"
             " SELECT id FROM inside"
         )
         changes = {"status": "FAILED", "ended_at": time.time()}
-        connection.update("calls", changes, f"id IN ({inside}) AND status = 'RUNNING'", call.call_id)
+        self._connection.update("calls", changes, f"id IN ({inside}) AND status = 'RUNNING'", call.call_id)
 
-    def _is_answered(self, connection: Connection, call_id: int, result: Any) -> bool:
+    def _is_answered(self, call_id: int, result: Any) -> bool:
         """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""
         asked = json.dumps([found["id"] for found in (result or {}).get("interrupts") or ()])
-        found = connection.execute(
+        found = self._connection.execute(
             "SELECT 1 FROM replies WHERE call = ? AND interrupt_id IN (SELECT value FROM json_each(?))"
             " AND EXISTS (SELECT 1 FROM dispatches WHERE execution = ?)",
             (call_id, asked, self.lease.row_id),
         ).fetchone()
         return found is not None
 
-    def cancel(self, connection: Connection) -> None:
+    def cancel(self) -> None:
         """Record that the execution was cancelled, with every call of it that has no end."""
-        connection.update(
+        self._connection.update(
             "calls",
             {"status": "CANCELLED", "ended_at": time.time()},
             "execution = ? AND run = ? AND status IN ('PENDING', 'RUNNING', 'SUSPENDED')",
             *self._of(0)[:2],
         )
-        self.set_status(connection, ExecutionStatus.CANCELLED)
-        self.lease.drop(connection)
+        self.set_status(ExecutionStatus.CANCELLED)
+        self.lease.drop()
 
     def is_cancel_due(self) -> bool:
         """Say whether somebody asked to cancel the execution while it had an owner who did not live to do so."""
@@ -230,9 +230,9 @@ class Journal(Shelf):
         )
         return bool(rows)
 
-    def insert_failure(self, connection: Connection, call_id: int, attempt: int, error: dict[str, Any]) -> None:
+    def insert_failure(self, call_id: int, attempt: int, error: dict[str, Any]) -> None:
         """Record what a call failed with. Rows of this table are never changed."""
-        connection.insert("failures", call=call_id, attempt=attempt, error=encode(error), at=time.time())
+        self._connection.insert("failures", call=call_id, attempt=attempt, error=encode(error), at=time.time())
 
     def last_failure(self, call_id: int) -> dict[str, Any]:
         """Return what a call failed with last."""
@@ -240,10 +240,10 @@ class Journal(Shelf):
         found: dict[str, Any] = decode(row[0])
         return found
 
-    def set_status(self, connection: Connection, status: ExecutionStatus) -> None:
+    def set_status(self, status: ExecutionStatus) -> None:
         """Record what the execution as a whole is doing."""
         changes = {"status": status.value, "updated_at": time.time()}
-        connection.update("executions", changes, "id = ?", self.lease.row_id)
+        self._connection.update("executions", changes, "id = ?", self.lease.row_id)
 
     def status(self) -> ExecutionStatus:
         """Return what the execution as a whole is doing."""
@@ -254,29 +254,27 @@ class Journal(Shelf):
 
     def start_run(self) -> None:
         """Leave the recorded run as it is and begin another under the same id."""
-        with self.transaction("run.start") as connection:
+        with self.transaction("run.start"):
             self.run += 1
-            connection.update("executions", {"run": self.run}, "id = ?", self.lease.row_id)
+            self._connection.update("executions", {"run": self.run}, "id = ?", self.lease.row_id)
         self.lease.run = self.run
 
     # Inputs and answers
 
     def hash(self, given: Any) -> str:
         """Return a keyed hash of an input: it can be compared, but not guessed back after a redaction."""
-        text = encode(_without_marks(given), "The prompt")
-        return hmac.new(self.store.hash_key, text.encode(), hashlib.sha256).hexdigest()
+        return input_hash(self.store.hash_key, given)
 
-    def redact_input(self, connection: Connection, call_id: int) -> None:
+    def redact_input(self, call_id: int) -> None:
         """Forget the text of an input; its hash stays."""
-        before = connection.execute("SELECT input FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
-        connection.update("calls", {"input": None}, "id = ?", call_id)
-        connection.forget(before)
+        before = self._connection.execute("SELECT input FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
+        self._connection.update("calls", {"input": None}, "id = ?", call_id)
+        self._connection.forget(before)
 
     # Steps
 
     def insert_step(
         self,
-        connection: Connection,
         call_id: int,
         key: str,
         attempt: int,
@@ -290,19 +288,21 @@ class Journal(Shelf):
     ) -> int:
         """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
         columns = {"status": "started"} if end is None else end.columns()
-        number = None if end is None else self._next_number(connection, (call_id, key))
-        return connection.insert(
+        number = None if end is None else self._next_number((call_id, key))
+        return self._connection.insert(
             "steps", call=call_id, key=key, attempt=attempt, kind=kind, name=name, title=title, config=config_id,
             started_at=started_at, number=number, **columns,
         )  # fmt: skip
 
-    def end_step(self, connection: Connection, step_id: int, end: Ending) -> None:
+    def end_step(self, step_id: int, end: Ending) -> None:
         """Record how a step ended."""
         row = (
-            connection.execute("SELECT call, key FROM steps WHERE id = ?", (step_id,)).fetchone() if self.told else None
+            self._connection.execute("SELECT call, key FROM steps WHERE id = ?", (step_id,)).fetchone()
+            if self.told
+            else None
         )
-        number = self._next_number(connection, row)
-        connection.update("steps", {**end.columns(), "number": number}, "id = ?", step_id)
+        number = self._next_number(row)
+        self._connection.update("steps", {**end.columns(), "number": number}, "id = ?", step_id)
 
     def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
         """Return where to say what a step under way streams."""
@@ -313,15 +313,15 @@ class Journal(Shelf):
         rows = self.store.read("SELECT listened_until FROM executions WHERE id = ?", self.lease.row_id)
         return bool(rows) and rows[0][0] > time.time()
 
-    def _next_number(self, connection: Connection, place: tuple[int, str] | None) -> int:
+    def _next_number(self, place: tuple[int, str] | None) -> int:
         """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
         if place is not None and place in self.told:
-            connection.delete("chunks", "call = ? AND key = ?", *place)
+            self._connection.delete("chunks", "call = ? AND key = ?", *place)
             self.told.discard(place)
         if self.lease.on_progress is not None:
-            self.lease.on_progress(connection)
+            self.lease.on_progress()
         if self._number is None:
-            found = connection.execute(
+            found = self._connection.execute(
                 "SELECT max(steps.number) FROM calls JOIN steps ON steps.call = calls.id WHERE calls.execution = ?",
                 (self.lease.row_id,),
             ).fetchone()[0]
@@ -329,15 +329,15 @@ class Journal(Shelf):
         self._number += 1
         return self._number
 
-    def set_step_result(self, connection: Connection, step_id: int, result: str) -> None:
+    def set_step_result(self, step_id: int, result: str) -> None:
         """Overwrite a recorded result: only a redaction does this."""
-        before = connection.execute("SELECT result FROM steps WHERE id = ?", (step_id,)).fetchone()[0]
-        connection.update("steps", {"result": result}, "id = ?", step_id)
-        connection.forget(before)
+        before = self._connection.execute("SELECT result FROM steps WHERE id = ?", (step_id,)).fetchone()[0]
+        self._connection.update("steps", {"result": result}, "id = ?", step_id)
+        self._connection.forget(before)
 
-    def discard_step(self, connection: Connection, step_id: int) -> None:
+    def discard_step(self, step_id: int) -> None:
         """Mark a model answer as given up; it stays on record."""
-        connection.update("steps", {"status": "discarded"}, "id = ?", step_id)
+        self._connection.update("steps", {"status": "discarded"}, "id = ?", step_id)
 
     def step(self, step_id: int) -> StepRecord:
         """Return one step."""
@@ -395,6 +395,12 @@ class Journal(Shelf):
     def call(self, call_id: int) -> CallRecord:
         """Return one call."""
         return call_of(self.store.row("calls", CALL, "id = ?", call_id))
+
+
+def input_hash(key: bytes, given: Any) -> str:
+    """Return a keyed hash of an input."""
+    text = encode(_without_marks(given), "The prompt")
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _without_marks(given: Any) -> Any:

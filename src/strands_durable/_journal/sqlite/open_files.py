@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 
 from ...errors import BackendUnavailableError
-from ..lease import Heart
 from .database import Store
 from .forks import REST_SECONDS
+from .heartbeat import Heart
 
 BUSY_SECONDS = 10.0
 REPLICA = "replica:"

@@ -12,6 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from ..._dispatch.queue import Queue
 from ..._enginekit.payloads import Outside
 from ..._enginekit.replica import Replica
 from ..._journal.lease import look
@@ -108,8 +109,7 @@ class Story:
         self._close()
         if presence.is_left:
             self._logs[-1].withdraw(self.replica)
-            with self.replica.transaction("lease.left") as connection:
-                connection.execute("UPDATE executions SET owner = NULL, lease_until = 0")
+            Queue(self.replica).pardon()
         detail = self.replica.detail(run)
         found = detail.execution
         known = replace(
@@ -125,14 +125,14 @@ class Story:
         journal = self.journal()
         if self._closed is None or journal.status() is self._closed:
             return
-        with self.replica.transaction("workflow.closed") as connection:
+        with self.replica.transaction("workflow.closed"):
             if self._closed is S.CANCELLED:
-                journal.cancel(connection)
+                journal.cancel()
             record = journal.call_at(0) if self._closed is S.FAILED else None
             if record is not None:
                 error = {"type": "temporal:WorkflowFailure", "text": self.failure}
-                journal.insert_failure(connection, record.call_id, record.attempt, error)
-                journal.end_call(connection, record, S.FAILED)
+                journal.insert_failure(record.call_id, record.attempt, error)
+                journal.end_call(record, S.FAILED)
 
 
 def _begun(logs: list[Log]) -> Replica:

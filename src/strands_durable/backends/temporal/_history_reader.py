@@ -172,15 +172,15 @@ class Log:
         if self.accepted_drift == Queue(replica).only().given.get(ACCEPTED, {}).get("token"):
             return
         journal = Journal(look(replica, self.start["execution_id"]))
-        with replica.transaction("drift.accept") as connection:
-            Requests(replica).accept_drift(connection, journal, self.accepted_drift)
+        with replica.transaction("drift.accept"):
+            Requests(replica).accept_drift(journal, self.accepted_drift)
 
     def withdraw(self, replica: Replica) -> None:
         """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
         journal = Journal(look(replica, self.start["execution_id"]))
-        with replica.transaction("turn.withdraw") as connection:
+        with replica.transaction("turn.withdraw"):
             for call_id, key, attempt in (*(step for _, step in self._untouched), *self._waiting.values()):
-                journal.withdraw(connection, call_id, key, attempt)
+                journal.withdraw(call_id, key, attempt)
 
     async def _decoded(self, payloads: Payloads) -> Any:
         found = await self._converter.decode(payloads.payloads)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from .._records.views import Answered
-from .sqlite.blobs import shown
-from .sqlite.connection import Connection
+from ..._records.views import Answered
+from .blobs import shown
+from .database import Store
 
 PART = "answered"
 """The part of a head that tells, by interrupt id, the name of the question, who answered and when."""
@@ -36,9 +36,10 @@ def me() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def note(connection: Connection, call_id: int, names: Iterable[tuple[str, str]], by: str) -> None:
+def note(store: Store, call_id: int, names: Iterable[tuple[str, str]], by: str) -> None:
     """Note who answers, with the ids and names of the questions."""
-    rows, now = connection.rows("heads", "data", "call = ? AND part = ?", call_id, PART), time.time()
+    connection, now = store.connection, time.time()
+    rows = connection.rows("heads", "data", "call = ? AND part = ?", call_id, PART)
     found: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
     found.update({interrupt_id: {"name": name, "by": by, "at": now} for interrupt_id, name in names})
     connection.put("heads", call=call_id, part=PART, data=json.dumps(found))
