@@ -294,7 +294,10 @@ def lines(found: Found) -> list[tuple[str, str]]:
     latency_, idle_, memory_ = found["latency"], found["idle"], found["memory"]
     shown += [
         ("a dispatch takes", f"{latency_['dispatch_ms']:.1f} ms"),
-        ("an idle worker starts an execution after", f"{latency_['begin_ms']:.0f} ms, at worst {latency_['begin_worst_ms']:.0f} ms"),
+        (
+            "an idle worker starts an execution after",
+            f"{latency_['begin_ms']:.0f} ms, at worst {latency_['begin_worst_ms']:.0f} ms",
+        ),
         (
             "a waiting handle is notified of the end after",
             f"{latency_['heard_ms']:.0f} ms, at worst {latency_['heard_worst_ms']:.0f} ms",

@@ -89,7 +89,8 @@ def _soak() -> str:
     return (
         f"{found['kills']} kills in {found['seconds']} s, {found['executions']} executions completed, "
         f"{found['effects']} effects audited: nothing lost, no finished step repeated. Then {found['fleet']['kills']} workers "
-        f"killed under {found['fleet']['executions']} dispatched executions, audited the same way; {found['fleet']['recoveries']}."
+        f"killed under {found['fleet']['executions']} dispatched executions, audited the same way; "
+        f"{found['fleet']['recoveries']}."
     )
 
 
