@@ -25,7 +25,7 @@ $(PEERS_READY): pyproject.toml tests/temporal/requirements.txt  # apart: what th
 	$(PEERS)/bin/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
 	@touch $@
 
-demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes on
+demo: $(READY)  ## Kill a travel agent in the middle of a booking, and resume it
 	$(BIN)/strands-durable demo
 
 demo-temporal: $(READY)  ## The same on a Temporal server of its own
