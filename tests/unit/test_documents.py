@@ -186,6 +186,12 @@ def test_every_public_name_is_in_the_reference() -> None:
     )
 
 
+def test_the_map_has_every_folder_of_the_package() -> None:
+    folders = {path.parent.name for path in (ROOT / "src" / "strands_durable").glob("*/__init__.py")}
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(folders)
+
+
 def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs" / "decisions" / "index.md").read_text()
     for page in (ROOT / "docs" / "decisions").glob("0*.md"):

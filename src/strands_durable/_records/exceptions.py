@@ -14,6 +14,21 @@ from .codec import encodable
 
 _MAX_CAUSES = 8
 
+RENAMED = {
+    "strands_durable._failure:RecordedError": "strands_durable._records.exceptions:RecordedError",
+    "strands_durable._files:AgentFileError": "strands_durable._dispatch.agent_files:AgentFileError",
+    "strands_durable._keyboard:Interrupted": "strands_durable._execution.keyboard_interrupt:Interrupted",
+    "strands_durable._lease:Released": "strands_durable._journal.lease:Released",
+    "strands_durable._phases:PhaseError": "strands_durable._records.phases:PhaseError",
+    "strands_durable._root:AgentBusyError": "strands_durable._execution.entry:AgentBusyError",
+    "strands_durable._sums:DamageError": "strands_durable._journal.sqlite.checksums:DamageError",
+    **{
+        f"strands_durable.backends.temporal._durability:{name}": f"strands_durable.backends.temporal._inside_workflow:{name}"
+        for name in ("WorkflowAgentFailedError", "WorkflowAgentCancelledError", "WorkflowAgentRefusedError")
+    },
+}
+"""Our own classes as records of earlier versions name them, and where they are now. Records live for ever: only add to it."""
+
 
 class RecordedError(DurableError):
     """Stands in for a recorded exception whose class is not to be had in this process."""
@@ -63,7 +78,7 @@ def _describe_attribute(value: Any, depth: int) -> dict[str, Any] | None:
 
 
 def _instance(record: dict[str, Any]) -> Exception:
-    module, _, qualname = record["type"].partition(":")
+    module, _, qualname = RENAMED.get(record["type"], record["type"]).partition(":")
     found: Any = sys.modules.get(module)
     for name in qualname.split("."):
         found = getattr(found, name, None)
