@@ -14,7 +14,6 @@ The order is the promise: an intent before its step, a result after it, and noth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,7 +89,7 @@ class Call(Latch):
                 head.state_is_written()
             head.flush(journal, call_id)
             progress = Progress(ranges=history.ranges)
-            journal.write_head(call_id, [("progress", _compact(progress))])
+            journal.write_head(call_id, [("progress", progress.recorded())])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
         return cls(site, record, progress)
@@ -280,7 +279,7 @@ class Call(Latch):
         )
         with self.journal.transaction(label):
             self.journal.write_messages(self.record.lineage, self._rows)
-            self.journal.write_head(self.record.call_id, [("closing", _compact(closing))])
+            self.journal.write_head(self.record.call_id, [("closing", closing.recorded())])
             yield
 
     # Committing
@@ -304,8 +303,8 @@ class Call(Latch):
     def flushing(self, label: str, *, lasting: bool = True) -> Iterator[None]:
         """Commit what was captured, together with what the block writes."""
         with self.journal.transaction(label, lasting=lasting):
-            self._flush()
             yield
+            self._flush()  # last: what a step leaves in the head belongs to the moment when it has ended
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""
@@ -351,10 +350,5 @@ class Call(Latch):
             self._rows = []
         self.head.flush(self.journal, self.record.call_id)
         if self.progress is not self._written:
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
             self._written = self.progress
-
-
-def _compact(progress: Progress) -> str:
-    fields = {name: value for name, value in vars(progress).items() if name != "waits" or value}
-    return json.dumps(fields, separators=(",", ":"))

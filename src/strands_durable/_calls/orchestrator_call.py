@@ -85,7 +85,7 @@ class OrchestratorCall(Latch):
             call_id, _ = journal.insert_call(seat, contact.kind, given=given, config_id=config_id)
             base = contact.base()
             parts = [] if base is None else [("base", encode(base, f"What {contact.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", _compact(Progress())), *parts])
+            journal.write_head(call_id, [("progress", Progress().recorded()), *parts])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
         return cls(contact, journal, session, options, outer, record)
@@ -108,7 +108,7 @@ class OrchestratorCall(Latch):
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
         with self.journal.transaction(label):  # what it carries is on record, and not yet in place
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
             if answers is not None:
                 self.journal.insert_answers(self.record.call_id, answers)
             self.journal.reopen_call(self.record)
@@ -264,7 +264,7 @@ class OrchestratorCall(Latch):
         self.progress = replace(self.progress, phase=phase, resume=resume)
 
     def _write(self) -> None:
-        parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
+        parts = [("progress", self.progress.recorded()), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
             parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
         if self.invocation_state is not None:
@@ -320,7 +320,3 @@ class OrchestratorCall(Latch):
 def has_returned_failure(row: StepRecord) -> bool:
     """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
     return row.status == "failed" and row.error is None and "status" in row.result
-
-
-def _compact(progress: Progress) -> str:
-    return json.dumps(vars(progress), separators=(",", ":"))

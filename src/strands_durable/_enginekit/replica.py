@@ -37,6 +37,8 @@ _FORMAT = 3
 class Replica(Store):
     """A store in memory, for one execution."""
 
+    keeps_past = False
+
     def __init__(self, name: str, max_text: int | None = None) -> None:
         self.max_text = max_text
         self.path = Path(f"{REPLICA}{name}")

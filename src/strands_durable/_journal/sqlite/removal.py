@@ -28,7 +28,8 @@ _SCRUB_SECONDS = 1.0
 _LONG_SECONDS = 3600.0
 """No lease is that long: what seems to be is damaged."""
 _OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("chunks", "call"), ("heads", "call"),
-             ("state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
+             ("state", "call"), ("past_heads", "call"),
+             ("past_state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
 _OF_EXECUTION = (("calls", "execution"), ("dispatches", "execution"), ("executions", "id"))
 
 
