@@ -20,7 +20,7 @@ from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import REPLICA
 from .._journal.sqlite.tables import SCHEMA
 from .._records.views import ExecutionDetail
@@ -151,16 +151,16 @@ class Replica(Store):
             return {name: rows for name, rows in found.items() if rows}
 
 
-class StillHeart(Heart):
+class NoRenewer(LeaseRenewer):
     """Renews nothing: whoever keeps a replica's changes decides who owns the execution."""
 
     def __init__(self) -> None:
         pass
 
-    def keep(self, lease: Any) -> None:
+    def add(self, lease: Any) -> None:
         """There is nothing to renew."""
 
-    def let_go(self, lease: Any) -> None:
+    def remove(self, lease: Any) -> None:
         """There is nothing to let go."""
 
     def stop(self) -> None:
@@ -196,14 +196,14 @@ class _Table:
         found = connection.execute(
             f"SELECT {', '.join(self._columns)} FROM {self._name} WHERE {self._where}", key
         ).fetchone()
-        return None if found is None else [_told(cell) for cell in found]
+        return None if found is None else [_cell(cell) for cell in found]
 
     def all(self, connection: sqlite3.Connection) -> list[list[Any]]:
         """Return all rows as JSON data."""
         rows = connection.execute(
             f"SELECT {', '.join(self._columns)} FROM {self._name} ORDER BY {', '.join(self._key)}"
         )
-        return [[_told(cell) for cell in row] for row in rows]
+        return [[_cell(cell) for cell in row] for row in rows]
 
     def write(self, connection: sqlite3.Connection, rows: list[list[Any]]) -> None:
         """Write rows that were told."""
@@ -223,7 +223,7 @@ def _names(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _told(cell: Any) -> Any:
+def _cell(cell: Any) -> Any:
     return {"b": base64.b64encode(cell).decode()} if isinstance(cell, bytes) else cell
 
 
