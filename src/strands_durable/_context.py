@@ -6,6 +6,7 @@ only while the agent's own code runs, never across a yield to the consumer of a 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._deadline import limited
 from ._keys import idempotency_key, path
 
 if TYPE_CHECKING:
@@ -91,15 +93,20 @@ frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=No
 enclosing: ContextVar[Call | OrchestratorCall | None] = ContextVar("strands_durable_call", default=None)
 
 
-async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
-    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
-    guard = deadline or nullcontext()
+async def within(standing: Frame, events: Any, seconds: float | None = None) -> AsyncGenerator[Any, None]:
+    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs.
+
+    Raises:
+        TimedOut: It has not ended after so many ``seconds``.
+    """
+    loop = asyncio.get_running_loop()
+    until = None if seconds is None else loop.time() + seconds
     try:
         while True:
             token = frame.set(standing)
             try:
-                with guard:
-                    event = await events.__anext__()
+                following = events.__anext__()
+                event = await (following if until is None else limited(following, until - loop.time()))
             except StopAsyncIteration:
                 return
             finally:

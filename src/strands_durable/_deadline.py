@@ -1,39 +1,31 @@
-"""A time limit on what a task waits for, told from a cancel by somebody else."""
+"""A time limit on what a task waits for, told from timeouts and cancels that are not its own."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any
+from collections.abc import Awaitable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class TimedOut(Exception):
-    """A tool did not answer in time."""
+    """What was awaited did not happen in time."""
 
 
-class Deadline:
-    """Cancels the task it is entered in once a time is over; `asyncio.timeout` is not there before Python 3.11."""
+async def limited(awaited: Awaitable[T], seconds: float | None) -> T:
+    """Return what ``awaited`` returns, or raise `TimedOut` after so many seconds.
 
-    def __init__(self, seconds: float | None) -> None:
-        self._until = None if seconds is None else time.monotonic() + seconds
-        self._over = False
-
-    def __enter__(self) -> None:
-        self._handle = None
-        if self._until is not None:
-            self._task = asyncio.current_task()
-            self._handle = asyncio.get_running_loop().call_later(max(0.0, self._until - time.monotonic()), self._cancel)
-
-    def _cancel(self) -> None:
-        self._over = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        if self._over and kind is asyncio.CancelledError:
-            uncancel = getattr(self._task, "uncancel", None)
-            if uncancel is not None:
-                uncancel()
+    A cancel from elsewhere is passed on even if it comes together with the end of the time: `asyncio.wait_for` before Python
+    3.12 may lose it. Before Python 3.11.3 `asyncio.timeout` is itself a cancel in a task that was cancelled and went on.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await awaited
+    except (TimeoutError, asyncio.CancelledError):
+        if limit.expired() and task.cancelling() <= before:
             raise TimedOut from None
+        raise

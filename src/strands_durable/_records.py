@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Literal
 
 ACCEPTED = "accepted_drift"
@@ -13,7 +13,7 @@ NO_AGENT, OTHER_VERSION = "no agent ", " was dispatched as "
 _BESIDE_USAGE = ("leg", "cycle", "latencyMs")
 
 
-class ExecutionStatus(str, Enum):
+class ExecutionStatus(StrEnum):
     """What an execution or one of its calls is doing, as anybody may see it."""
 
     PENDING = "PENDING"

@@ -14,7 +14,7 @@ from strands.middleware import ExecuteToolContext, ToolResultEvent
 from ._call import Call
 from ._changes import difference
 from ._context import Frame, within
-from ._deadline import Deadline, TimedOut
+from ._deadline import TimedOut
 from ._doubt import judge_tool, outcome_of, tool_result, unknown
 from ._drift import loaded_since, tools_of
 from ._keys import path
@@ -87,7 +87,7 @@ class ToolRun:
         context = self._threaded(context, partial(self._finish_late, standing, context, next_fn, before))
         line = call.journal.line(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(standing, next_fn(context), Deadline(self._policy.timeout)):
+            async for event in within(standing, next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ._deadline import TimedOut, limited
 from ._logs import safe_logger
 
 logger = safe_logger(__name__)
@@ -164,14 +165,12 @@ class ToolThread:
                 loop.call_soon_threadsafe(ended.set)
 
         outcome.add_done_callback(tell)
-        waiting = asyncio.ensure_future(ended.wait())
         try:
-            await asyncio.wait({waiting}, timeout=seconds)
+            with suppress(TimedOut):
+                await limited(ended.wait(), seconds)
         except asyncio.CancelledError:
             self.detach()
             raise
-        finally:
-            waiting.cancel()
 
     @property
     def is_detached(self) -> bool:

@@ -75,7 +75,7 @@ class TemporalHandle(ExecutionHandle):
             with standing_aside(), self._told():
                 async with watched(self.execution_id, self._why_it_waits):
                     await asyncio.wait_for(waiting, timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             status, why = (await self.status()).value, await self._why_it_waits()
             text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "
             raise TimeoutError(text + ("it continues" if why is None else why)) from None
@@ -138,7 +138,7 @@ class TemporalHandle(ExecutionHandle):
                 async with hosted(await self._backend.client(), self._backend.place.task_queue):
                     await asyncio.wait_for(update, _PATIENCE_SECONDS)
             update.result()
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise BackendUnavailableError(
                 str(self._backend.place), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
             ) from None

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..._deadline import TimedOut, limited
 from ..._driver import Batch, Driver
 from ..._lease import Released
 from ..._logs import safe_logger
@@ -59,8 +60,8 @@ class Live:
     async def change(self, seconds: float = BEAT_SECONDS) -> None:
         """Wait for news, or for a moment."""
         try:
-            await asyncio.wait_for(self.news.wait(), seconds)
-        except asyncio.TimeoutError:
+            await limited(self.news.wait(), seconds)
+        except TimedOut:
             return
         self.news.clear()
 
