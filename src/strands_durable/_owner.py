@@ -3,6 +3,9 @@
 An owner on this machine is looked up among its processes. Any other is judged by its heartbeat alone: it counts as dead when
 the beat has not changed for one lease, by the monotonic clock of the process that looks. The time of day on another machine
 does not matter. So nobody is found dead at the first look; a process that looks only once takes an owner elsewhere for alive.
+
+What only shows an owner, and replaces none, asks `seems_alive`: the same rule for one look, with the time of the last beat in
+place of a lease of watching.
 """
 
 from __future__ import annotations
@@ -11,11 +14,19 @@ import functools
 import json
 import os
 import socket
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+Sight = Literal["at work", "gone", "unknown"]
+"""What can be seen of a process: it surely runs, it surely no longer runs, or neither is sure."""
+
+_LONG_SECONDS = 86400.0
+"""No lease is that long, and no clock that wrong: what seems to be is damaged."""
 _UNKNOWN_SECONDS = 10.0
 """How long a lease is taken to be that does not say."""
 
@@ -42,10 +53,13 @@ class Owner:
     def parse(cls, text: str) -> Owner:
         """Return the owner whose recorded form is ``text``; one that cannot be read is some process elsewhere."""
         try:
-            found = json.loads(text)
-            return cls(**{name: kind(found[name]) for name, kind in _FIELDS.items()})
-        except (ValueError, TypeError, KeyError):
+            recorded = json.loads(text)
+            found = cls(**{name: kind(recorded[name]) for name, kind in _FIELDS.items()})
+        except (ArithmeticError, ValueError, TypeError, KeyError):
+            found = None
+        if found is None or found.pid <= 0:
             return cls(host="an unknown host", boot_id="", pid_namespace="", pid=0, started=str(text)[:200])
+        return found
 
     @property
     def is_known(self) -> bool:
@@ -61,15 +75,16 @@ class Owner:
 
     def is_gone(self) -> bool:
         """Say whether this process surely no longer runs; False where nobody here can know."""
-        return self._is_here() and _start_of(self.pid) != self.started
+        return self.sight() == "gone"
 
     def is_at_work(self) -> bool:
         """Say whether this process surely runs, so that a lease it did not renew does not make it dead."""
-        return self._is_here() and _start_of(self.pid) == self.started and not _is_stopped(self.pid)
+        return self.sight() == "at work"
 
-    def _is_here(self) -> bool:
-        me = Owner.me()
-        return (self.host, self.boot_id, self.pid_namespace) == (me.host, me.boot_id, me.pid_namespace)
+    def sight(self) -> Sight:
+        """Return what can be seen of this process from here. One that was stopped by a signal is not at work."""
+        is_here = (self.host, self.boot_id, self.pid_namespace) == _machine(os.getpid())
+        return _sight(self.pid, self.started) if is_here else "unknown"
 
 
 _FIELDS = {"host": str, "boot_id": str, "pid_namespace": str, "pid": int, "started": str}
@@ -95,10 +110,16 @@ class Liveness:
 
     def is_alive(self, found: Beat) -> bool:
         """Say whether the owner of an execution is to be taken for alive; to be asked again and again while one waits."""
-        owner = Owner.parse(found.owner)
-        if owner.is_at_work():
-            return True
-        return not owner.is_gone() and not self._is_silent(found)
+        return self._is_alive(found, _look)
+
+    def dead(self, beats: Iterable[Beat]) -> list[Beat]:
+        """Return those whose owner is dead by the same rule; each process is looked at once, whatever it owns."""
+        look = functools.cache(_look)
+        return [found for found in beats if not self._is_alive(found, look)]
+
+    def _is_alive(self, found: Beat, look: Callable[[str], Sight]) -> bool:
+        sight = look(found.owner)
+        return sight == "at work" or (sight == "unknown" and not self._is_silent(found))
 
     def _is_silent(self, found: Beat) -> bool:
         """Say whether a beat has not changed for one lease. A long time without a look counts half a lease at most: perhaps
@@ -121,15 +142,39 @@ class _Seen:
     silent_seconds: float = 0.0
 
 
+def seems_alive(owner: Owner, lease_until: object) -> bool:
+    """Say whether an owner is to be shown as alive, after one look; nobody is replaced by it.
+
+    Where its process cannot be seen, the end of its lease is compared with the clock of this machine.
+    """
+    sight = owner.sight()
+    if sight != "unknown":
+        return sight == "at work"
+    now = time.time()
+    return isinstance(lease_until, float) and now < lease_until < now + _LONG_SECONDS
+
+
+def _look(owner: str) -> Sight:
+    return Owner.parse(owner).sight()
+
+
 @functools.lru_cache(maxsize=4)
 def _owner(pid: int) -> Owner:
-    return Owner(
-        host=socket.gethostname(),
-        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
-        pid_namespace=_link("/proc/self/ns/pid"),
-        pid=pid,
-        started=_start_of(pid) or "",
-    )
+    host, boot_id, pid_namespace = _machine(pid)
+    try:
+        started = _start_and_status(pid)[0]
+    except (OSError, RuntimeError):  # no /proc, as in some sandboxes: the heartbeat decides
+        started = ""
+    return Owner(host=host, boot_id=boot_id, pid_namespace=pid_namespace, pid=pid, started=started)
+
+
+@functools.lru_cache(maxsize=4)
+def _machine(pid: int) -> tuple[str, str, str]:
+    """Return where process ``pid``, this one, can be seen: its host, the id of its boot, and its namespace of pids.
+
+    Only Linux has the latter two. The time of a boot is no id: it moves with the clock.
+    """
+    return socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), _link("/proc/self/ns/pid")
 
 
 def _first_line(path: str) -> str:
@@ -146,30 +191,38 @@ def _link(path: str) -> str:
         return ""
 
 
-def _start_of(pid: int) -> str | None:
-    """Return when process ``pid`` started, in the kernel's own count; None if it is gone (a zombie is gone)."""
+def _sight(pid: int, started: str) -> Sight:
+    """Return what can be seen of the process that was ``started`` then as ``pid``; a zombie is gone."""
+    import psutil  # takes 10 ms, and `ls` needs it only where something is owned
+
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None if Path("/proc/self/stat").exists() or not _answers(pid) else ""
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+        now, status = _start_and_status(pid)
+    except psutil.NoSuchProcess:
+        return "gone"
+    except (psutil.AccessDenied, OSError, RuntimeError):
+        return "unknown"
+    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        return "gone"
+    if now != started:
+        return "gone" if _IS_EXACT and started else "unknown"
+    return "unknown" if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "at work"
 
 
-def _is_stopped(pid: int) -> bool:
-    """Say whether a process was stopped by a signal; where nobody here can know, say it was not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
+_IS_EXACT = sys.platform == "linux"
+"""Whether the start of a process is the same for all who look. Elsewhere psutil tells its time of day, and on macOS, once the
+clock was set, not the same to everybody: where it does not match, the heartbeat decides."""
 
 
-def _answers(pid: int) -> bool:
-    """Where there is no /proc (macOS), ask with signal 0."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _start_and_status(pid: int) -> tuple[str, str]:
+    """Return when a process started, and its status; on Linux in clock ticks since the boot, as the kernel counts."""
+    import psutil
+
+    while True:
+        boot_time = psutil.boot_time() if _IS_EXACT else 0.0
+        process = psutil.Process(pid)
+        with process.oneshot():
+            created, status = process.create_time(), process.status()
+        if not _IS_EXACT:
+            return repr(created), status
+        if psutil.boot_time() == boot_time:  # else the clock was set meanwhile
+            return str(round((created - boot_time) * os.sysconf("SC_CLK_TCK"))), status

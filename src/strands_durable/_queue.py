@@ -203,7 +203,7 @@ class Queue:
         columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
         rows = self._store.read(f"SELECT {columns} FROM executions WHERE owner IS NOT NULL")
         beats = [Beat(row_id, owner.decode("utf-8", "replace"), *rest) for row_id, owner, *rest in rows]
-        return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
+        return [found.row_id for found in self._store.liveness.dead(beat for beat in beats if beat.owner != me)]
 
     def only(self) -> Waiting:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
