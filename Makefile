@@ -25,7 +25,7 @@ $(PEERS_READY): pyproject.toml tests/temporal/requirements.txt  # apart: what th
 	$(PEERS)/bin/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
 	@touch $@
 
-demo: $(READY)  ## A travel agent is killed in the middle of a booking, and goes on
+demo: $(READY)  ## Kill a travel agent in the middle of a booking, and resume it
 	$(BIN)/strands-durable demo
 
 demo-temporal: $(READY)  ## The same on a Temporal server of its own
@@ -42,9 +42,10 @@ test-all: test test-long  ## All tests
 test-pythons: $(READY)  ## What another version of Python may break, on each supported one that is found
 	$(BIN)/python -m tests.pythons
 
-check: $(READY)  ## What CI runs besides the tests: format, lint, types, also of what the documents show
+check: $(READY)  ## What CI runs besides the tests: format, lint, import direction, types, also of what the documents show
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/python -m tests.typed
 
@@ -74,4 +75,4 @@ bench-temporal: $(PEERS_READY)  ## The same on Temporal, beside Temporal's own p
 	$(PEERS)/bin/python -m bench.temporal
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(VENV)-3.* $(PEERS) .pytest_cache .mypy_cache .ruff_cache .cache/strands-suite site
+	rm -rf $(VENV) $(VENV)-3.* $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site

@@ -285,7 +285,7 @@ def measure(*, quick: bool = False) -> Found:
 
 
 def lines(found: Found) -> list[tuple[str, str]]:
-    """Return what was measured as names and values, for the terminal and the documents."""
+    """Return the measurements as names and values, for the terminal and the documents."""
     floor = found["inline"]["executions_per_second"]
     shown = [("inline, one process, no dispatch", _shown(found["inline"], floor))]
     for key, rate in found.items():
@@ -294,16 +294,19 @@ def lines(found: Found) -> list[tuple[str, str]]:
     latency_, idle_, memory_ = found["latency"], found["idle"], found["memory"]
     shown += [
         ("a dispatch takes", f"{latency_['dispatch_ms']:.1f} ms"),
-        ("an idle worker begins after", f"{latency_['begin_ms']:.0f} ms, at worst {latency_['begin_worst_ms']:.0f} ms"),
         (
-            "a waiting handle hears of the end after",
+            "an idle worker starts an execution after",
+            f"{latency_['begin_ms']:.0f} ms, at worst {latency_['begin_worst_ms']:.0f} ms",
+        ),
+        (
+            "a waiting handle is notified of the end after",
             f"{latency_['heard_ms']:.0f} ms, at worst {latency_['heard_worst_ms']:.0f} ms",
         ),
         ("CPU of an idle worker", f"{idle_['worker_percent']:.2f} % of a core"),
         (f"CPU of a process with {idle_['handles']} waiting handles", f"{idle_['holder_percent']:.2f} % of a core"),
         ("memory of a worker", f"{memory_['worker_mb']:.0f} MB"),
         ("memory per running execution", f"{memory_['running_kb']:.0f} KB"),
-        ("memory per execution that waits", f"{memory_['waiting_kb']:.2f} KB in the worker"),
+        ("memory per waiting execution", f"{memory_['waiting_kb']:.2f} KB in the worker"),
     ]
     return shown
 

@@ -1,4 +1,4 @@
-"""Carry measured numbers into the documents: `python -m bench.document`. No figure there is written by hand."""
+"""Copy measured numbers into the documents: `python -m bench.document`. No figure there is written by hand."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def _soak() -> str:
     return (
         f"{found['kills']} kills in {found['seconds']} s, {found['executions']} executions completed, "
         f"{found['effects']} effects audited: nothing lost, no finished step repeated. Then {found['fleet']['kills']} workers "
-        f"killed under {found['fleet']['executions']} dispatched executions, audited alike; {found['fleet']['recoveries']}."
+        f"killed under {found['fleet']['executions']} dispatched executions, audited the same way; "
+        f"{found['fleet']['recoveries']}."
     )
 
 
@@ -99,8 +100,8 @@ def _chaos() -> str:
     median, most, longest = (f"{file[f'probe_{name}'] * 1000:.0f} ms" for name in ("median", "99", "longest"))
     return (
         f"SQLite: {file['executions']} executions in {file['seconds']} s under {_counted(file['strikes'])}. "
-        f"A script beside them made {file['probe_steps']} steps, {median} from one to the next in the median, "
-        f"{most} in 99 %, {longest} at the longest.\n\n"
+        f"A script beside them made {file['probe_steps']} steps: {median} between two steps in the median, "
+        f"{most} at the 99th percentile, {longest} at most.\n\n"
         f"Temporal: {temporal['executions']} executions in {temporal['seconds']} s under {_counted(temporal['strikes'])}."
     )
 
@@ -124,7 +125,7 @@ def _temporal(name: str) -> str:
 
 
 def _engines_weight() -> str:
-    """Return what each engine weighs; a start-up is that of what it needs besides the worker."""
+    """Return the footprint of each engine; start-up is that of the server an engine needs besides the worker."""
     file, temporal = _load("last")["dispatch"], _load("temporal")["weight"]
     ours = temporal["workers"].get("ours", {})
     head = ["engine", "processes", "memory, MB", "start-up, s", "idle CPU, % of a core"]

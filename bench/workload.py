@@ -129,7 +129,7 @@ def make(variant: str, cycles: int, store: Path, execution_id: str, probe: Probe
         agent = build(cycles, [plugin], probe)
         return lambda: agent(PROMPT)
     if variant == "quickened":
-        from strands_durable._strands import quicken_copies, silence_unheard_traces
+        from strands_durable._strands.patches import quicken_copies, silence_unheard_traces
 
         quicken_copies()
         silence_unheard_traces()

@@ -19,8 +19,8 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
-from strands_durable import _registry
 from strands_durable._cli import main
+from strands_durable._dispatch import registry
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cli.md"
@@ -32,17 +32,17 @@ _HELP = re.compile(r"(?P<begin><!-- help (?P<name>[\w-]+) -->\n).*?(?P<end><!-- 
 @contextmanager
 def as_new_process() -> Iterator[None]:
     """Forget afterwards which agents were loaded, and from where."""
-    path, modules, agents = list(sys.path), set(sys.modules), dict(_registry.agents)
-    _registry.agents.clear()
+    path, modules, agents = list(sys.path), set(sys.modules), dict(registry.agents)
+    registry.agents.clear()
     try:
         yield
     finally:
         sys.path[:] = path
-        for name in set(sys.modules) - modules:
+        for name in {new for new in set(sys.modules) - modules if not new.startswith("strands_durable._")}:
             if (getattr(sys.modules[name], "__file__", None) or "").endswith(("travel.py", "agents.py")):
                 del sys.modules[name]
-        _registry.agents.clear()
-        _registry.agents.update(agents)
+        registry.agents.clear()
+        registry.agents.update(agents)
 
 
 def cli(*args: str, env: dict[str, str] | None = None, given: str | None = None) -> Result:

@@ -324,14 +324,15 @@ def kill(*workers: Child) -> None:
 
 
 def _work(folder: str, options: dict[str, Any]) -> None:
-    from strands_durable import _carrier, _worker
+    from strands_durable._dispatch import runner
+    from strands_durable._dispatch.worker import Worker
 
     os.chdir(folder)
     os.environ["BUILT_BY_A_WORKER"] = "1"
     if "version" in options:
         version(options["version"], on_drift=options.get("on_drift"), version=options.get("declared"))
     if "back_off" in options:
-        _carrier._BACK_OFF_SECONDS = options["back_off"]
+        runner._BACK_OFF_SECONDS = options["back_off"]
     given = {name: options[name] for name in ("lease_seconds", "concurrency") if name in options}
 
     class Draining(logging.Handler):
@@ -346,6 +347,6 @@ def _work(folder: str, options: dict[str, Any]) -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         Path(f"ready-{os.getpid()}").touch()
-        await _worker.Worker(Path("runs.db").resolve(), **given).run(stop, options.get("drain_seconds", 25.0))
+        await Worker(Path("runs.db").resolve(), **given).run(stop, options.get("drain_seconds", 25.0))
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Fill docs/engines.md with how many tests hold each rule on each backend: `python -m tests.engines`.
+"""Fill docs/engines.md with the number of tests for each rule on each backend: `python -m tests.engines`.
 
 A test is counted by its id. It belongs to the backend whose name is in it: in its file, its class or its parameters; where
 there is none, to SQLite. A test with several sets of parameters counts once.
@@ -20,55 +20,55 @@ PLACES = ("tests/contract", "tests/crash", "tests/temporal")
 _BLOCK = re.compile(r"<!-- contracts -->\n.*?<!-- /contracts -->", re.DOTALL)
 _ID = re.compile(r"(?P<file>[\w/]+\.py)::(?:(?P<group>\w+)::)?(?P<name>test_c(?P<rule>\d\d)_\w+)(?P<given>\[.*\])?")
 _OTHERS = ("toy",)
-"""Backends of nobody: they stand on SQLite."""
+"""Backends that only tests use; they run on SQLite."""
 
 RULES = {
     1: "the same id, in every state",
     2: "what a failure is",
     3: "cancelling",
-    4: "answers of people",
-    5: "the agent as a call finds and leaves it",
+    4: "answers from people",
+    5: "agent state before and after a call",
     6: "calls without an id",
     7: "one call at a time",
-    8: "one owner, and none that was given up",
-    9: "which step is which",
-    10: "when what is committed",
+    8: "leases and fencing",
+    9: "step keys",
+    10: "order of commits",
     11: "unfinished model calls",
     12: "tools in doubt, retries, timeouts",
-    13: "one layer retries",
+    13: "only one layer retries",
     14: "state of agent, invocation and request",
-    15: "what cannot be stored",
+    15: "values that cannot be stored",
     16: "tools that stay in the loop",
     17: "`durable.step`, `sleep`, `now`, `uuid`",
     18: "`current_step()`",
     19: "redaction",
     20: "agents inside an execution",
-    21: "where a nested step stands",
-    22: "where we are attached",
+    21: "paths of nested steps",
+    22: "where the plugin is attached",
     23: "Graph and Swarm",
-    24: "nodes that failed",
+    24: "failed nodes",
     25: "drift",
     26: "versions and deploys",
     27: "results",
     28: "streams",
-    29: "nothing twice because of a replay",
+    29: "no duplicate hooks, callbacks or spans",
     30: "long calls in segments",
-    31: "wrong combinations",
-    32: "factories and what a call takes",
+    31: "unsupported combinations",
+    32: "factories and call arguments",
     33: "`resume()`",
     34: "runs that kill their worker",
     35: "inline executions belong to their script",
 }
 INLINE = {
-    6: "of inline calls: a dispatch has an id",
-    7: "of inline calls: a dispatch is one call",
-    35: "of inline calls, which keep their journal on SQLite",
+    6: "inline only: a dispatch always has an id",
+    7: "inline only: a dispatch is one call",
+    35: "inline only: its journal is always on SQLite",
 }
-"""Rules of which Temporal knows nothing, and why."""
+"""Rules that do not apply to Temporal, and why."""
 
 
 def counted(ids: Iterable[str]) -> dict[int, dict[str, int]]:
-    """Return how many tests hold each rule on each backend."""
+    """Return the number of tests for each rule on each backend."""
     found: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for each in ids:
         test = _ID.match(each)
@@ -81,7 +81,7 @@ def counted(ids: Iterable[str]) -> dict[int, dict[str, int]]:
 
 def filled(text: str, ids: Iterable[str]) -> str:
     """Return the page with its table brought up to date."""
-    lines = ["| | what it is about | SQLite | Temporal |", "|---|---|---:|---:|"]
+    lines = ["| | rule | SQLite | Temporal |", "|---|---|---:|---:|"]
     for rule, count in counted(ids).items():
         elsewhere = INLINE[rule] if rule in INLINE and not count["temporal"] else str(count["temporal"])
         lines.append(f"| C{rule} | {RULES[rule]} | {count['sqlite']} | {elsewhere} |")
@@ -90,7 +90,7 @@ def filled(text: str, ids: Iterable[str]) -> str:
 
 
 def unheld(ids: Iterable[str]) -> set[str]:
-    """Return the rules that no test holds on a backend that has to do with them."""
+    """Return the rules without a test on a backend to which they apply."""
     return {
         f"C{rule} on {name}"
         for rule, count in counted(ids).items()
@@ -100,7 +100,7 @@ def unheld(ids: Iterable[str]) -> set[str]:
 
 
 def collected() -> list[str]:
-    """Return the ids of all tests, as pytest tells them."""
+    """Return the ids of all tests, as pytest collects them."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *PLACES]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if ended.returncode != 0:

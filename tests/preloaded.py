@@ -16,7 +16,7 @@ _NEEDED = (
     "strands.models.openai",
     "strands.multiagent",
     "strands.tools.mcp",
-    "strands_durable._durability",
+    "strands_durable._plugin.durability",
     "strands_durable.backends.sqlite",
     "strands_durable.testing",
     "tests.crash.fleet",

@@ -38,7 +38,7 @@ def history(found: Found) -> Table:
 
 def pace(found: Found) -> Table:
     """Return what a cycle takes where a model takes its time."""
-    head = ["side", "a model call takes, s", "a cycle takes beside it, ms"]
+    head = ["side", "a model call takes, s", "rest of the cycle, ms"]
     seconds = found["plan"]["model_seconds"]
     rows = [[LABELS[side], f"{seconds:g}", f"{values['beside_ms']:.0f}"] for side, values in found["pace"].items()]
     return head, rows
@@ -46,7 +46,7 @@ def pace(found: Found) -> Table:
 
 def memory(found: Found) -> Table:
     """Return what is held, and how long a cold replay takes."""
-    head = ["side", "cycles", "worker, peak MB", "server before, MB", "after, MB", "server's file, MB more"]
+    head = ["side", "cycles", "worker, peak MB", "server before, MB", "after, MB", "growth of server's file, MB"]
     rows = [
         [
             LABELS[side],
@@ -60,11 +60,11 @@ def memory(found: Found) -> Table:
         ]
         for cycles, side, size in _sizes(found)
     ]
-    return [*head, "cold replay, s", "its whole process, s"], rows
+    return [*head, "cold replay, s", "replay process, s"], rows
 
 
 def kills(found: Found) -> Table:
-    """Return how soon a run goes on after its worker was killed."""
+    """Return how soon a run resumes after its worker was killed."""
     head = ["side", "cycles", "killed in", "next step, s", "the step after it, s", "steps"]
     rows = [
         [
@@ -82,12 +82,12 @@ def kills(found: Found) -> Table:
 
 
 def timeouts(found: Found) -> Table:
-    """Return what the server was told of each kind of task, as the histories have it."""
+    """Return the timeouts of each kind of task, as recorded in the histories."""
     head = ["side", "task", "at most, s", "heartbeat, s", "attempts", "retry after, s"]
     rows = []
     for side, sizes in found["sides"].items():
-        told: Found = {task: values for size in sizes.values() for task, values in size["timeouts"].items()}
-        for task, values in told.items():
+        by_task: Found = {task: values for size in sizes.values() for task, values in size["timeouts"].items()}
+        for task, values in by_task.items():
             attempts = "" if "attempts" not in values else f"{values['attempts'] or 'any number'}"
             numbers = [_seconds(values.get(name)) for name in ("start_to_close_s", "heartbeat_s", "retry_after_s")]
             rows.append([LABELS[side], f"`{task}`", *numbers[:2], attempts, numbers[2]])

@@ -2,9 +2,9 @@
 
 The first prompt of session `s` is execution `s-1`, the next one `s-2`. A payload is one of
 
-    {"prompt": "..."}         starts the next execution, or goes on with the one that has not ended
-    {"answers": {id: ...}}    answers the questions of the last one
-    {}                        waits for the last one
+    {"prompt": "..."}         starts the next execution, or resumes the unfinished one
+    {"answers": {id: ...}}    answers the questions of the latest one
+    {}                        waits for the latest one
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from starlette.exceptions import HTTPException
 
 from strands_durable import ExecutionHandle, ExecutionStatus, errors
 
-WAIT_SECONDS = 60.0  # a call is cut off after 15 minutes; what takes longer is told to be under way
-AT_WORK = {ExecutionStatus.PENDING, ExecutionStatus.RUNNING}
-OPEN = {*AT_WORK, ExecutionStatus.SUSPENDED}
+WAIT_SECONDS = 60.0  # AgentCore ends a call after 15 minutes; report a longer run as still running
+ACTIVE = {ExecutionStatus.PENDING, ExecutionStatus.RUNNING}
+OPEN = {*ACTIVE, ExecutionStatus.SUSPENDED}
 
 backend = travel_agent.backend
 
 
 @asynccontextmanager
 async def lifespan(app: BedrockAgentCoreApp) -> AsyncIterator[None]:
-    backend.start()  # goes on with what a killed container left
+    backend.start()  # resumes the runs of a killed container
     yield
     await backend.close()
 
@@ -45,18 +45,18 @@ async def invoke(payload: dict[str, Any], context: RequestContext) -> dict[str, 
     if context.session_id is None:
         raise HTTPException(400, "The invocation has no session id.")
     try:
-        handle = await held(context.session_id, payload)
+        handle = await find_execution(context.session_id, payload)
         if "answers" in payload:
             await handle.respond(payload["answers"])
-        return await told(handle)
+        return await response_to(handle)
     except errors.DurableError as error:
         raise HTTPException(409, str(error)) from error
 
 
-async def held(session: str, payload: dict[str, Any]) -> ExecutionHandle:
-    """Return the execution that a call is about; a prompt starts one unless the last one is still open.
+async def find_execution(session: str, payload: dict[str, Any]) -> ExecutionHandle:
+    """Return the execution that a call refers to; a prompt starts one unless the latest is still open.
 
-    A client that repeats a call because the response was lost adds `"turn": n` to get the n-th execution and not another one.
+    A client that repeats a call because the response was lost adds `"turn": n` to get the n-th execution and not a new one.
     """
     count, is_open = await runs_of(session)
     is_next = "prompt" in payload and not is_open
@@ -70,7 +70,7 @@ async def held(session: str, payload: dict[str, Any]) -> ExecutionHandle:
 
 
 async def runs_of(session: str) -> tuple[int, bool]:
-    """Return how many executions a session has, and whether the last one has not ended."""
+    """Return the number of executions of a session, and whether the latest is still open."""
     count, last = 0, None
     while True:
         try:
@@ -80,7 +80,7 @@ async def runs_of(session: str) -> tuple[int, bool]:
         count += 1
 
 
-async def told(handle: ExecutionHandle) -> dict[str, Any]:
+async def response_to(handle: ExecutionHandle) -> dict[str, Any]:
     found = {"execution_id": handle.execution_id}
     try:
         result = await handle.result(timeout=WAIT_SECONDS)
@@ -96,8 +96,8 @@ async def told(handle: ExecutionHandle) -> dict[str, Any]:
 
 @app.ping
 def ping() -> PingStatus:
-    """Have the runtime keep this container while an execution is at work, though no call is."""
-    is_busy = asyncio.run(backend.list(status=AT_WORK, limit=1))
+    """Keep this container alive while an execution is running, even without a call."""
+    is_busy = asyncio.run(backend.list(status=ACTIVE, limit=1))
     return PingStatus.HEALTHY_BUSY if is_busy else PingStatus.HEALTHY
 
 

@@ -1,4 +1,4 @@
-"""A chat that survives: one session for the conversation, one execution for each turn of it."""
+"""A durable chat: one session for the conversation, one execution for each turn."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def book_table(guests: int) -> str:
 
 
 def reply(chat_id: str, turn: str, text: str) -> str:
-    """Answer one message of a chat. Asked for the same turn again, resume it, or return what it answered.
+    """Answer one message of a chat. Called again for the same turn, resume it or return its recorded answer.
 
-    The agent is built for this one turn: the session brings back what was said before, in any process.
+    The agent is built for this one turn: the session restores the conversation, in any process.
     """
     agent = Agent(
         model=model(),
@@ -45,7 +45,7 @@ def reply(chat_id: str, turn: str, text: str) -> str:
 
 
 def model() -> Model:
-    """Return a model on Bedrock if one is named, else one that follows a script and needs no key."""
+    """Return the Bedrock model named in BEDROCK_MODEL_ID, else a scripted one that needs no API key."""
     if model_id := os.environ.get("BEDROCK_MODEL_ID"):
         return BedrockModel(model_id=model_id)
     return ScriptedModel(_scripted)

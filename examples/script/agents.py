@@ -33,7 +33,7 @@ def book_hotel(city: str, tool_context: ToolContext) -> str:
 
 
 def book(what: str) -> None:
-    """Stand for a booking service: it takes an idempotency key, and books once for each."""
+    """Simulate a booking service that books once per idempotency key."""
     step = current_step()
     assert step is not None
     booking = f"{step.idempotency_key} {what}"
@@ -45,7 +45,7 @@ def book(what: str) -> None:
 
 
 def model() -> Model:
-    """Return a model on Bedrock if one is named, else one that says what it was told to say and needs no key."""
+    """Return the Bedrock model named in BEDROCK_MODEL_ID, else a scripted one that needs no API key."""
     if model_id := os.environ.get("BEDROCK_MODEL_ID"):
         return BedrockModel(model_id=model_id)
     return ScriptedModel([call("book_flight", city="Paris"), call("book_hotel", city="Paris"), "Have a good trip!"])

@@ -1,4 +1,4 @@
-"""Book a trip, and ask the person at the keyboard where the agent asks. Kill it anywhere, and run it again."""
+"""Book a trip, and ask you the agent's questions. Kill it anywhere and run it again."""
 
 from __future__ import annotations
 

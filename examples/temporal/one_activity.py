@@ -1,6 +1,6 @@
-"""The whole agent as one activity of your own workflow: the short way. README.md says what it loses.
+"""The whole agent as one activity of your own workflow: the short way. README.md lists what it loses.
 
-Nothing of strands-durable is in here: a plain Strands agent, and Temporal's own SDK.
+Does not use strands-durable: a plain Strands agent and Temporal's own SDK.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from temporalio.worker import Worker
 with workflow.unsafe.imports_passed_through():
     from strands import Agent, tool
 
-    from strands_durable.testing import ScriptedModel, call  # a model that needs no key; put yours in its place
+    from strands_durable.testing import ScriptedModel, call  # a model that needs no API key; replace it with yours
 
 BOOKINGS = Path("bookings.txt")
 HEARTBEAT_SECONDS = 3.0
@@ -43,7 +43,7 @@ def book_hotel(city: str) -> str:
 
 
 def book(what: str) -> None:
-    """Stand for a booking service. There is no key that would be the same when the agent runs again."""
+    """Simulate a booking service, without an idempotency key: none would survive a second run of the agent."""
     with BOOKINGS.open("a") as ledger:
         print(what, file=ledger)
     if what.startswith("hotel"):
@@ -54,13 +54,13 @@ def book(what: str) -> None:
 async def plan_trip(prompt: str) -> str:
     model = ScriptedModel([call("book_flight", city="Paris"), call("book_hotel", city="Paris"), "Have a good trip!"])
     agent = Agent(model=model, tools=[book_flight, book_hotel], callback_handler=None)
-    async with beating():
+    async with heartbeats():
         return str(await agent.invoke_async(prompt)).strip()
 
 
 @asynccontextmanager
-async def beating() -> AsyncIterator[None]:
-    """Tell Temporal that this worker lives; without it, a dead one would be missed only after the whole timeout."""
+async def heartbeats() -> AsyncIterator[None]:
+    """Send heartbeats to Temporal; without them, a dead worker would be noticed only after the whole timeout."""
 
     async def beat() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""An order desk: it reserves what was ordered, and asks before it charges a card."""
+"""An order desk that reserves an item and asks before it charges a card."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reserve(item: str) -> str:
 
 @tool(context=True)
 def charge(euros: int, tool_context: ToolContext) -> str:
-    """Charge the customer's card, once somebody has approved of it."""
+    """Charge the customer's card, once a person has approved it."""
     if tool_context.interrupt("approval", reason=f"Charge {euros} euros?") != "yes":
         return "not charged: it was not approved"
     enter(f"charge {euros}")
@@ -33,7 +33,7 @@ def charge(euros: int, tool_context: ToolContext) -> str:
 
 
 def enter(what: str) -> None:
-    """Stand for a service that takes an idempotency key: the same key twice is one entry."""
+    """Simulate a service that writes one entry per idempotency key."""
     step = current_step()
     assert step is not None
     entry = f"{step.idempotency_key} {what}"
@@ -44,7 +44,7 @@ def enter(what: str) -> None:
 
 
 def model() -> Model:
-    """Return a model on Bedrock if one is named, else one that says what it was told to say and needs no key."""
+    """Return the Bedrock model named in BEDROCK_MODEL_ID, else a scripted one that needs no API key."""
     if model_id := os.environ.get("BEDROCK_MODEL_ID"):
         return BedrockModel(model_id=model_id)
     return ScriptedModel([call("reserve", item="lamp"), call("charge", euros=40), "The lamp is on its way."])

@@ -1,6 +1,6 @@
-"""Runs over HTTP: start them, look at them, answer them, follow them.
+"""Runs over HTTP: start, inspect, answer and follow them.
 
-Kill the server at any time. What it was working on goes on when it is started again.
+Kill the server at any time. Its runs resume when it is restarted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HTTP_STATUS: dict[type[Exception], int] = {
     errors.InDoubtError: 422,
     errors.NotSerializableError: 422,
     errors.BackendUnavailableError: 503,
-    ValueError: 422,  # an id with characters that no id has
+    ValueError: 422,  # an id with invalid characters
 }
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    backend.start()  # goes on with what a killed server left
+    backend.start()  # resumes the runs of a killed server
     yield
     await backend.close()
 
@@ -55,19 +55,19 @@ class NewRun(BaseModel):
 
 @app.post("/runs", status_code=202)
 async def start(run: NewRun) -> dict[str, Any]:
-    """Start a run. The same id and prompt again attach to it, so that a request may be repeated."""
+    """Start a run. The same id and prompt again attach to it, so a request may be repeated."""
     return await shown(await order_desk.dispatch_async(run.prompt, execution_id=run.id))
 
 
 @app.get("/runs/{execution_id}")
 async def show(execution_id: str) -> dict[str, Any]:
-    """Tell how a run stands: its status, the questions that wait for an answer, its result."""
+    """Return the status of a run, its open questions and its result."""
     return await shown(await backend.get(execution_id))
 
 
 @app.post("/runs/{execution_id}/answers", status_code=202)
 async def answer(execution_id: str, answers: dict[str, Any]) -> dict[str, Any]:
-    """Answer questions, by their ids. The answers are recorded when this returns."""
+    """Answer questions by their ids. The answers are recorded when this returns."""
     handle = await backend.get(execution_id)
     await handle.respond(answers)
     return await shown(handle)
@@ -83,7 +83,7 @@ async def cancel(execution_id: str) -> dict[str, Any]:
 
 @app.get("/runs/{execution_id}/events")
 async def events(execution_id: str, last_event_id: Annotated[int, Header()] = 0) -> StreamingResponse:
-    """Follow a run as server-sent events. A browser that reconnects says where it was, and misses nothing."""
+    """Follow a run as server-sent events. A browser that reconnects sends its position and misses nothing."""
     handle = await backend.get(execution_id)
     return StreamingResponse(lines(handle, last_event_id), media_type="text/event-stream")
 
@@ -92,7 +92,7 @@ async def lines(handle: ExecutionHandle, after: int) -> AsyncIterator[str]:
     async for event in handle.stream(after):
         number = f"id: {event['number']}\n" if event["recorded"] else ""
         yield f"{number}event: {'step' if number else 'chunk'}\ndata: {json.dumps(event)}\n\n"
-    yield f"event: end\ndata: {json.dumps(await shown(handle))}\n\n"  # without it a browser would connect again
+    yield f"event: end\ndata: {json.dumps(await shown(handle))}\n\n"  # without it a browser would reconnect
 
 
 async def shown(handle: ExecutionHandle) -> dict[str, Any]:

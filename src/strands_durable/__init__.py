@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import durable, errors
-    from ._connect import connect
-    from ._context import CurrentStep, current_step
-    from ._durability import Durability
-    from ._handle import DurableBackend, ExecutionHandle, StreamEvent
-    from ._policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
-    from ._records import ExecutionRecord, ExecutionStatus
-    from ._registry import DurableAgent, durable_agent
-    from ._result import ExecutionResult, NodeOutcome, OpenInterrupt
-    from ._spec import AgentSpec
-    from ._summaries import CallSummary, ExecutionDetail, StepSummary
-    from ._sync import SyncBackend, SyncHandle
-    from ._types import register_type
+    from ._calls.context import CurrentStep, current_step
+    from ._dispatch.connect import connect
+    from ._dispatch.ports import DurableBackend, ExecutionHandle
+    from ._dispatch.registry import DurableAgent, durable_agent
+    from ._dispatch.sync import SyncBackend, SyncHandle
+    from ._plugin.durability import Durability
+    from ._records.executions import ExecutionRecord, ExecutionStatus
+    from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
+    from ._records.registered_types import register_type
+    from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
+    from ._records.spec import AgentSpec
+    from ._records.views import CallSummary, ExecutionDetail, StepSummary
 
 __all__ = [
     "AgentSpec",
@@ -53,33 +53,33 @@ __version__ = "0.1.0"
 
 # Looked up on first use: `strands-durable ls` must not pay for importing strands.
 _HOMES = {
-    "AgentSpec": "._spec",
-    "CallSummary": "._summaries",
-    "CurrentStep": "._context",
-    "DoubtfulStep": "._policy",
-    "Durability": "._durability",
-    "DurableAgent": "._registry",
-    "DurableBackend": "._handle",
-    "ExecutionDetail": "._summaries",
-    "ExecutionHandle": "._handle",
-    "ExecutionRecord": "._records",
-    "ExecutionResult": "._result",
-    "ExecutionStatus": "._records",
-    "FailedAttempt": "._policy",
-    "NodeOutcome": "._result",
-    "OpenInterrupt": "._result",
-    "StepSummary": "._summaries",
-    "StreamEvent": "._handle",
-    "SyncBackend": "._sync",
-    "SyncHandle": "._sync",
-    "ToolPolicy": "._policy",
-    "connect": "._connect",
-    "current_step": "._context",
+    "AgentSpec": "._records.spec",
+    "CallSummary": "._records.views",
+    "CurrentStep": "._calls.context",
+    "DoubtfulStep": "._records.policy",
+    "Durability": "._plugin.durability",
+    "DurableAgent": "._dispatch.registry",
+    "DurableBackend": "._dispatch.ports",
+    "ExecutionDetail": "._records.views",
+    "ExecutionHandle": "._dispatch.ports",
+    "ExecutionRecord": "._records.executions",
+    "ExecutionResult": "._records.results",
+    "ExecutionStatus": "._records.executions",
+    "FailedAttempt": "._records.policy",
+    "NodeOutcome": "._records.results",
+    "OpenInterrupt": "._records.results",
+    "StepSummary": "._records.views",
+    "StreamEvent": "._records.results",
+    "SyncBackend": "._dispatch.sync",
+    "SyncHandle": "._dispatch.sync",
+    "ToolPolicy": "._records.policy",
+    "connect": "._dispatch.connect",
+    "current_step": "._calls.context",
     "durable": ".durable",
-    "durable_agent": "._registry",
+    "durable_agent": "._dispatch.registry",
     "errors": ".errors",
-    "policy": "._policy",
-    "register_type": "._types",
+    "policy": "._records.policy",
+    "register_type": "._records.registered_types",
 }
 
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from ._context import frame
-from ._effects import Effect, ours, pause
+from ._calls.context import frame
+from ._calls.effects import Effect, ours, pause
 
 T = TypeVar("T")
 

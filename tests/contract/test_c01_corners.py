@@ -20,7 +20,7 @@ from strands.multiagent.base import Status
 from strands.types.exceptions import ConcurrencyException
 
 from strands_durable import Durability, connect, errors
-from strands_durable._points import listen
+from strands_durable._records.crash_points import listen
 from strands_durable.testing import ScriptedModel, call, forget_process, reach
 from tests.script import answers
 

@@ -15,7 +15,7 @@ from strands import Agent, ToolContext, tool
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
 
 from strands_durable import Durability, errors
-from strands_durable._session import _REMEMBERED_SESSIONS, process
+from strands_durable._calls.local_execution import _REMEMBERED_SESSIONS, process
 from strands_durable.testing import Answer, ScriptedModel, call, forget_process
 from tests.script import in_new_process, ledger
 

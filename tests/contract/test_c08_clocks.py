@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from strands_durable import connect
-from strands_durable._catalog import Catalog
-from strands_durable._owner import Beat, Liveness, Owner
+from strands_durable._journal.owner import Beat, Liveness, Owner
+from strands_durable._journal.sqlite.catalog import Catalog
 from strands_durable.testing import call
 from tests import dispatched
 from tests.dispatched import dispatch, kill, result, worker
@@ -165,7 +165,7 @@ def test_the_owner_that_is_shown_is_the_one_that_nobody_would_replace(
     query("UPDATE executions SET owner = ?, lease_seconds = 10, lease_until = ?", owner.recorded(), lease_until)
     (found,) = Catalog("runs.db").executions()
     now, liveness = 100.0, Liveness()
-    monkeypatch.setattr("strands_durable._owner.time.monotonic", lambda: now)
+    monkeypatch.setattr("strands_durable._journal.owner.time.monotonic", lambda: now)
     beat = Beat(1, owner.recorded(), 1, 1, 10.0)
     assert liveness.dead([beat]) == ([beat] if where == "gone" else []), "nobody else is dead at the first look"
     for _ in range(0 if seconds == 5.0 else 3):  # else its last beat is a lease ago, or its end was never one
@@ -176,7 +176,7 @@ def test_the_owner_that_is_shown_is_the_one_that_nobody_would_replace(
 
 def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("strands_durable._owner.time.monotonic", lambda: now)
+    monkeypatch.setattr("strands_durable._journal.owner.time.monotonic", lambda: now)
     liveness = Liveness()
     owner = Owner(host="elsewhere", boot_id="b", pid_namespace="n", pid=1, started="1").recorded()
 
@@ -198,7 +198,7 @@ def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pyt
 
 def test_a_worker_looks_at_a_process_once_however_much_it_owns(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    monkeypatch.setattr("strands_durable._owner._sight", lambda pid, started: looked.append(pid) or "gone")
+    monkeypatch.setattr("strands_durable._journal.owner._sight", lambda pid, started: looked.append(pid) or "gone")
     owner = Owner.me().recorded()
     beats = [Beat(row_id, owner, 1, 1, 10.0) for row_id in range(3)]
     assert Liveness().dead(beats) == beats

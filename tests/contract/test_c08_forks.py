@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path
 
 from strands_durable import connect
-from strands_durable._watch import watch
+from strands_durable._journal.sqlite.change_feed import watch
 from tests.dispatched import OFF, backend, dispatch, result, stop, worker
 from tests.waiting import until
 
@@ -115,8 +115,8 @@ def test_c27_a_store_that_nobody_needs_is_not_kept_by_those_who_waited() -> None
 
 _ADOPTING = """
 import os
-from strands_durable._replica import Replica, StillHeart
-from strands_durable._stores import stores
+from strands_durable._enginekit.replica import Replica, StillHeart
+from strands_durable._journal.sqlite.open_files import stores
 
 if os.fork() == 0:
     replica = Replica.new("run")

@@ -16,9 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from strands_durable import _owner, errors
-from strands_durable._lease import Owner, acquire
-from strands_durable._store import Store
+from strands_durable import errors
+from strands_durable._journal import owner as owners
+from strands_durable._journal.lease import Owner, acquire
+from strands_durable._journal.sqlite.database import Store
 from strands_durable.testing import call
 from tests.script import calls, in_new_process, ledger, start_process
 from tests.waiting import until
@@ -166,10 +167,10 @@ def test_c08_an_owner_is_recorded_as_before_and_stays_the_same_when_the_clock_is
 @pytest.fixture
 def without_exact_starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have processes as a machine without /proc has them, such as a Mac."""
-    monkeypatch.setattr(_owner, "_IS_EXACT", False)
-    _owner._owner.cache_clear()
+    monkeypatch.setattr(owners, "_IS_EXACT", False)
+    owners._owner.cache_clear()
     yield
-    _owner._owner.cache_clear()
+    owners._owner.cache_clear()
 
 
 @pytest.mark.usefixtures("without_exact_starts")
@@ -192,8 +193,8 @@ def test_c08_where_processes_cannot_be_seen_the_heartbeat_decides(monkeypatch: p
     monkeypatch.setattr("psutil.boot_time", refuse)
     monkeypatch.setattr("psutil.Process", refuse)
     assert me.sight() == "unknown"
-    _owner._owner.cache_clear()
+    owners._owner.cache_clear()
     assert Owner.me().started == ""
     monkeypatch.undo()
     assert Owner.me().sight() == "unknown"
-    _owner._owner.cache_clear()
+    owners._owner.cache_clear()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strands_durable import connect, errors
-from strands_durable._worker import Worker
+from strands_durable._dispatch.worker import Worker
 from tests.dispatched import OFF, dispatch, scripted, status
 from tests.processes import Child
 

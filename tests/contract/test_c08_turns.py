@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from strands import Agent, tool
 
-from strands_durable import _points, current_step, durable, durable_agent
-from strands_durable._carrier import Carrier
-from strands_durable._driver import Driver, Loop
-from strands_durable._lease import Released
-from strands_durable._records import ExecutionStatus
-from strands_durable._replica import Replica, Rows
-from strands_durable._requests import Requests
+from strands_durable import current_step, durable, durable_agent
+from strands_durable._dispatch.requests import Requests
+from strands_durable._dispatch.runner import Carrier
+from strands_durable._enginekit.driver import Driver, Loop
+from strands_durable._enginekit.replica import Replica, Rows
+from strands_durable._journal.lease import Released
+from strands_durable._records import crash_points
+from strands_durable._records.executions import ExecutionStatus
 from strands_durable.testing import ScriptedModel, call
 
 done: list[tuple[str, int]] = []
@@ -92,7 +93,7 @@ class Engine:
                 if cancelled:
                     driver.halt()
 
-        before = _points.listen(reached)
+        before = crash_points.listen(reached)
         try:
             self._loop.run(driver)
             while not (driver.is_over and driver.is_calm):
@@ -104,7 +105,7 @@ class Engine:
                     for turn_id in batch.turns:
                         driver.open(turn_id)
         finally:
-            _points.listen(before)
+            crash_points.listen(before)
         self._batches.append(driver.batch().rows)
         self.points = points
         return driver.ended().status

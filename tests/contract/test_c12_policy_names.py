@@ -11,7 +11,7 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.tools import ToolProvider
 
 from strands_durable import Durability, DurableAgent, ToolPolicy, durable, durable_agent, errors
-from strands_durable._registry import Policies
+from strands_durable._dispatch.registry import Policies
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 
 ASK = ToolPolicy(in_doubt="ask")

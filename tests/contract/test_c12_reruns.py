@@ -12,7 +12,7 @@ from strands.multiagent import GraphBuilder
 from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_durable import Durability, ToolPolicy, current_step, durable, errors, policy
-from strands_durable._session import process
+from strands_durable._calls.local_execution import process
 from strands_durable.testing import CrashPoints, SimulatedCrash, call, forget_process
 from tests.forgetful import SCRIPT, agent_of, ask, die_at, memory, recall, remember, results, runs, start_afresh
 

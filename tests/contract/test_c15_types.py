@@ -17,7 +17,8 @@ from strands import Agent, ToolContext, tool
 from strands.agent.state import AgentState
 from strands.multiagent import GraphBuilder
 
-from strands_durable import Durability, _types, durable, errors, register_type
+from strands_durable import Durability, durable, errors, register_type
+from strands_durable._records import registered_types
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process, reach
 
 Point = namedtuple("Point", "x y")
@@ -66,9 +67,9 @@ def registered() -> Iterator[None]:
 
 def forget_types() -> None:
     for cls in (Shade, Fare, Point):
-        found = _types.by_class.pop(cls, None)
+        found = registered_types.by_class.pop(cls, None)
         if found is not None:
-            del _types._by_name[found.name]
+            del registered_types._by_name[found.name]
 
 
 def agent_of(script: Any, tools: Any, **options: Any) -> Agent:

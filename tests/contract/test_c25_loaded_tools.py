@@ -12,7 +12,7 @@ from strands.hooks import AfterToolsEvent
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import ToolPolicy, durable_agent, errors, policy
-from strands_durable._session import process
+from strands_durable._calls.local_execution import process
 from strands_durable.testing import ScriptedModel, call, forget_process
 from tests.forgetful import agent_of, ask, die_at, memory, recall, results, runs, start_afresh
 

@@ -13,9 +13,10 @@ import pytest
 from strands import Agent, tool
 from strands.hooks import BeforeInvocationEvent
 
-from strands_durable import _registry, durable_agent, errors
-from strands_durable._catalog import Catalog
-from strands_durable._worker import Worker
+from strands_durable import durable_agent, errors
+from strands_durable._dispatch import registry
+from strands_durable._dispatch.worker import Worker
+from strands_durable._journal.sqlite.catalog import Catalog
 from tests.commands import cli
 from tests.dispatched import agent_of, ask_to_stop, backend, kill, result, status, stop, version, worker
 from tests.script import ledger
@@ -158,7 +159,7 @@ def test_c26_a_run_that_failed_of_drift_is_resumed_where_it_is_accepted(caplog: 
 
 def test_c26_an_agent_that_is_something_else_now_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = dispatched(version("one"))
-    monkeypatch.delitem(_registry.agents, "versioned")
+    monkeypatch.delitem(registry.agents, "versioned")
 
     @durable_agent(name="versioned")
     def versioned() -> Any:

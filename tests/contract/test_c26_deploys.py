@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from strands_durable import _registry
-from strands_durable._catalog import Catalog
-from strands_durable._points import listen
-from strands_durable._queue import Queue
-from strands_durable._requests import Requests
-from strands_durable._worker import Worker
+from strands_durable._dispatch import registry
+from strands_durable._dispatch.queue import Queue
+from strands_durable._dispatch.requests import Requests
+from strands_durable._dispatch.worker import Worker
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._records.crash_points import listen
 from tests.dispatched import ask_to_stop, backend, dispatch, leaving, result, scripted, status, stop, version, worker
 from tests.script import ledger
 from tests.waiting import until
@@ -23,7 +23,7 @@ from tests.waiting import until
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let this process lack an agent."""
-    return lambda name: monkeypatch.delitem(_registry.agents, name)
+    return lambda name: monkeypatch.delitem(registry.agents, name)
 
 
 def note_of(execution_id: str) -> str | None:
@@ -128,7 +128,7 @@ def test_c26_on_drift_warn_takes_a_run_of_another_version() -> None:
 
 
 def test_c26_an_agent_with_a_factory_that_fails_here_is_told_of_and_not_claimed_for_ever() -> None:
-    spec = _registry.registered("wrong").spec
+    spec = registry.registered("wrong").spec
     handle = asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
     broken = worker(back_off=(0.01, 0.01))
     with pytest.raises(Exception, match="the factory is out of order") as caught:
@@ -143,7 +143,7 @@ def test_c26_an_agent_with_a_factory_that_fails_here_is_told_of_and_not_claimed_
 
 
 def test_c33_a_resume_right_after_a_failure_is_not_lost() -> None:
-    handle = asyncio.run(backend().dispatch(_registry.registered("fails_once").spec, "Go", execution_id="run"))
+    handle = asyncio.run(backend().dispatch(registry.registered("fails_once").spec, "Go", execution_id="run"))
     resumed = []
 
     def resume_at_once(point: str) -> None:
@@ -196,7 +196,7 @@ def test_c26_an_agent_that_is_registered_later_is_not_refused_for_ever(without: 
         working = asyncio.ensure_future(Worker(Path("runs.db").resolve()).run(ends, 5.0))
         while not note_of("run"):
             await asyncio.sleep(0.01)
-        _registry.agents["scripted"] = scripted
+        registry.agents["scripted"] = scripted
         found = str(await handle.result(20))
         ends.set()
         await working
@@ -236,7 +236,7 @@ def test_c26_a_factory_that_ends_the_process_ends_no_worker(monkeypatch: pytest.
     asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
     leaving._specs.clear()
     monkeypatch.setenv("LEAVE", "1")
-    monkeypatch.setattr("strands_durable._carrier._BACK_OFF_SECONDS", (0.01,))
+    monkeypatch.setattr("strands_durable._dispatch.runner._BACK_OFF_SECONDS", (0.01,))
     work_until(lambda: status_of("run") == "FAILED" and status_of("fine") == "COMPLETED")
     assert str(result(fine)) == "Hi.\n"
 
@@ -253,7 +253,7 @@ def test_c26_an_error_while_it_looks_for_work_ends_no_worker(
         return plainly(self, **given)
 
     monkeypatch.setattr(Queue, "waiting", waiting)
-    monkeypatch.setattr("strands_durable._worker.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("strands_durable._dispatch.worker.LOOK_SECONDS", 0.01)
     dispatch(["Hi."], "run")
     work_until(lambda: status_of("run") == "COMPLETED")
     assert caplog.text.count("cannot look for work") == 2

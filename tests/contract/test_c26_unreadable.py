@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from strands_durable import _types, connect, errors, register_type
+from strands_durable import connect, errors, register_type
 from strands_durable._cli import main
-from strands_durable._unreadable import aside
-from strands_durable._worker import Worker
+from strands_durable._dispatch.worker import Worker
+from strands_durable._journal.unreadable import aside
+from strands_durable._records import registered_types
 from strands_durable.testing import forget_process
 from tests.dispatched import OFF, backend, dispatch, result, scripted, status
 from tests.waiting import until_async
@@ -154,7 +155,7 @@ def registered(*classes: type) -> Iterator[None]:
         yield
     finally:
         for cls in classes:
-            del _types._by_name[_types.by_class.pop(cls).name]
+            del registered_types._by_name[registered_types.by_class.pop(cls).name]
 
 
 def dispatch_with(execution_id: str, **invocation_state: Any) -> Any:

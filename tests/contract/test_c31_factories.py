@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strands_durable import connect, errors
-from strands_durable._queue import Queue
+from strands_durable._dispatch.queue import Queue
 from tests import dispatched
 from tests.dispatched import (
     MCP_SERVER,
@@ -145,7 +145,7 @@ def test_c31_a_run_that_was_put_off_does_not_wait_for_a_clock_that_was_set_back(
 
     def put_off(seconds: float) -> list[str]:
         with backend().store.transaction("test") as connection:
-            connection.execute("UPDATE dispatches SET not_before = ?", (time.time() + seconds,))
+            connection.update("dispatches", {"not_before": time.time() + seconds}, "1")
         return [found.execution_id for found in queue.waiting(refused=(), suspected=False, limit=9)]
 
     assert put_off(5) == []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from strands_durable import durable_agent, errors
-from strands_durable._worker import Worker
+from strands_durable._dispatch.worker import Worker
 from tests.dispatched import agent_of, backend, dispatch
 from tests.processes import run
 from tests.waiting import until, until_async
@@ -89,7 +89,7 @@ async def noted(handle: Any) -> str:
 def test_c31_a_factory_that_hangs_when_the_agent_is_built_fails_the_run_with_that_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("strands_durable._carrier._BACK_OFF_SECONDS", (0.01,))
+    monkeypatch.setattr("strands_durable._dispatch.runner._BACK_OFF_SECONDS", (0.01,))
     handle = dispatch([], "run", agent=slow)
     Path("hang").touch()  # what the agent is made of is known here: only building it is left
 

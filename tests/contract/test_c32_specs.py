@@ -15,7 +15,8 @@ import pytest
 from strands import Agent, tool
 from strands.multiagent import GraphBuilder, Swarm
 
-from strands_durable import AgentSpec, DurableAgent, _registry, connect, durable_agent, errors
+from strands_durable import AgentSpec, DurableAgent, connect, durable_agent, errors
+from strands_durable._dispatch import registry as registry_module
 from strands_durable.testing import ScriptedModel
 from tests import dispatched
 
@@ -63,11 +64,11 @@ def graph(*edges: tuple[str, str], **given: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_registry, "agents", dict(_registry.agents))
+    monkeypatch.setattr(registry_module, "agents", dict(registry_module.agents))
 
 
 def spec_of(build: Any, name: str = "subject") -> AgentSpec:
-    _registry.agents.pop(name, None)
+    registry_module.agents.pop(name, None)
     return DurableAgent(build, name).spec
 
 

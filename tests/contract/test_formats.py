@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from strands_durable import connect, errors
-from strands_durable._catalog import Catalog
-from strands_durable._store import FORMAT, Store
-from strands_durable._stores import stores
-from strands_durable._sums import _UNKNOWN, TABLES
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._journal.sqlite.checksums import _UNKNOWN, TABLES
+from strands_durable._journal.sqlite.database import FORMAT, Store
+from strands_durable._journal.sqlite.open_files import stores
 from strands_durable.testing import CrashPoints, forget_process
 from tests.processes import Child, run
 from tests.script import answers
@@ -135,12 +135,12 @@ def test_an_upgrade_that_is_killed_is_made_by_the_next(point: str) -> None:
 
 def _opened(folder: str) -> Any:
     os.chdir(folder)
-    return Store(Path("runs.db").resolve()).read("SELECT count(*) FROM verified_executions")
+    return len(Store(Path("runs.db").resolve()).rows("executions", "id", "1"))
 
 
 def test_processes_that_start_at_once_upgrade_once() -> None:
     children = [Child(_opened, os.getcwd()) for _ in range(4)]
-    assert [child.join().checked() for child in children] == [[(5,)]] * 4
+    assert [child.join().checked() for child in children] == [5] * 4
 
 
 def test_a_store_that_an_older_process_has_open_is_left_as_it_is() -> None:

@@ -23,8 +23,8 @@ from strands.hooks import (
 )
 
 from strands_durable import Durability, durable, errors
-from strands_durable._lease import Heart
-from strands_durable._store import Store
+from strands_durable._journal.sqlite.database import Store
+from strands_durable._journal.sqlite.heartbeat import Heart
 from strands_durable.testing import (
     Answer,
     CrashPoints,

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from strands_durable import _worker, connect
+from strands_durable import connect
+from strands_durable._dispatch import worker
 from strands_durable.backends.sqlite import SqliteBackend, _shared
 from tests.dispatched import dispatch, scripted, status
 from tests.processes import run
@@ -130,7 +131,7 @@ def test_what_the_worker_of_this_process_runs_is_in_the_log(caplog: pytest.LogCa
 
 
 def test_a_server_forgets_which_runs_were_its_own_once_they_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_worker, "MIN_PRUNED", 5)
+    monkeypatch.setattr(worker, "MIN_PRUNED", 5)
 
     async def main() -> None:
         found = SqliteBackend("sqlite:///runs.db", concurrency=7)

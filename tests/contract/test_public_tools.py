@@ -14,7 +14,7 @@ from strands import Agent
 from strands.vended_tools import make_mcp_router
 
 from strands_durable import Durability
-from strands_durable._public_tools import _IN_PROCESS
+from strands_durable._strands.public_tools import _IN_PROCESS
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 from tests.public_tools import survey
 from tests.public_tools.uses import NOT_RUN, SERVER, USES

@@ -19,8 +19,8 @@ import pytest
 from strands import Agent, tool
 
 from strands_durable import Durability, connect, errors
-from strands_durable._store import Store
-from strands_durable._stores import stores
+from strands_durable._journal.sqlite.database import Store
+from strands_durable._journal.sqlite.open_files import stores
 from strands_durable.testing import ScriptedModel, call
 from tests.processes import run
 from tests.script import in_new_process, ledger, start_process

@@ -1,4 +1,4 @@
-"""Every private name of Strands that `_strands` touches is still what it was: fails when a new version moves it."""
+"""Every private name of Strands that `_strands.agents` touches is still what it was: fails when a new version moves it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from strands.telemetry.tracer import get_tracer
 from strands.tools import ToolProvider
 from strands.types.exceptions import ModelThrottledException
 
-from strands_durable import Durability, _strands, errors
-from strands_durable._servers import without_servers
+from strands_durable import Durability, errors
+from strands_durable._strands import agents, patches, sessions, watchers
+from strands_durable._strands.tool_servers import without_servers
 from strands_durable.testing import ScriptedModel, call
 
 
@@ -38,40 +39,40 @@ def test_strands_is_a_version_that_was_looked_at() -> None:
 
 
 def test_interrupt_state(agent: Agent) -> None:
-    assert not _strands.is_interrupted(agent)
-    assert not _strands.knows_interrupt(agent, "x")
-    assert _strands.answer_to(agent, "x") is None
-    agent._interrupt_state.interrupts["x"] = _strands.Interrupt(id="x", name="n", response="yes")
+    assert not agents.is_interrupted(agent)
+    assert not agents.knows_interrupt(agent, "x")
+    assert agents.answer_to(agent, "x") is None
+    agent._interrupt_state.interrupts["x"] = agents.Interrupt(id="x", name="n", response="yes")
     agent._interrupt_state.activate()
-    assert _strands.is_interrupted(agent)
-    assert _strands.answer_to(agent, "x") == "yes"
+    assert agents.is_interrupted(agent)
+    assert agents.answer_to(agent, "x") == "yes"
 
 
 def test_cancel_flags(agent: Agent) -> None:
-    assert _strands.cancel_flags(agent) is None
+    assert agents.cancel_flags(agent) is None
     agent.cancel(message="m", after_current_tools=True)
-    assert _strands.cancel_flags(agent) == {"message": "m", "after_current_tools": True}
+    assert agents.cancel_flags(agent) == {"message": "m", "after_current_tools": True}
     agent.cancel()
-    assert _strands.cancel_flags(agent) == {"message": "m", "after_current_tools": False}
+    assert agents.cancel_flags(agent) == {"message": "m", "after_current_tools": False}
 
 
 def test_what_an_agent_carries_is_what_a_snapshot_has(agent: Agent) -> None:
     fields: Any = ["conversation_manager_state", "interrupt_state", "model_state"]
-    assert _strands.carried_by(agent) == agent.take_snapshot(include=fields).data
+    assert agents.carried_by(agent) == agent.take_snapshot(include=fields).data
 
 
 def test_sessions_background_tasks_and_output_models_are_found(agent: Agent) -> None:
-    assert not _strands.has_session(agent)
-    assert _strands.output_model(agent) is None
-    assert _strands.refuse_unsupported(agent) is None
+    assert not agents.has_session(agent)
+    assert agents.output_model(agent) is None
+    assert agents.refuse_unsupported(agent) is None
     assert not agent._checkpointing
 
 
 def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:
     manager = FileSessionManager("talk", storage_dir="sessions")
     agent = Agent(model=ScriptedModel(["One.", "Two."]), session_manager=manager, callback_handler=None)
-    assert _strands.has_session(agent)
-    log = _strands.session_log(agent)
+    assert agents.has_session(agent)
+    log = sessions.session_log(agent)
     assert log is not None
     agent("Go")
     records = log.records(0)
@@ -82,7 +83,7 @@ def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:
     log.rewind([])
     log.append({"role": "user", "content": [{"text": "First."}]})
     assert log.records(0)[0].to_message()["content"] == [{"text": "First."}]
-    assert _strands.session_log(Agent(model=ScriptedModel([]), callback_handler=None)) is None
+    assert sessions.session_log(Agent(model=ScriptedModel([]), callback_handler=None)) is None
 
 
 def test_a_direct_tool_call_is_told_from_one_of_the_loop() -> None:
@@ -94,12 +95,12 @@ def test_a_direct_tool_call_is_told_from_one_of_the_loop() -> None:
         return "seen"
 
     async def middleware(context: Any, next_fn: Any) -> Any:
-        found.append(_strands.is_model_driven(context.invocation_state))
+        found.append(agents.is_model_driven(context.invocation_state))
         async for event in next_fn(context):
             yield event
 
     agent = Agent(model=ScriptedModel([call("look"), "Done."]), tools=[look], callback_handler=None)
-    agent.add_middleware(_strands.AgentStreamStage, lambda context, next_fn: next_fn(context))
+    agent.add_middleware(agents.AgentStreamStage, lambda context, next_fn: next_fn(context))
     from strands.middleware import ExecuteToolStage
 
     agent.add_middleware(ExecuteToolStage, middleware)
@@ -114,7 +115,7 @@ def test_a_watched_state_is_the_same_object_and_its_copies_are_free() -> None:
 
     for state in (AgentState({"a": 1}), Own({"a": 1})):
         kind, written = type(state), []
-        _strands.watch_state(state, lambda key, deleted, written=written: written.append((key, deleted)))
+        watchers.watch_state(state, lambda key, deleted, written=written: written.append((key, deleted)))
         assert isinstance(state, kind)
         state.set("b", 2)
         state.delete("a")
@@ -131,7 +132,7 @@ def test_a_write_that_the_watcher_refuses_leaves_the_state_as_it_was() -> None:
         raise errors.NotSerializableError("State", "value", "Colour")
 
     state = AgentState({"a": None})
-    _strands.watch_state(state, refuse)
+    watchers.watch_state(state, refuse)
     for key in ("a", "b"):
         with pytest.raises(errors.NotSerializableError):
             state.set(key, 2)
@@ -140,20 +141,20 @@ def test_a_write_that_the_watcher_refuses_leaves_the_state_as_it_was() -> None:
 
 def test_quick_copies_are_equal_and_apart() -> None:
     messages = [{"role": "user", "content": [{"text": "x", "n": 1, "b": b"y"}]}]
-    copied = _strands.copied(messages)
+    copied = patches.copied(messages)
     assert copied == messages
     copied[0]["content"][0]["text"] = "z"
     assert messages[0]["content"][0]["text"] == "x"
     odd = {"tuple": (1, [2]), "set": {3}}
-    assert _strands.copied(odd) == odd
-    assert _strands.copied(odd)["tuple"][1] is not odd["tuple"][1]
+    assert patches.copied(odd) == odd
+    assert patches.copied(odd)["tuple"][1] is not odd["tuple"][1]
     assert hasattr(event_loop, "copy")
     assert hasattr(streaming, "copy")
 
 
 def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
-    _strands.silence_unheard_traces()
-    _strands.silence_unheard_traces()
+    patches.silence_unheard_traces()
+    patches.silence_unheard_traces()
     tracer = get_tracer()
 
     class Span:
@@ -181,17 +182,17 @@ def test_the_structured_output_of_a_pass_can_be_seen_and_forced() -> None:
 
     model = ScriptedModel(["Rome.", call("Trip", city="Rome")])
     agent = Agent(model=model, structured_output_model=Trip, callback_handler=None)
-    _strands.watch_output(agent)
+    watchers.watch_output(agent)
     seen: list[Any] = []
-    agent.add_hook(lambda event: seen.append(_strands.forced_output(event.agent)), BeforeModelCallEvent)
+    agent.add_hook(lambda event: seen.append(watchers.forced_output(event.agent)), BeforeModelCallEvent)
     assert agent("Go").structured_output == Trip(city="Rome")
     assert seen == [None, {"tool": {"name": "Trip"}}]
-    _strands.force_output(agent, {"any": {}})
-    assert _strands.forced_output(agent) == {"any": {}}
+    watchers.force_output(agent, {"any": {}})
+    assert watchers.forced_output(agent) == {"any": {}}
 
 
 def test_the_state_of_a_model_can_be_put_in_place(agent: Agent) -> None:
-    _strands.set_model_state(agent, {"response_id": 1})
+    agents.set_model_state(agent, {"response_id": 1})
     assert agent.take_snapshot(include=["model_state"]).data == {"model_state": {"response_id": 1}}
 
 
@@ -200,9 +201,9 @@ def test_the_auxiliary_model_is_offered_by_a_property_that_can_still_be_set(agen
     assert before.fset is not None
     try:
         Agent.aux_model = property(lambda agent: agent.model, before.fset)  # type: ignore[assignment]
-        _strands.offer_auxiliary(lambda agent, model: ("offered", model))
+        patches.offer_auxiliary(lambda agent, model: ("offered", model))
         assert agent.aux_model == ("offered", agent.model)
-        _strands.offer_auxiliary(lambda agent, model: "offered twice")
+        patches.offer_auxiliary(lambda agent, model: "offered twice")
         assert agent.aux_model == ("offered", agent.model)
     finally:
         Agent.aux_model = before  # type: ignore[method-assign]
@@ -210,28 +211,28 @@ def test_the_auxiliary_model_is_offered_by_a_property_that_can_still_be_set(agen
 
 def test_a_caller_s_cancel_signal_is_seen(agent: Agent) -> None:
     agent._external_cancel_signal = threading.Event()
-    assert _strands.cancel_flags(agent) is None
+    assert agents.cancel_flags(agent) is None
     agent._external_cancel_signal.set()
-    assert _strands.cancel_flags(agent) == {"message": None, "after_current_tools": False}
+    assert agents.cancel_flags(agent) == {"message": None, "after_current_tools": False}
 
 
 def test_the_state_of_a_model_is_seen_while_a_call_changes_it(agent: Agent) -> None:
     class Counting(ScriptedModel):
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["model_state"]["calls"] = 1
-            seen.append(_strands.changed_model_state(agent))
+            seen.append(watchers.changed_model_state(agent))
             async for chunk in super().stream(*args, **kwargs):
                 yield chunk
 
     seen: list[Any] = []
-    _strands.watch_model_states()
-    _strands.watch_model_states()  # once is enough
+    watchers.watch_model_states()
+    watchers.watch_model_states()  # once is enough
     agent.model = Counting(["Hi."])
     agent("Go")
     assert seen == [{"calls": 1}]
-    assert _strands.changed_model_state(agent) is None  # Strands has taken it over
+    assert watchers.changed_model_state(agent) is None  # Strands has taken it over
     before = agent._model_state
-    _strands.set_model_state(agent, {"calls": 2})
+    agents.set_model_state(agent, {"calls": 2})
     assert agent._model_state is before == {"calls": 2}
 
 
@@ -241,7 +242,7 @@ def test_what_a_tool_finds_of_its_agent_is_put_there_right_before_it_runs() -> N
     @tool(context=True)
     def look(tool_context: ToolContext) -> str:
         """Look."""
-        found.append(_strands.put_for_tool(tool_context.invocation_state))
+        found.append(agents.put_for_tool(tool_context.invocation_state))
         return "seen"
 
     agent = Agent(model=ScriptedModel([call("look"), "Done."]), tools=[look], callback_handler=None)
@@ -251,8 +252,8 @@ def test_what_a_tool_finds_of_its_agent_is_put_there_right_before_it_runs() -> N
 
 
 def test_a_mock_is_no_agent(agent: Agent) -> None:
-    assert _strands.is_agent(agent)
-    assert not _strands.is_agent(Mock(spec=Agent))
+    assert agents.is_agent(agent)
+    assert not agents.is_agent(Mock(spec=Agent))
 
 
 def test_what_serves_an_agent_tools_is_found_and_left_out_where_nothing_is_to_be_connected() -> None:
@@ -275,9 +276,9 @@ def test_what_serves_an_agent_tools_is_found_and_left_out_where_nothing_is_to_be
     server = Server()
     with without_servers() as left_out:
         bare = Agent(model=ScriptedModel([]), tools=[[server]])
-    assert (left_out, loaded, bare.tool_names, _strands.providers_of(bare)) == ([server], [], [], [])
+    assert (left_out, loaded, bare.tool_names, agents.providers_of(bare)) == ([server], [], [], [])
     whole = Agent(model=ScriptedModel([]), tools=[[server]])
-    assert (loaded, whole.tool_names, _strands.providers_of(whole)) == (["connected"], ["word"], [server])
+    assert (loaded, whole.tool_names, agents.providers_of(whole)) == (["connected"], ["word"], [server])
 
 
 def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
@@ -288,7 +289,7 @@ def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
 
     before = _retry.asyncio  # type: ignore[attr-defined]
     try:
-        _strands.wait_elsewhere(pause)
+        patches.wait_elsewhere(pause)
         strategy = ModelRetryStrategy(initial_delay=7)
         event = AfterModelCallEvent(agent=Agent(callback_handler=None), exception=ModelThrottledException("slow down"))
         asyncio.run(strategy._handle_after_model_call(event))
@@ -318,15 +319,15 @@ def test_a_sync_tool_runs_a_function_in_a_thread_that_can_be_replaced() -> None:
         events = found.stream({"name": "charge", "toolUseId": "t1", "input": {"amount": 7}}, {})
         return [event async for event in events][-1].tool_result["content"]
 
-    assert _strands.sync_function(wait) is None
-    assert _strands.sync_function(charge)(7) == "charged 7"
-    assert asyncio.run(last(_strands.with_function(charge, function))) == [{"text": "replaced 7"}]
+    assert agents.sync_function(wait) is None
+    assert agents.sync_function(charge)(7) == "charged 7"
+    assert asyncio.run(last(agents.with_function(charge, function))) == [{"text": "replaced 7"}]
     assert ran != [threading.main_thread().name]
     assert charge(7) == "charged 7"
 
 
 def test_middleware_between_ours_and_the_tools_is_seen() -> None:
     agent = Agent(model=ScriptedModel(["Hi."]), plugins=[Durability("runs.db")], callback_handler=None)
-    assert _strands.is_next_to_tools(agent)
+    assert agents.is_next_to_tools(agent)
     agent.add_middleware(ExecuteToolStage, lambda context, next_fn: next_fn(context))
-    assert not _strands.is_next_to_tools(agent)
+    assert not agents.is_next_to_tools(agent)

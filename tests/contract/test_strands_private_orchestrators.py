@@ -1,4 +1,4 @@
-"""Every private name of Graph, Swarm and agents as tools that `_orchestrators` touches is still what it was."""
+"""Every private name of Graph, Swarm and agents as tools that `_strands.orchestrators` touches is still what it was."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import NodeResult, Status
 from strands.multiagent.graph import Graph
 
-from strands_durable import _strands
-from strands_durable._orchestrators import GraphContact, SwarmContact, Visit, contact_of
+from strands_durable._strands import agents
+from strands_durable._strands.orchestrators import GraphContact, SwarmContact, Visit, contact_of
 from strands_durable.testing import ScriptedModel
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")
@@ -72,7 +72,7 @@ def test_a_graphs_edges_come_in_the_order_of_its_nodes(graph: Graph) -> None:
 
 def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None:
     assert isinstance(graph._interrupt_state, _InterruptState)
-    graph._interrupt_state.interrupts["i"] = _strands.Interrupt(id="i", name="n")
+    graph._interrupt_state.interrupts["i"] = agents.Interrupt(id="i", name="n")
     graph._interrupt_state.context["a"] = {"messages": [{"role": "user", "content": []}], "interrupt_ids": ["i"]}
     graph._interrupt_state.activate()
     found = GraphContact(graph).carried()["interrupts"]
@@ -105,14 +105,14 @@ def test_the_agent_behind_a_tool_is_found() -> None:
     found = agent("a")
     behind = found.as_tool()
     assert isinstance(behind, _AgentAsTool)
-    assert _strands.agent_behind(behind) is found
-    assert _strands.agent_behind(object()) is None
+    assert agents.agent_behind(behind) is found
+    assert agents.agent_behind(object()) is None
 
 
 def test_the_handoff_tool_is_known_by_its_name() -> None:
     swarm = Swarm([agent("a"), agent("b")])
     tools = swarm.nodes["a"].executor.tool_registry.registry
-    assert [name for name, found in tools.items() if _strands.is_handoff(found)] == ["handoff_to_agent"]
+    assert [name for name, found in tools.items() if agents.is_handoff(found)] == ["handoff_to_agent"]
 
 
 def test_orchestrators_go_through_their_hooks_by_the_method_that_is_replaced(graph: Graph) -> None:

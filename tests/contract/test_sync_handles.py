@@ -12,17 +12,9 @@ from typing import Any
 
 import pytest
 
-from strands_durable import (
-    ExecutionHandle,
-    ExecutionStatus,
-    StepSummary,
-    SyncBackend,
-    SyncHandle,
-    connect,
-    errors,
-)
-from strands_durable._handle import DurableBackend
-from strands_durable._thread import _stop_all
+from strands_durable import ExecutionHandle, ExecutionStatus, StepSummary, SyncBackend, SyncHandle, connect, errors
+from strands_durable._dispatch.background import _stop_all
+from strands_durable._dispatch.ports import DurableBackend
 from tests.dispatched import fails_once, scripted
 from tests.processes import Child
 from tests.script import ledger

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from strands_durable.backends.temporal._wire import ALIVE, PROGRESS
+from strands_durable.backends.temporal._protocol import ALIVE, PROGRESS
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import fleet
 from tests.crash.chaos import keep

@@ -15,8 +15,9 @@ from typing import Any
 
 from temporalio import activity
 
-from strands_durable import _points, connect
-from strands_durable._trials import Trials
+from strands_durable import connect
+from strands_durable._dispatch.quarantine import Trials
+from strands_durable._records import crash_points
 from strands_durable.backends.temporal import TemporalBackend
 from tests.crash import crew
 
@@ -75,5 +76,5 @@ def serve(url: str, folder: str, concurrency: int = 10, is_heir: bool = True) ->
         _listen(Path(folder), backend.place.prefix, name)
 
     more: dict[str, Any] = {} if is_heir else {"trials": Nobody([])}
-    _points.listen(listener)
+    crash_points.listen(listener)
     asyncio.run(backend._work(concurrency, 25, asyncio.Event(), **more))

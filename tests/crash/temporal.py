@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strands_durable import ExecutionHandle, ExecutionResult, connect
-from strands_durable import _messages as messages
-from strands_durable._journal import Journal
+from strands_durable._journal import messages
+from strands_durable._journal.sqlite.journal import Journal
 from strands_durable.backends.temporal import TemporalBackend
-from strands_durable.backends.temporal._wire import ALIVE, PROGRESS
+from strands_durable.backends.temporal._protocol import ALIVE, PROGRESS
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import crew
 from tests.crash.scenarios import Ledger

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from strands_durable import DurableBackend, ExecutionStatus, connect
-from strands_durable._owner import Owner
+from strands_durable._journal.owner import Owner
 from tests.crash.fleet import TOOLS, labourer, serve
 from tests.processes import Child
 
@@ -169,7 +169,7 @@ def told(recoveries: list[float]) -> str:
     """Return the times to recover in words."""
     shown = sorted(recoveries)
     return (
-        f"{len(shown)} executions left behind and taken up again: median {statistics.median(shown):.2f} s, "
+        f"{len(shown)} executions of killed workers resumed: median {statistics.median(shown):.2f} s, "
         f"90 % {shown[int(len(shown) * 0.9)]:.2f} s, longest {shown[-1]:.2f} s"
     )
 

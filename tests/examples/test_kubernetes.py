@@ -11,8 +11,8 @@ from click import BadParameter, Context
 
 from strands_durable import DurableBackend
 from strands_durable._cli import main
-from strands_durable._connect import VARIABLE
-from strands_durable.backends.temporal._place import Place
+from strands_durable._dispatch.connect import VARIABLE
+from strands_durable.backends.temporal._url import Place
 from tests.examples.processes import EXAMPLES
 
 FOLDER = EXAMPLES / "kubernetes"

@@ -87,7 +87,7 @@ def plain() -> Any:
     return booked("plain")
 
 
-@feature(14, "OpenAI throttles, and Strands asks again", around=openai, check=at_most_one_request_more, points="model")
+@feature(14, "OpenAI throttles, and Strands retries", around=openai, check=at_most_one_request_more, points="model")
 def throttled() -> Any:
     return booked("throttled")
 

@@ -39,7 +39,7 @@ async def slow(city: str) -> Any:
     yield f"booked {city}"
 
 
-@feature(9, "a stream: what is live comes as it comes, what is recorded says so")
+@feature(9, "a stream of live events, with recorded ones marked")
 def stream() -> Any:
     agent = build([call("slow", city="Rome"), Answer(text="Booked Rome.", chunk=40)], [slow])
 
@@ -81,7 +81,7 @@ def cancel_softly() -> Any:
     return seen(agent, agent("Go"))
 
 
-@feature(11, "a tool cancels at once, and the next call goes on")
+@feature(11, "a tool cancels at once, and another call follows")
 def cancel_hard() -> Any:
     agent = build([call("stop", how="hard"), "never", "Hello."], [stop, book])
     first = seen(agent, agent("Go"))

@@ -57,7 +57,7 @@ def broken_stream() -> Any:
     return seen(agent, agent("Go"))
 
 
-@feature(5, "an answer that a hook sends back")
+@feature(5, "an answer that a hook discards and retries")
 def sent_back() -> Any:
     agent = build(lambda turn, messages: "Done." if agent.state.get("sent back") else "Hm.")
 
@@ -70,7 +70,7 @@ def sent_back() -> Any:
     return seen(agent, agent("Go"))
 
 
-@feature(5, "too many tokens, and the call that goes on after it")
+@feature(5, "too many tokens, and another call follows")
 def max_tokens() -> Any:
     cut = Answer(text="I was about to", stop_reason="max_tokens")
     agent = build([call("book", city="Rome"), cut, "Booked."])

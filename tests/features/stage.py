@@ -26,8 +26,8 @@ from typing import Any
 from strands.multiagent.base import MultiAgentResult
 
 from strands_durable import DurableAgent, DurableBackend, ExecutionHandle, ExecutionResult, connect, errors
-from strands_durable._codec import encode
-from strands_durable._registry import registered
+from strands_durable._dispatch.registry import registered
+from strands_durable._records.codec import encode
 from strands_durable.backends.sqlite import SqliteBackend
 from tests.crash.scenarios import Ledger
 from tests.processes import Child
@@ -378,9 +378,9 @@ def _work(url: str, folder: str, options: dict[str, Any]) -> None:
     if "spans" in options:
         import_module("tests.features.spans").record(Path(folder) / options["spans"])
     if "back_off" in options:
-        from strands_durable import _carrier
+        from strands_durable._dispatch import runner
 
-        _carrier._BACK_OFF_SECONDS = options["back_off"]
+        runner._BACK_OFF_SECONDS = options["back_off"]
 
     async def main() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()

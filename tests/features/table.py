@@ -32,7 +32,7 @@ Outcome = tuple[int, str, int, bool]
 def row(outcome: Outcome) -> str:
     """Return the line of the table for a feature."""
     line, name, kills, lossy = outcome
-    again = "none; code before a question, with its answer" if lossy else "none"
+    again = "none; code before an interrupt runs again with its answer" if lossy else "none"
     return f"| {_LINES[line]} | {name} | {kills} | {kills} | {again} |"
 
 
@@ -53,7 +53,7 @@ def documented() -> set[str]:
 
 def write(outcomes: list[Outcome], names: Collection[str]) -> None:
     """Bring the page's table up to date: what ran is written anew, and what is not among ``names`` goes."""
-    head = "| | what runs | killed at | ended the same | finished steps done again |\n|---|---|---|---|---|\n"
+    head = "| | what runs | killed at | same outcome | finished steps repeated |\n|---|---|---|---|---|\n"
     rows = {found: text for text in documented() if (found := name_in(text)) in names}
     rows.update((found[1], row(found)) for found in outcomes)
     order = list(_LINES.values())

@@ -26,7 +26,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "features.md"
-MADE_AGAIN = "finished calls are made again"
+MADE_AGAIN = "finished calls are repeated"
 _TABLE = re.compile(r"<!-- public tools -->\n.*?<!-- /public tools -->", re.DOTALL)
 _LOADED = '''from strands import tool
 
@@ -62,8 +62,8 @@ def survey(folder: Path) -> dict[str, str]:
 
 def _verdict(plain: Any, reuse: Any, default: Any) -> str:
     if reuse == plain:
-        return "nothing is lost" if default == plain else "is broken by being made again"
-    return MADE_AGAIN if default == plain else "**forgotten**"
+        return "nothing is lost" if default == plain else "breaks when repeated"
+    return MADE_AGAIN if default == plain else "**lost**"
 
 
 def table(found: dict[str, str]) -> str:

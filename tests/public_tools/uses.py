@@ -84,7 +84,7 @@ USES = [
         "handoff_to_user",
         [call("handoff_to_user", message="Over to you.", breakout_of_loop=True)],
         [],
-        "with `breakout_of_loop=True`; else it asks at the terminal, inside of one step",
+        "with `breakout_of_loop=True`; otherwise it asks at the terminal, inside one step",
         is_last=True,
     ),
     Use(
@@ -103,7 +103,7 @@ USES = [
         "load_tool",
         [call("load_tool", path="loaded.py", name="loaded")],
         [call("loaded", city="Rome")],
-        "every call is repeated: the tools that it gave the agent are there, and are no drift",
+        "every call is repeated: the loaded tools are restored, and are not drift",
     ),
     Use(
         "mcp_client",
@@ -131,9 +131,9 @@ USES = [
         "shell",
         [call("shell", command="CITY=Rome; echo $CITY")],
         [call("shell", command="echo city: $CITY")],
-        "each call has a shell of its own",
+        "each call has its own shell",
     ),
-    twice("sleep", "a sleep that is cut off begins anew; `durable.sleep` waits for the rest", seconds=0.01),
+    twice("sleep", "an interrupted sleep starts over; `durable.sleep` waits for the remainder", seconds=0.01),
     Use("stop", [call("stop", reason="enough")], [], "", is_last=True),
     twice("think", _INSIDE, thought=INNER, cycle_count=1, system_prompt="Be brief."),
     twice("use_agent", _INSIDE, prompt=INNER, system_prompt="Be brief."),
@@ -141,20 +141,20 @@ USES = [
         "workflow",
         [call("workflow", action="create", workflow_id="{name}", tasks=_TASKS)],
         [call("workflow", action="status", workflow_id="{name}")],
-        "workflows are files; a `start` that was cut off is in doubt as a whole",
+        "workflows are files; an interrupted `start` is in doubt as a whole",
     ),
 ]
 
-_AWS, _NETWORK = "needs an AWS account", "needs a service in the network"
-_BEDROCK = f"asks Amazon Bedrock, whatever the agent's model is; {_INSIDE}"
+_AWS, _NETWORK = "needs an AWS account", "needs a network service"
+_BEDROCK = f"calls Amazon Bedrock, whatever the agent's model is; {_INSIDE}"
 NOT_RUN = {
     "a2a_client": "needs another version of a2a-sdk than strands-agents",
     "agent_core_memory": _AWS,
     "bright_data": _NETWORK,
     "browser": "needs a browser; its sessions live in the process, and a kill closes them",
     "chat_video": _NETWORK,
-    "code_interpreter": f"{_AWS}; which session is whose is known to the process alone",
-    "cron": "changes the crontab of its user",
+    "code_interpreter": f"{_AWS}; only the process knows its sessions",
+    "cron": "changes the user's crontab",
     "diagram": "needs graphviz",
     "elasticsearch_memory": _NETWORK,
     "exa": _NETWORK,

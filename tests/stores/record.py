@@ -17,7 +17,8 @@ from typing import Any
 
 from strands import Agent, ToolContext, tool
 
-from strands_durable import Durability, _owner, durable_agent
+from strands_durable import Durability, durable_agent
+from strands_durable._journal import owner
 from strands_durable.testing import Answer, ScriptedModel, call
 from tests.processes import run
 
@@ -105,8 +106,8 @@ def _dispatched(folder: str) -> None:
 def _pretend() -> None:
     """Which machine it was is of no interest."""
     socket.gethostname = lambda: "worker"
-    _owner._first_line = lambda path: "recorded"
-    _owner._link = lambda path: "recorded"
+    owner._first_line = lambda path: "recorded"
+    owner._link = lambda path: "recorded"
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def test_commands_that_leave_work_to_workers_say_that_none_polls(
     given = [f'--arg=folder="{tmp_path}"', f"--arg=script={json.dumps(SCRIPT)}", "--id=run", f"--backend={url}"]
     detached = cli("run", target, "Go", "--detach", *given)
     assert (detached.stdout, expected in detached.stderr) == ("run\n", True)
-    monkeypatch.setattr("strands_durable.backends.temporal._attendance._POLL_SECONDS", 0.0)  # who has polled is gone
+    monkeypatch.setattr("strands_durable.backends.temporal._pollers._POLL_SECONDS", 0.0)  # who has polled is gone
     with working(url):
         asyncio.run(until_it_is(backend, ExecutionStatus.SUSPENDED))
     responded = cli("respond", "run", "--answer", '"yes"', "--backend", url)

@@ -16,9 +16,9 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
 from strands_durable import ExecutionResult, ExecutionStatus, errors
-from strands_durable._outside import Outside
-from strands_durable._replica import Replica
-from strands_durable._requests import Requests
+from strands_durable._dispatch.requests import Requests
+from strands_durable._enginekit.payloads import Outside
+from strands_durable._enginekit.replica import Replica
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.testing.agents import contract_agent
 from strands_durable.testing.temporal import TemporalServer

@@ -11,8 +11,8 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from strands_durable import ExecutionStatus
-from strands_durable._outside import Outside
-from strands_durable.backends.temporal._log import Log
+from strands_durable._enginekit.payloads import Outside
+from strands_durable.backends.temporal._history_reader import Log
 from strands_durable.backends.temporal._worker import sandbox
 from strands_durable.backends.temporal._workflow import ExecutionWorkflow
 from tests.temporal.record import HISTORIES, RECORDS, file_of
@@ -49,6 +49,6 @@ def test_each_kind_of_history_is_recorded_by_the_newest_release() -> None:
 
 
 def test_a_workflow_that_does_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strands_durable.backends.temporal._asking.DRIVE", "something_else")
+    monkeypatch.setattr("strands_durable.backends.temporal._activity_calls.DRIVE", "something_else")
     with pytest.raises(AssertionError, match="something_else"):
         test_a_recorded_history_replays(next(path for path in RECORDED if path.stem == "completes"))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from strands_durable import ExecutionStatus, _types, register_type
+from strands_durable import ExecutionStatus, register_type
+from strands_durable._records import registered_types
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.testing.temporal import TemporalServer
 from tests.temporal import agents
@@ -22,9 +23,9 @@ class Tint(Enum):
 
 
 def forget() -> None:
-    found = _types.by_class.pop(Tint, None)
+    found = registered_types.by_class.pop(Tint, None)
     if found is not None:
-        del _types._by_name[found.name]
+        del registered_types._by_name[found.name]
 
 
 def test_c26_a_worker_that_has_not_registered_a_type_leaves_the_execution_to_one_that_has(

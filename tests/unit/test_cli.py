@@ -18,10 +18,10 @@ from strands import Agent, ToolContext, tool
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import Durability, durable
-from strands_durable._catalog import Catalog
 from strands_durable._demo import trip
-from strands_durable._summaries import short
-from strands_durable._sums import _UNKNOWN
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._journal.sqlite.checksums import _UNKNOWN
+from strands_durable._records.views import short
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from strands_durable import StreamEvent, connect
-from strands_durable._catalog import Catalog
 from strands_durable._cli import options
-from strands_durable._cli.following import Lines, line_of
-from strands_durable._cli.questions import _parted
-from strands_durable._store import Store
+from strands_durable._cli.prompts import _parted
+from strands_durable._cli.stream_view import Lines, line_of
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._journal.sqlite.database import Store
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process, start_process
@@ -233,7 +233,7 @@ def test_a_note_says_why_an_execution_waits() -> None:
     begin("planner", "trip", "--detach")
     store = Store(Catalog(".strands/durable.db").path)
     with store.transaction("note") as connection:
-        connection.execute("UPDATE dispatches SET note = 'no agent here; start another worker'")
+        connection.update("dispatches", {"note": "no agent here; start another worker"}, "1")
     store.close()
     assert cli("ls").stdout.splitlines()[-1] == "trip waits: no agent here; start another worker"
     assert "trip  planner  PENDING  waits for a worker that has its agent" in cli("ls", "--waiting").stdout

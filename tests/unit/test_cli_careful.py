@@ -12,8 +12,8 @@ import pytest
 from strands import Agent, tool
 
 from strands_durable import Durability, ToolPolicy, durable_agent, errors
-from strands_durable._cli import working
-from strands_durable._outside import Outside
+from strands_durable._cli import worker
+from strands_durable._enginekit.payloads import Outside
 from strands_durable.testing import ScriptedModel, call
 from tests.commands import AGENTS, Terminal, cli
 from tests.script import in_new_process
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_not_called_safe() -> None:
 
 
 def test_a_password_in_a_url_is_in_no_command_line_and_in_no_message() -> None:
-    work = working.Work(files=("agents.py",), url=SECRET, concurrency=1, drain_seconds=1, log_level=20, is_trial=False)
+    work = worker.Work(files=("agents.py",), url=SECRET, concurrency=1, drain_seconds=1, log_level=20, is_trial=False)
     assert not [word for word in work.trial_command if "hush" in word or "temporal://" in word]
     refused = cli("ls", "--backend", SECRET)
     assert refused.exit_code == 1
@@ -132,7 +132,7 @@ def test_a_password_in_a_url_is_in_no_command_line_and_in_no_message() -> None:
 
 
 def test_the_place_for_payloads_can_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_durable.backends.temporal._place import Place
+    from strands_durable.backends.temporal._url import Place
 
     monkeypatch.setenv("STRANDS_DURABLE_PAYLOADS", "s3://key:hush@bucket/x")
     assert Place.of("temporal://host").payloads == "s3://key:hush@bucket/x"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from strands_durable._catalog import Catalog
-from strands_durable._listing import AT_ODDS, AT_REST, AT_WORK, Listing, rows_of
-from strands_durable._records import ExecutionStatus
-from strands_durable._store import Store
-from strands_durable._sums import read_checked
+from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._journal.sqlite.checksums import read_checked
+from strands_durable._journal.sqlite.database import Store
+from strands_durable._journal.sqlite.listing import AT_ODDS, AT_REST, AT_WORK, Listing, rows_of
+from strands_durable._records.executions import ExecutionStatus
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process

@@ -234,7 +234,7 @@ def test_what_run_prints_of_a_model_cannot_steer_a_terminal() -> None:
 
 
 def test_a_log_line_cannot_be_forged_and_holds_no_secret(caplog: pytest.LogCaptureFixture) -> None:
-    from strands_durable._logs import safe_logger
+    from strands_durable._records.logs import safe_logger
 
     logger = safe_logger("strands_durable.test")
     error = ValueError("no\n2026-01-01 | INFO | execution_id=<other> | completed\x1b[2J")
@@ -251,5 +251,5 @@ def test_a_log_line_cannot_be_forged_and_holds_no_secret(caplog: pytest.LogCaptu
 
 def test_every_module_logs_through_the_logger_that_cannot_be_forged() -> None:
     for path in (ROOT / "src").rglob("*.py"):
-        if path.name != "_logs.py":
+        if path.name != "logs.py":
             assert "logging.getLogger(__name__)" not in path.read_text(), f"{path}: use safe_logger"

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from strands_durable._codec import decode, digest, encodable, encode
+from strands_durable._records.codec import decode, digest, encodable, encode
 from strands_durable.errors import NotSerializableError, UnreadableError
 
 VALUES: list[Any] = [

@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from strands_durable import register_type
-from strands_durable._codec import decode, encode, peek
+from strands_durable._records.codec import decode, encode, peek
 from strands_durable.errors import NotSerializableError
 
 COUNT = 25_000

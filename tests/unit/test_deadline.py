@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strands_durable._deadline import TimedOut, limited
+from strands_durable._records.deadline import TimedOut, limited
 
 
 def in_task(function: Callable[[], Awaitable[Any]]) -> Any:

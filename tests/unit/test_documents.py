@@ -17,12 +17,13 @@ import pytest
 import strands_durable
 from bench import document
 from strands_durable._cli import main
-from strands_durable._cli.exits import CANCELLED, FAILED, SUSPENDED
+from strands_durable._cli.exit_codes import CANCELLED, FAILED, SUSPENDED
 from tests import commands, engines
 from tests.guarantees import PAGE, ROOT, filled, missing
 
 README = (ROOT / "README.md").read_text()
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
+STRANDS = ROOT / "src" / "strands_durable" / "_strands"
 EXAMPLES = sorted((ROOT / "examples").rglob("README.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *EXAMPLES]
 FENCE = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -185,6 +186,12 @@ def test_every_public_name_is_in_the_reference() -> None:
     )
 
 
+def test_the_map_has_every_folder_of_the_package() -> None:
+    folders = {path.parent.name for path in (ROOT / "src" / "strands_durable").glob("*/__init__.py")}
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(folders)
+
+
 def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs" / "decisions" / "index.md").read_text()
     for page in (ROOT / "docs" / "decisions").glob("0*.md"):
@@ -193,10 +200,10 @@ def test_every_decision_is_in_the_index() -> None:
         assert f"| {number} | [{sentence}]({page.name}) |" in index
 
 
-@pytest.mark.parametrize("name", ["_strands.py", "_orchestrators.py"])
+@pytest.mark.parametrize("name", sorted(path.name for path in STRANDS.glob("*.py")))
 def test_every_private_contact_is_a_request(name: str) -> None:
     page = (ROOT / "docs" / "upstream.md").read_text()
-    for contact in contacts(ast.parse((ROOT / "src" / "strands_durable" / name).read_text())):
+    for contact in contacts(ast.parse((STRANDS / name).read_text())):
         assert f"{contact}`" in page, f"{name} touches {contact}: say in docs/upstream.md what would replace it"
 
 

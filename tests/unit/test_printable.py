@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from strands_durable._printable import masked, masked_text, one_line, printable, url_for_people
-from strands_durable._summaries import short
+from strands_durable._records.printable import masked, masked_text, one_line, printable, url_for_people
+from strands_durable._records.views import short
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import pickle
 import subprocess
 import sys
@@ -10,8 +12,9 @@ import pytest
 
 import strands_durable
 from strands_durable import errors
-from strands_durable._failure import RecordedError, describe, revive
-from strands_durable._phases import MOVES, STATUS, PhaseError, move
+from strands_durable._records.exceptions import RENAMED, RecordedError, describe, revive
+from strands_durable._records.phases import MOVES, STATUS, PhaseError, move
+from tests.surface import FILE, surface
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
@@ -20,6 +23,10 @@ def test_every_public_name_is_there_and_no_other() -> None:
     assert set(strands_durable.__all__) <= set(dir(strands_durable))
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         strands_durable.nonsense  # noqa: B018
+
+
+def test_the_public_surface_is_what_it_was() -> None:
+    assert surface() == json.loads(FILE.read_text()), "if users are to see this change, run `python -m tests.surface`"
 
 
 def test_importing_the_package_imports_no_strands() -> None:
@@ -66,6 +73,19 @@ def test_an_exception_whose_class_is_gone_keeps_its_text() -> None:
     back = revive(record)
     assert isinstance(back, RecordedError)
     assert str(back) == "no"
+
+
+@pytest.mark.parametrize("recorded", RENAMED)
+def test_every_class_that_an_earlier_version_recorded_is_still_there(recorded: str) -> None:
+    module, _, name = RENAMED[recorded].partition(":")
+    assert issubclass(getattr(importlib.import_module(module), name), Exception)
+
+
+def test_an_exception_that_an_earlier_version_recorded_is_of_its_class() -> None:
+    record = describe(RecordedError("x.Y", "no"))
+    record["type"] = "strands_durable._failure:RecordedError"
+    assert type(revive(record)) is RecordedError
+    assert vars(revive(record)) == {"type_name": "x.Y", "text": "no"}
 
 
 def test_a_recorded_exception_keeps_its_causes_and_attributes() -> None:

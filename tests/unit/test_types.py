@@ -13,25 +13,26 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel, ConfigDict, HttpUrl
 
-from strands_durable import _types, register_type
-from strands_durable._codec import decode, encode, peek
+from strands_durable import register_type
+from strands_durable._records import registered_types
+from strands_durable._records.codec import decode, encode, peek
 from strands_durable.errors import NotSerializableError, TypeNotRegisteredError, UnreadableError
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Begin with nothing registered, and forget what a test registers."""
-    before = dict(_types.by_class), dict(_types._by_name)
+    before = dict(registered_types.by_class), dict(registered_types._by_name)
     forget_all()
     yield
     forget_all()
-    _types.by_class.update(before[0])
-    _types._by_name.update(before[1])
+    registered_types.by_class.update(before[0])
+    registered_types._by_name.update(before[1])
 
 
 def forget_all() -> None:
-    _types.by_class.clear()
-    _types._by_name.clear()
+    registered_types.by_class.clear()
+    registered_types._by_name.clear()
 
 
 class Colour(str, Enum):

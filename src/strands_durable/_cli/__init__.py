@@ -12,11 +12,11 @@ from typing import Literal
 import click
 
 from .. import __version__
-from .asking import cancel, remove, respond, resume
-from .exits import Commands
-from .looking import list_executions, show, watch
-from .running import run
-from .working import work
+from .control import cancel, remove, respond, resume
+from .exit_codes import Commands
+from .inspect import list_executions, show, watch
+from .run import run
+from .worker import work
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

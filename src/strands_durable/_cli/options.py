@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from .._catalog import refuse_unreadable
-from .._connect import DEFAULT_URL, VARIABLE, connect
-from .._handle import DurableBackend
-from .._printable import url_for_people
+from .._dispatch.connect import DEFAULT_URL, VARIABLE, connect
+from .._dispatch.ports import DurableBackend
+from .._journal.sqlite.catalog import refuse_unreadable
+from .._records.printable import url_for_people
 from ..backends.sqlite import SqliteBackend
 
 F = TypeVar("F", bound=Callable[..., Any])

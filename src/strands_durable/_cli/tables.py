@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .._printable import masked, masked_text, one_line, printable
-from .._records import ExecutionRecord, ExecutionStatus
-from .._summaries import ERROR_LENGTH, INPUT_LENGTH, CallSummary, ExecutionDetail, StepSummary, short
-from .advice import next_step
-from .full import step_text, written
+from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._records.printable import masked, masked_text, one_line, printable
+from .._records.views import ERROR_LENGTH, INPUT_LENGTH, CallSummary, ExecutionDetail, StepSummary, short
+from .hints import next_step
 from .options import Place
-from .waiting import Wait, lines_of
+from .step_view import step_text, written
+from .wait_reasons import Wait, lines_of
 
 if TYPE_CHECKING:
     from rich.console import Console

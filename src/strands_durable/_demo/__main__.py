@@ -17,7 +17,7 @@ def main(folder: str, url: str | None = None) -> None:
         work(Path(folder))
         return
     os.environ[FOLDER] = folder
-    from .._connect import connect
+    from .._dispatch.connect import connect
     from . import agents  # noqa: F401, a worker carries what is registered
 
     asyncio.run(connect(url).work())

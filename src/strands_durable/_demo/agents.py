@@ -7,8 +7,7 @@ from pathlib import Path
 
 from strands import Agent, ToolContext, tool
 
-from strands_durable import durable_agent
-
+from .. import durable_agent
 from .trip import FOLDER, model, note, tools
 
 

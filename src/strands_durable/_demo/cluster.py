@@ -17,10 +17,10 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._connect import connect
-from .._handle import DurableBackend, ExecutionHandle
-from .._records import ExecutionStatus
-from .._summaries import ExecutionDetail
+from .._dispatch.connect import connect
+from .._dispatch.ports import DurableBackend, ExecutionHandle
+from .._records.executions import ExecutionStatus
+from .._records.views import ExecutionDetail
 from ..errors import UnsupportedFeatureError
 from .processes import log_of, started
 from .screen import Recorded, Screen, rows

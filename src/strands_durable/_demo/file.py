@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from .._catalog import Catalog
-from .._summaries import ExecutionDetail
+from .._journal.sqlite.catalog import Catalog
+from .._records.views import ExecutionDetail
 from ..errors import BackendUnavailableError, ExecutionNotFoundError
 from .processes import log_of, started
 from .screen import Recorded, Screen, rows
@@ -44,7 +44,7 @@ def work(folder: Path) -> None:
     """Run the travel agent, or go on with it: a script that runs again after a crash is all there is to do."""
     from strands import Agent
 
-    from .._durability import Durability
+    from .._plugin.durability import Durability
 
     agent = Agent(
         model=model(folder),

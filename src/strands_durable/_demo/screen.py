@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from .._summaries import ExecutionDetail, StepSummary, short
+from .._records.views import ExecutionDetail, StepSummary, short
 
 Recorded = dict[tuple[str, int], float | None]
 """Finished steps by key and attempt, with the time of their end."""

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .._records import ExecutionStatus
-from .._summaries import ExecutionDetail
+from .._records.executions import ExecutionStatus
+from .._records.views import ExecutionDetail
 from .screen import Recorded, Screen
 
 EXECUTION_ID = "trip-42"

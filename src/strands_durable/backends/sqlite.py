@@ -9,28 +9,28 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from .. import _registry
-from .._catalog import Catalog
-from .._connect import with_worker
-from .._context import standing_aside
-from .._handle import DurableBackend, ExecutionHandle, StreamEvent, Working
-from .._listing import Listing
-from .._logs import safe_logger
-from .._outcome import interrupts_of, result_of
-from .._printable import url_for_people
-from .._records import ExecutionRecord, ExecutionStatus
-from .._removal import Removal
-from .._requests import Requests
-from .._result import ExecutionResult, OpenInterrupt
-from .._spec import AgentSpec
-from .._store import Store, path_of
-from .._stores import stores
-from .._stream import follow
-from .._summaries import ExecutionDetail, StepSummary
-from .._thread import DRAIN_SECONDS, WorkerThread
-from .._trials import Trials, try_alone
-from .._unreadable import reading
-from .._watch import watch
+from .._calls.context import standing_aside
+from .._dispatch import registry
+from .._dispatch.background import DRAIN_SECONDS, WorkerThread
+from .._dispatch.connect import with_worker
+from .._dispatch.ports import DurableBackend, ExecutionHandle, Working
+from .._dispatch.quarantine import Trials, try_alone
+from .._dispatch.requests import Requests
+from .._journal.following import follow
+from .._journal.outcome import interrupts_of, result_of
+from .._journal.sqlite.catalog import Catalog
+from .._journal.sqlite.change_feed import watch
+from .._journal.sqlite.database import Store, path_of
+from .._journal.sqlite.listing import Listing
+from .._journal.sqlite.open_files import stores
+from .._journal.sqlite.removal import Removal
+from .._journal.unreadable import reading
+from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._records.logs import safe_logger
+from .._records.printable import url_for_people
+from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
+from .._records.spec import AgentSpec
+from .._records.views import ExecutionDetail, StepSummary
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = safe_logger(__name__)
@@ -120,14 +120,14 @@ class SqliteBackend(DurableBackend):
 
     def start(self) -> None:
         """Have this process work on everything that waits, unless its URL says otherwise or no agent is registered here."""
-        if self._may_take_all and _registry.agents:
+        if self._may_take_all and registry.agents:
             self._for_all = _shared(self.path, self._concurrency, is_own=False)
         worker = self._for_all or self._worker
         if worker is not None:
             self._run(worker)
 
     def _run(self, worker: WorkerThread) -> None:
-        if _registry.agents:
+        if registry.agents:
             _ = self.store
             if worker.start(self):
                 what = (
@@ -145,7 +145,7 @@ class SqliteBackend(DurableBackend):
         is_trial: bool = False,
     ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
-        from .._worker import Worker
+        from .._dispatch.worker import Worker
 
         _ = self.store
         stop = stop or asyncio.Event()
@@ -179,7 +179,7 @@ def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
     """Return the worker for a backend: one for all that are alike, since a server may well connect for every request."""
 
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
-        from .._worker import Worker
+        from .._dispatch.worker import Worker
 
         await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
 

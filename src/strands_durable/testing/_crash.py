@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from .. import _reruns
-from .._points import listen, reach
-from .._session import process
+from .._calls.local_execution import process
+from .._execution import reruns
+from .._records.crash_points import listen, reach
 
 __all__ = ["CrashPoints", "SimulatedCrash", "forget_process", "reach"]
 
@@ -67,4 +67,4 @@ class CrashPoints:
 def forget_process() -> None:
     """Forget what this process knows of its executions, as a new process would: the next call is its first."""
     process.forget()
-    _reruns.forget()
+    reruns.forget()

@@ -14,7 +14,7 @@ from typing import Any
 
 from strands.models import Model
 
-from .._points import reach
+from .._records.crash_points import reach
 
 
 class ScriptError(AssertionError):

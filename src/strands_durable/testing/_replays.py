@@ -10,7 +10,7 @@ from typing import Any
 
 from strands import Agent
 
-from .._durability import Durability
+from .._plugin.durability import Durability
 from ._crash import CrashPoints, SimulatedCrash, forget_process
 
 Build = Callable[[Durability], Agent]

@@ -13,25 +13,25 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from ..._carrier import Carrier
-from ..._driver import Batch, Driver, Loop
-from ..._lease import Released
-from ..._logs import safe_logger
-from ..._outside import Outside
-from ..._points import reach
-from ..._queue import Queue
-from ..._replica import Replica, Rows
-from ..._turns import Turn
+from ..._dispatch.queue import Queue
+from ..._dispatch.runner import Carrier
+from ..._enginekit.driver import Batch, Driver, Loop
+from ..._enginekit.payloads import Outside
+from ..._enginekit.replica import Replica, Rows
+from ..._journal.lease import Released
+from ..._records.crash_points import reach
+from ..._records.logs import safe_logger
+from ..._records.step_gate import Turn
 from ...errors import PayloadTooLargeError
-from ._carrying import carry, leave
-from ._forms import asked, ended, what
-from ._held import Held, Key
-from ._life import BEAT_SECONDS, Beat, beating, is_asked, is_cancelled, is_shutdown, is_withdrawn, signal
-from ._link import Link
-from ._live import Live
-from ._log import read
-from ._pieces import Pieces, refuse_overflow
-from ._wire import (
+from ._active import Live
+from ._connectivity import Link
+from ._continue_as_new import carry, leave
+from ._detached import Held, Key
+from ._heartbeat import BEAT_SECONDS, Beat, beating, is_asked, is_cancelled, is_shutdown, is_withdrawn, signal
+from ._history_reader import read
+from ._messages import asked, ended, what
+from ._payload_parts import Pieces, refuse_overflow
+from ._protocol import (
     CANCEL,
     CARRY,
     DRIVE,

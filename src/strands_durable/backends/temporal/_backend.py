@@ -18,28 +18,28 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from ... import _registry
-from ..._connect import with_worker
-from ..._handle import DurableBackend, ExecutionHandle, Working
-from ..._keys import checked_id
-from ..._outside import MAX_BYTES, Outside
-from ..._pruning import prune
-from ..._records import ExecutionRecord, ExecutionStatus
-from ..._replica import Replica, Rows
-from ..._requests import Requests
-from ..._spec import AgentSpec
-from ..._thread import DRAIN_SECONDS, WorkerThread
-from ..._trials import Trials
+from ..._dispatch import registry
+from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
+from ..._dispatch.connect import with_worker
+from ..._dispatch.ports import DurableBackend, ExecutionHandle, Working
+from ..._dispatch.quarantine import Trials
+from ..._dispatch.requests import Requests
+from ..._enginekit.compaction import prune
+from ..._enginekit.payloads import MAX_BYTES, Outside
+from ..._enginekit.replica import Replica, Rows
+from ..._records.executions import ExecutionRecord, ExecutionStatus
+from ..._records.keys import checked_id
+from ..._records.spec import AgentSpec
 from ...errors import ExecutionBusyError, ExecutionCancelledError, PayloadTooLargeError
-from ._attendance import unattended
+from ._deletion import remove
 from ._errors import error_of, is_unknown, told, unreachable
-from ._follow import Story, status_of, stories, story
 from ._handle import TemporalHandle
-from ._listing import records
-from ._pieces import CARRIED_BYTES
-from ._place import DEFAULT_ADDRESS, Place
-from ._removal import remove
-from ._wire import PREVIOUS, WORKFLOW, Start, task_timeout
+from ._history import Story, status_of, stories, story
+from ._payload_parts import CARRIED_BYTES
+from ._pollers import unattended
+from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
+from ._url import DEFAULT_ADDRESS, Place
+from ._visibility import records
 
 T = TypeVar("T")
 S = ExecutionStatus
@@ -131,7 +131,7 @@ class TemporalBackend(DurableBackend):
 
         Nothing else does so, except that a process which works on its own executions (``worker=own``) begins with the first.
         """
-        if self._worker is not None and _registry.agents:
+        if self._worker is not None and registry.agents:
             self._worker.start(self)
 
     def _hold(self, execution_id: str) -> ExecutionHandle:

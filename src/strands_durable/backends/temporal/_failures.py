@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from ._wire import GONE, MALFORMED, TOO_LARGE, Commit, commit_of
+from ._protocol import GONE, MALFORMED, TOO_LARGE, Commit, commit_of
 
 
 def is_of(error: ActivityError, kind: str) -> bool:

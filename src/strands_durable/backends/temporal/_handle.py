@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from ..._context import standing_aside
-from ..._handle import ExecutionHandle, StreamEvent
-from ..._journal import Journal
-from ..._logs import safe_logger
-from ..._outcome import interrupts_of, result_of
-from ..._records import ExecutionStatus
-from ..._requests import Requests
-from ..._result import ExecutionResult, OpenInterrupt
-from ..._stream import steps_after
-from ..._summaries import ExecutionDetail, StepSummary
+from ..._calls.context import standing_aside
+from ..._dispatch.ports import ExecutionHandle
+from ..._dispatch.requests import Requests
+from ..._journal.following import steps_after
+from ..._journal.outcome import interrupts_of, result_of
+from ..._journal.sqlite.journal import Journal
+from ..._records.executions import ExecutionStatus
+from ..._records.logs import safe_logger
+from ..._records.results import ExecutionResult, OpenInterrupt, StreamEvent
+from ..._records.views import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
-from ._attendance import watched
 from ._errors import told
-from ._follow import Story, status_of, still
-from ._hosting import hosted
-from ._presence import presence_of
-from ._wire import ACCEPT_DRIFT, COMMIT, STALE, Commit
+from ._history import Story, status_of, still
+from ._pending_activity import presence_of
+from ._pollers import watched
+from ._protocol import ACCEPT_DRIFT, COMMIT, STALE, Commit
+from ._workflow_worker import hosted
 
 if TYPE_CHECKING:
     from ._backend import TemporalBackend

@@ -12,16 +12,16 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
-from ..._driver import Loop
-from ..._logs import safe_logger
-from ..._outside import Outside
-from ..._trials import Trials, leaving
+from ..._dispatch.quarantine import Trials, leaving
+from ..._enginekit.driver import Loop
+from ..._enginekit.payloads import Outside
+from ..._records.logs import safe_logger
 from ._activities import Activities
-from ._hosting import sandbox
-from ._link import Link
-from ._seats import Seats, tuner
-from ._suspects import calling_for
+from ._connectivity import Link
+from ._quarantine import calling_for
+from ._slots import Seats, tuner
 from ._workflow import ExecutionWorkflow
+from ._workflow_worker import sandbox
 
 logger = safe_logger(__name__)
 

@@ -17,11 +17,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-from ._asking import ask, carry, start_driving
+from ._activity_calls import ask, carry, start_driving
 from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
-from ._growth import Growth
-from ._pieces import piece_of
-from ._wire import (
+from ._history_size import Growth
+from ._payload_parts import piece_of
+from ._protocol import (
     ACCEPT_DRIFT,
     ALIVE,
     CANCEL,

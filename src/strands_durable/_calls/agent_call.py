@@ -1,0 +1,360 @@
+"""One call of an agent inside an execution: where it stands, and every moment at which that is committed.
+
+    call.begin   the input and the agent as it was found                         ready
+    model.start  new messages and the head, before a model call                  model
+    model.done   the answer, as soon as it is there                              model
+    tool.start   the answer as a message, the head, and a tool's intent          tools
+    tool.done    a tool's result with its state changes and cancel flags         tools
+    call.end     the last messages, the head, the result                         done, waiting, failed
+
+With the end of a root call the lease is given up.
+
+The order is the promise: an intent before its step, a result after it, and nothing that belongs together apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from .._journal.messages import Sources
+from .._journal.messages import read as read_messages
+from .._records import keys
+from .._records.calls import CallRecord, Progress, Seat
+from .._records.exceptions import describe
+from .._records.executions import ExecutionStatus
+from .._records.phases import STATUS, Phase, move
+from .._strands.agents import is_interrupted
+from .._strands.fingerprints import config_of, fingerprint
+from .._strands.watchers import force_output
+from .context import Frame, StepPhase, frame
+from .durable_call import Latch
+from .local_execution import Site
+from .metrics import Past
+from .model_steps import ModelSteps
+from .tool_steps import ToolSteps
+
+
+class Call(Latch):
+    """One call of an agent under way in this process."""
+
+    def __init__(self, site: Site, record: CallRecord, progress: Progress) -> None:
+        super().__init__(site.outer)
+        self.agent, self.journal, self.record = site.agent, site.journal, record
+        site.member.last = record.call_id
+        self.history, self.head = site.member.history, site.member.head
+        self.session, self.options = site.session, site.options
+        self.progress = progress
+        self.is_open = False
+        """True while it runs here."""
+        self.models, self.tools = ModelSteps(self), ToolSteps(self)
+        self.sources = Sources(record.call_id, record.input)
+        self.past: Past | None = None
+        self.invocation_state: dict[str, Any] | None = None
+        self.is_taken_up = False
+        """True while a call that goes on has not begun its first pass here."""
+        self.is_unchecked = False
+        """True until an agent that may be another than the recorded one has been compared with it."""
+        self._begun_passes = 0
+        self._rows: list[tuple[int, str]] = []
+        self._written = progress
+
+    # Beginning
+
+    @classmethod
+    def begin(cls, site: Site, seat: Seat, given: Any) -> Call:
+        """Record a new call: its input, and the agent as it was found."""
+        agent, journal, member = site.agent, site.journal, site.member
+        head, history = member.head, member.history
+        config = config_of(agent)
+        state = head.rebase()
+        with journal.transaction("call.begin"):
+            config_id = journal.config_id(fingerprint(config), config)
+            call_id, lineage = journal.insert_call(
+                seat, "agent", given=given, config_id=config_id, lineage=member.lineage
+            )
+            member.lineage = lineage
+            if not history.is_known:
+                before = journal.last_ranges(call_id, lineage)
+                history.load(read_messages(journal, lineage, before), before, journal.next_seq(lineage))
+            rows = history.sync(agent.messages, Sources(call_id, None).describe)
+            journal.write_messages(lineage, rows)
+            journal.set_base(call_id, history.ranges)
+            if is_interrupted(agent):
+                head.capture(None)
+            if journal.share_state(call_id, lineage, state):
+                head.state_is_written()
+            head.flush(journal, call_id)
+            progress = Progress(ranges=history.ranges)
+            journal.write_head(call_id, [("progress", _compact(progress))])
+        record = journal.call_in(seat.parent, seat.place, seat.position)
+        assert record is not None
+        return cls(site, record, progress)
+
+    @classmethod
+    def go_on(cls, site: Site, record: CallRecord) -> Call:
+        """Put a recorded call's head in place of what the agent carries."""
+        progress, parts = site.journal.head(record.call_id)
+        site.member.lineage = record.lineage
+        call = cls(site, record, progress)
+        call._restore_messages(progress.ranges)
+        call.head.restore(site.journal, record.call_id, parts)
+        call.models.may_be_recorded = True
+        call.models.may_have_begun = progress.resume == "model" and (
+            progress.phase != "waiting" or progress.attempt > 0
+        )
+        # With an answer the hooks run again, and so they do in a process that lives on.
+        call.models.may_be_hooked = (
+            call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)
+        )
+        return call
+
+    def restore_closing(self) -> None:
+        """Put the messages and the count in place with which a failed call ended, beyond its head."""
+        self.progress = self.journal.closing(self.record.call_id)
+        self._restore_messages(self.progress.ranges)
+
+    def _restore_messages(self, ranges: list[list[int]]) -> None:
+        messages = read_messages(self.journal, self.record.lineage, ranges)
+        self.agent.messages[:] = messages
+        self.history.load(messages, ranges, self.journal.next_seq(self.record.lineage))
+
+    def put_back(self) -> bool:
+        """Undo what the hooks before a model call did a second time; return True if they changed the conversation.
+
+        In the process that is gone they had run before the head was committed: their work is in it.
+        """
+        _, parts = self.journal.head(self.record.call_id)
+        changed = not self.history.holds(self.agent.messages)
+        if changed:
+            self._restore_messages(self.progress.ranges)
+        self.head.restore(self.journal, self.record.call_id, parts)
+        if self.invocation_state is not None:
+            self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
+        return changed
+
+    def take_up(self, answers: dict[str, Any] | None) -> None:
+        """Go on with the call. Answers are committed at once, the rest when the first pass begins."""
+        attempt = self.record.attempt + 1
+        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=attempt)
+        self.is_taken_up = True
+        self._begun_passes = 0
+        if answers is not None:
+            self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0, forced=None)  # type: ignore[arg-type]
+            with self.flushing("call.answer"):
+                self.journal.insert_answers(self.record.call_id, answers)
+                self.journal.reopen_call(self.record)
+            self.is_taken_up = False
+
+    def pass_begins(self) -> bool:
+        """The hooks before a pass have run. Return True if its input is part of the conversation already.
+
+        Hooks that set things up must run in a new process, but what they wrote to the state is recorded: it is put back.
+        """
+        if not self.is_taken_up:
+            return False
+        self.is_taken_up = False
+        is_said = self.progress.resume != "ready"
+        if is_said:
+            self.head.restore_state(self.journal.state(self.record.call_id))
+            if self.invocation_state is not None:
+                self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
+            if self.progress.forced is not None:
+                force_output(self.agent, self.progress.forced)
+        with self.journal.transaction("call.reopen"):
+            self.journal.reopen_call(self.record)
+        return is_said
+
+    # What Strands tells us through its hooks
+
+    @property
+    def execution_id(self) -> str:
+        """The execution that this call belongs to."""
+        return self.journal.execution_id
+
+    def frame_of_call(self, phase: StepPhase) -> Frame:
+        """Return what stands for the call as a whole, beside its steps."""
+        look = (self.record.attempt, self.record.attempt > 1)
+        key = keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
+        return Frame(self, "call", self.agent.name, phase, key, lambda: look)
+
+    def enter_call(self, phase: StepPhase) -> None:
+        """Stand in the hooks around a pass."""
+        frame.set(self.frame_of_call(phase))
+
+    def enter_model(self, phase: StepPhase) -> None:
+        """Stand in the hooks before or after the model call under way."""
+        if self.past is not None:
+            self.past.carry(self.agent.event_loop_metrics)
+        if phase == "after":
+            self.models.settle_state()
+        key = self.models.key(phase)
+        frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))
+
+    def enter_tools(self, phase: StepPhase) -> None:
+        """Stand in the hooks before or after all tools of an answer."""
+        look = (self.record.attempt, False)
+        frame.set(Frame(self, "tools", "tools", phase, keys.tools_key(self.progress.ordinal), lambda: look))
+
+    def enter_tool(self, tool_use: Any, phase: StepPhase) -> None:
+        """Stand in the hooks before or after a tool call."""
+        request = self.tools.request(tool_use, back=1 if phase == "after" else 0)
+        frame.set(Frame(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase)))
+
+    def invocation_begins(self, invocation_state: dict[str, Any]) -> None:
+        """Give back what recorded steps cost, and what they left in the invocation state."""
+        if self._begun_passes > 0:
+            self._stay(passes=self.progress.passes + 1)
+        self._begun_passes += 1
+        self.enter_call("before")
+        self.invocation_state = invocation_state
+        if self.is_taken_up:
+            self.head.restore_invocation_state(invocation_state, shared=self.is_node)
+        if self.past is not None:
+            self.past.give_back_once(self.agent.event_loop_metrics)
+
+    def message_added(self, message: Any) -> None:
+        """Take the head when a model answer has become part of the conversation."""
+        if not self.models.is_answer(message):
+            return
+        self._capture()
+        wants_tools = any("toolUse" in block for block in message["content"])
+        ordinal = self.progress.ordinal + 1
+        self._stay(
+            resume="tools" if wants_tools else "model", attempt=0, retry=0, ordinal=ordinal, cycles=self._cycles(1)
+        )
+
+    def tools_begin(self, message: Any) -> None:
+        """The tools of ``message`` are about to run."""
+        if self.past is not None:
+            self.past.carry(self.agent.event_loop_metrics)
+        self.tools.begin(message)
+        self._move("tools", resume="tools")
+        self.enter_tools("before")
+
+    def tools_end(self) -> None:
+        """All tools of an answer have run, or an error of ours was latched where Strands could swallow it."""
+        self.check()
+        self.enter_tools("after")
+
+    def place_in_loop(self) -> tuple[int, int]:
+        """Return the leg and the cycle that are under way."""
+        return len(self.progress.cycles) - 1, self._cycles(1)[-1]
+
+    def _cycles(self, under_way: int) -> list[int]:
+        invocation = self.agent.event_loop_metrics.latest_agent_invocation
+        made = 0 if invocation is None else len(invocation.cycles)
+        return [*self.progress.cycles[:-1], max(0, made - under_way)]
+
+    # Ending
+
+    def end(self, phase: Phase, result: dict[str, Any]) -> None:
+        """Commit the end of the call, or that it waits for a person."""
+        self._capture()
+        self._move(phase, cycles=self._cycles(0), in_loop=self.tools.in_loop())
+        with self.flushing("call.end"):
+            self.tools.flush_asking()
+            self.journal.end_call(self.record, STATUS[phase], result)
+
+    def end_failed(self, error: Exception) -> None:
+        """Commit that an exception left the call. The head stays where it is, for the next try."""
+        move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
+        with self._closing("call.failed"):
+            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
+            self.journal.end_call(self.record, ExecutionStatus.FAILED)
+
+    def leave(self) -> None:
+        """Commit where the caller left the call, beyond its head: it is resumed from the head, or ends here if it is not."""
+        with self._closing("call.left"):
+            pass
+
+    @contextmanager
+    def _closing(self, label: str) -> Iterator[None]:
+        self._sync()
+        closing = replace(
+            self.progress, ranges=self.history.ranges, cycles=self._cycles(0), in_loop=self.tools.in_loop()
+        )
+        with self.journal.transaction(label):
+            self.journal.write_messages(self.record.lineage, self._rows)
+            self.journal.write_head(self.record.call_id, [("closing", _compact(closing))])
+            yield
+
+    # Committing
+
+    def commit_head(self, label: str, phase: Phase, *, lasting: bool = True, **changes: Any) -> None:
+        """Commit the conversation and the head as they are now."""
+        self._capture()
+        self._move(phase, resume=phase, cycles=self._cycles(1), **changes)
+        with self.flushing(label, lasting=lasting):
+            pass
+
+    @contextmanager
+    def committing(self, label: str, **changes: Any) -> Iterator[None]:
+        """Commit the conversation and changes of the progress, together with what the block writes."""
+        self._sync()
+        self._stay(**changes)
+        with self.flushing(label):
+            yield
+
+    @contextmanager
+    def flushing(self, label: str, *, lasting: bool = True) -> Iterator[None]:
+        """Commit what was captured, together with what the block writes."""
+        with self.journal.transaction(label, lasting=lasting):
+            self._flush()
+            yield
+
+    def take_messages(self) -> None:
+        """Take over what a tool did to the conversation, with the commit of its result."""
+        if self._sync():
+            self._stay()
+
+    def _sync(self) -> bool:
+        """Take over the conversation as it is; return True if it is not what was written."""
+        before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.sources.describe)
+        self._rows += rows
+        return bool(rows) or self.history.ranges is not before
+
+    def _capture(self) -> None:
+        self._sync()
+        self.head.capture(self.invocation_state, self._turn())
+
+    @property
+    def is_node(self) -> bool:
+        """Whether this is the call of a node's agent."""
+        return hasattr(self.outer, "contact")
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether this is the turn of an agent in a swarm."""
+        return self._turn() is not None
+
+    def _turn(self) -> dict[str, Any] | None:
+        """Return what a swarm carries that this turn of it may have changed."""
+        contact = getattr(self.outer, "contact", None)
+        return None if contact is None else contact.turn()
+
+    def _move(self, phase: Phase, **changes: Any) -> None:
+        if phase != self.progress.phase:
+            move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
+        self._stay(phase=phase, **changes)
+
+    def _stay(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, ranges=self.history.ranges, **changes)
+
+    def _flush(self) -> None:
+        if self._rows:
+            self.journal.write_messages(self.record.lineage, self._rows)
+            self._rows = []
+        self.head.flush(self.journal, self.record.call_id)
+        if self.progress is not self._written:
+            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self._written = self.progress
+
+
+def _compact(progress: Progress) -> str:
+    fields = {name: value for name, value in vars(progress).items() if name != "waits" or value}
+    return json.dumps(fields, separators=(",", ":"))

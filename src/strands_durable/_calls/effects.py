@@ -1,0 +1,106 @@
+"""Recorded side effects: what `durable.step` and its kin leave in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Any
+
+from .._journal.sqlite.rows import Ending
+from .._records import keys
+from .._records.codec import decode, encode
+from .._records.exceptions import describe
+from .._records.logs import safe_logger
+from .._records.step_gate import Turn
+from .._records.steps import StepKind, StepRecord
+from ..errors import DurableError
+from .context import Frame, around, frame
+
+logger = safe_logger(__name__)
+
+_SHORT_SECONDS = 1.0
+
+
+@contextmanager
+def ours(found: Frame) -> Iterator[None]:
+    """Code of ours: an error of the store must not become a tool result that the model sees: it ends the call."""
+    try:
+        yield
+    except DurableError as error:
+        found.call.fail(error)
+
+
+async def pause(seconds: float, what: str) -> None:
+    """Wait; where somebody gives out turns, in his hands."""
+    found = frame.get()
+    turns = None if found is None else found.call.journal.lease.turns
+    if found is None or turns is None or seconds < _SHORT_SECONDS:
+        await asyncio.sleep(seconds)
+        return
+    with ours(found):
+        await turns.pause(time.time() + seconds, what, around(found))
+
+
+class Effect:
+    """One side effect of a step or hook, recorded or about to happen; with ``model``, an auxiliary call of that model."""
+
+    def __init__(self, enclosing: Frame, name: str, *, intent: bool, model: str | None = None) -> None:
+        self._call, self._enclosing, self._name, self._model = enclosing.call, enclosing, name, model
+        occurrence = enclosing.occurrences[name]
+        enclosing.occurrences[name] += 1
+        self.key = keys.effect_key(enclosing.key, enclosing.phase, name, occurrence)
+        found = self._call.journal.latest(self._call.record.call_id, self.key).get(self.key)
+        self.recorded: StepRecord | None = found if found is not None and found.status == "done" else None
+        self.attempt = 1 if found is None else found.attempt + 1
+        self._step_id: int | None = None
+        if found is not None and found.status == "started" and model is None:
+            self._run_again()
+        if intent and self.recorded is None:
+            with self._call.journal.transaction("effect.start"):
+                self._step_id = self._insert()
+
+    def _run_again(self) -> None:
+        """Say that what may have happened happens again: who asked for it has no key of his own to prevent that."""
+        logger.warning(
+            "execution_id=<%s>, effect=<%s>, step=<%s>, attempt=<%d>, idempotency_key=<%s> | effect in doubt is run again",
+            self._call.execution_id, self._name, self.key, self.attempt, self._enclosing.view.idempotency_key,
+        )  # fmt: skip
+
+    async def take(self) -> None:
+        """Wait until it may happen."""
+        await self._call.take(self._turn, starts=False)
+
+    def taken(self) -> AbstractContextManager[None]:
+        """Have it happen."""
+        return self._call.taken(self._turn)
+
+    @cached_property
+    def _turn(self) -> Turn:
+        kind: StepKind = "effect" if self._model is None else "model"
+        return self._call.turn(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
+
+    def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
+        """Commit what came out, and return it as it was recorded."""
+        text = encode(value, f"Execution {self._call.execution_id!r}: the result of durable.step {self._name!r}")
+        with self._call.journal.transaction("effect.done"):
+            if self._step_id is None:
+                self._insert(Ending("done", text))
+            else:
+                self._call.journal.end_step(self._step_id, Ending("done", text, usage=usage))
+        return decode(text)
+
+    def fail(self, error: Exception) -> None:
+        """Record an attempt that ended in an error."""
+        assert self._step_id is not None
+        with self._call.journal.transaction("effect.failed"):
+            self._call.journal.end_step(self._step_id, Ending("failed", error=describe(error)))
+
+    def _insert(self, end: Ending | None = None) -> int:
+        call_id, now = self._call.record.call_id, time.time()
+        kind: StepKind = "effect" if self._model is None else "model"
+        return self._call.journal.insert_step(
+            call_id, self.key, self.attempt, kind, self._model or self._name, "", now, end=end
+        )

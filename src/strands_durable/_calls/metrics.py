@@ -1,0 +1,173 @@
+"""Metrics given back: what recorded steps cost counts in a resumed agent as if this process had made them.
+
+Traces and spans tell of this process alone and are not given back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strands import Agent
+from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, EventLoopMetrics, ToolMetrics
+
+from .._journal.sqlite.journal import Journal
+from .._records.calls import Progress
+
+_COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+"""What Strands adds up; a provider's other figures stay in the message that they came with."""
+_SOMETIMES = ("cacheReadInputTokens", "cacheWriteInputTokens")
+_OF_TOOL = ("call_count", "success_count", "error_count", "total_time")
+
+Sum = tuple[str, str]
+"""A part of an agent's metrics, and a name in it."""
+
+
+def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, int]:
+    """Return the form in which a model step keeps what it cost, and the cycle of the loop that it belongs to."""
+    return {**usage, "latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
+
+
+def tool_runs(agent: Agent, name: str) -> tuple[int, int]:
+    """Return how often a tool has run, and with success, as Strands counts it."""
+    found = agent.event_loop_metrics.tool_metrics.get(name)
+    return (0, 0) if found is None else (found.call_count, found.success_count)
+
+
+class Metrics:
+    """An agent's metrics at one moment, so that what a call adds to them can be told from all the rest."""
+
+    def __init__(self, metrics: EventLoopMetrics) -> None:
+        self._sums, self._durations = _sums(metrics), len(metrics.cycle_durations)
+        self._invocations = list(metrics.agent_invocations)
+
+    def added(self, metrics: EventLoopMetrics) -> Added:
+        """Return what was counted since."""
+        sums = {name: value - self._sums.get(name, 0) for name, value in _sums(metrics).items()}
+        known = {id(found) for found in self._invocations}
+        invocations = [found for found in metrics.agent_invocations if id(found) not in known]
+        return Added(sums, metrics.cycle_durations[self._durations :], invocations)
+
+
+class Added:
+    """What a call that has not ended has added to an agent's metrics."""
+
+    def __init__(self, sums: dict[Sum, float], durations: list[float], invocations: list[AgentInvocation]) -> None:
+        self._sums, self._durations, self._invocations = sums, durations, invocations
+
+    def take_back(self, metrics: EventLoopMetrics) -> None:
+        """Have it not been counted, so that the call can be counted anew."""
+        for (part, name), value in self._sums.items():
+            if part == "usage":
+                _take(metrics.accumulated_usage, name, value)
+            elif part == "metrics":
+                _take(metrics.accumulated_metrics, name, value)
+            elif part in _OF_TOOL and name in metrics.tool_metrics:
+                _take(vars(metrics.tool_metrics[name]), part, value)
+        metrics.tool_metrics = {name: found for name, found in metrics.tool_metrics.items() if found.call_count > 0}
+        metrics.cycle_count -= int(self._sums["cycles", ""])
+        for duration in self._durations:
+            if duration in metrics.cycle_durations:
+                metrics.cycle_durations.remove(duration)
+        gone = {id(found) for found in self._invocations}
+        metrics.agent_invocations[:] = [found for found in metrics.agent_invocations if id(found) not in gone]
+
+
+def _sums(metrics: EventLoopMetrics) -> dict[Sum, float]:
+    """Return everything that only ever grows, by part and name."""
+    found: dict[Sum, float] = {("cycles", ""): metrics.cycle_count}
+    found |= {("usage", name): value for name, value in _numbers(metrics.accumulated_usage)}
+    found |= {("metrics", name): value for name, value in _numbers(metrics.accumulated_metrics)}
+    for part in _OF_TOOL:
+        found |= {(part, name): getattr(tool, part) for name, tool in metrics.tool_metrics.items()}
+    return found
+
+
+def _numbers(values: Any) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in values.items() if isinstance(value, (int, float))]
+
+
+def _take(target: Any, name: str, value: float) -> None:
+    """Take away what was added; a figure that only some providers give is as absent again as it was."""
+    if name in target:
+        target[name] = max(0, target[name] - value)
+        if not target[name] and value and name in _SOMETIMES:
+            del target[name]
+
+
+class Past:
+    """What the recorded steps of a call cost, ready to be added to an agent's metrics."""
+
+    def __init__(self, journal: Journal, call_id: int, progress: Progress) -> None:
+        self._usages = [usage for key, usage in journal.usages(call_id) if _is_behind(key, progress)]
+        self._tools = journal.tool_counts(call_id)
+        self._tools += [(name, runs, successes, 0.0) for name, (runs, successes) in progress.in_loop.items()]
+        self._cycles = progress.cycles
+        self._carried: list[dict[str, int]] = []
+        self._is_given = False
+
+    def give_back_once(self, metrics: EventLoopMetrics) -> None:
+        """Add it to the invocation that has begun; a pass that a hook adds to it begins none."""
+        if not self._is_given:
+            self._is_given = True
+            self.give_back(metrics, current=metrics.agent_invocations[-1])
+
+    def give_back(self, metrics: EventLoopMetrics, *, current: AgentInvocation | None) -> None:
+        """Add it all; the last leg goes to ``current``, the invocation under way, if there is one."""
+        last = len(self._cycles) - 1
+        for leg in range(len(self._cycles)):
+            if leg == last and current is not None:
+                self._add_leg(metrics, current, leg)
+                continue
+            invocation = AgentInvocation()
+            metrics.agent_invocations.insert(len(metrics.agent_invocations) - (current is not None), invocation)
+            self._add_leg(metrics, invocation, leg)
+        for name, calls, successes, seconds in self._tools:
+            tool = metrics.tool_metrics.setdefault(name, ToolMetrics({"name": name, "toolUseId": "", "input": {}}))
+            tool.call_count += calls
+            tool.success_count += successes
+            tool.error_count += calls - successes
+            tool.total_time += seconds
+
+    def carry(self, metrics: EventLoopMetrics) -> None:
+        """Give the cycle that goes on what its model calls cost in the process that is gone.
+
+        Not before it has begun: limits are checked at the beginning of a cycle, and it had passed that check.
+        """
+        for usage in self._carried:
+            self._count(metrics, metrics.agent_invocations[-1], metrics.agent_invocations[-1].cycles[-1], usage)
+        self._carried = []
+
+    def _add_leg(self, metrics: EventLoopMetrics, invocation: AgentInvocation, leg: int) -> None:
+        cycles = [
+            EventLoopCycleMetric("", {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0})
+            for _ in range(self._cycles[leg])
+        ]
+        for usage in self._usages:
+            if usage["leg"] != leg:
+                continue
+            if usage["cycle"] < len(cycles):
+                self._count(metrics, invocation, cycles[usage["cycle"]], usage)
+            else:
+                self._carried.append(usage)
+        invocation.cycles.extend(cycles)
+        metrics.cycle_count += len(cycles)
+
+    @staticmethod
+    def _count(
+        metrics: EventLoopMetrics, invocation: AgentInvocation, cycle: EventLoopCycleMetric, usage: dict[str, int]
+    ) -> None:
+        for target in (metrics.accumulated_usage, invocation.usage, cycle.usage):
+            _add(target, usage)
+        metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
+
+
+def _is_behind(key: str, progress: Progress) -> bool:
+    """Say whether an answer counts already: it is part of the conversation, or a hook sent it back for good."""
+    ordinal, retry = int(key[:6]), int(key.rpartition("~")[2])
+    return ordinal <= progress.ordinal or (ordinal == progress.ordinal + 1 and retry < progress.retry)
+
+
+def _add(target: Any, usage: dict[str, int]) -> None:
+    for name in _COUNTED:
+        if name in usage:
+            target[name] = target.get(name, 0) + usage[name]

@@ -1,0 +1,198 @@
+"""The model calls of one call: how they are named, when they are committed, and what a redaction overwrites."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from strands.types.exceptions import ContextWindowOverflowException
+
+from .._journal.sqlite.rows import Ending
+from .._records import keys
+from .._records.codec import decode, encode
+from .._records.exceptions import describe, revive
+from .._records.steps import StepRecord
+from .._strands.agents import set_model_state
+from .._strands.fingerprints import config_of, fingerprint, model_id
+from .._strands.patches import copied
+from .._strands.watchers import forced_output
+from .context import StepPhase
+from .metrics import recorded_usage
+
+if TYPE_CHECKING:
+    from .agent_call import Call
+
+
+class ModelSteps:
+    """The model call under way, and what is recorded of it."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.may_be_recorded = False
+        """False once this process has had an answer of its own: nothing can be recorded beyond it."""
+        self.may_have_begun = False
+        """True if a process that is gone had committed that it would call the model."""
+        self.may_be_hooked = False
+        """True if, in the head that was put in place, the hooks before the model call have run already."""
+        self._is_answered = False
+        self._state: dict[str, Any] | None = None
+        self._config: tuple[Any, int, str] | None = None
+
+    def request(self) -> tuple[str, StepRecord | None]:
+        """Return the key of the model call that begins now, and what is recorded under it."""
+        if self._is_answered:
+            self._is_answered = False
+            self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
+        key = self.key("running")
+        return key, self._recorded(key)
+
+    def key(self, phase: StepPhase) -> str:
+        """Return the key of the model call under way, or of the one that is about to begin."""
+        progress = self._call.progress
+        retry = progress.retry + (1 if phase == "before" and self._is_answered else 0)
+        return keys.model_key(progress.ordinal + 1, retry)
+
+    def look(self, key: str) -> tuple[int, bool]:
+        """Return the attempt, and whether the journal has the answer: for the hooks around a model call."""
+        found = self._recorded(key)
+        return max(1, self._call.progress.attempt), found is not None and found.status == "done"
+
+    def _recorded(self, key: str) -> StepRecord | None:
+        call = self._call
+        return call.journal.latest(call.record.call_id, key).get(key) if self.may_be_recorded else None
+
+    def has_failed(self, recorded: StepRecord | None) -> bool:
+        """Say whether the last try of the model call is on record as an error."""
+        is_failed = recorded is not None and recorded.status == "failed"
+        return is_failed and recorded.attempt >= self._call.progress.attempt  # type: ignore[union-attr]
+
+    def overflow(self, recorded: StepRecord | None) -> Exception | None:
+        """Return the recorded overflow that made a conversation manager make room, if that is not on record yet.
+
+        The model has said that it cannot take these messages: it need not be asked again, but the manager must be.
+        """
+        if recorded is None or not self.may_be_hooked or not self.has_failed(recorded):
+            return None
+        error = revive(recorded.error)
+        return error if isinstance(error, ContextWindowOverflowException) else None
+
+    def is_hooked(self, recorded: StepRecord | None) -> bool:
+        """Say whether the hooks that have just run had run before this very try; what they did is on record then."""
+        was_hooked, self.may_be_hooked = self.may_be_hooked, False
+        return was_hooked and not self.has_failed(recorded)
+
+    def is_in_doubt(self, recorded: StepRecord | None) -> bool:
+        """Say whether the model call that begins now had begun in a process that is gone."""
+        progress = self._call.progress
+        is_known = recorded is not None and recorded.attempt >= progress.attempt
+        return self.may_have_begun and not is_known and not progress.waits
+
+    def start(self, *, lasting: bool) -> None:
+        """Commit the conversation as the model is about to see it. This is the model call's intent.
+
+        Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
+        is asked again.
+        """
+        self.may_have_begun = False
+        call = self._call
+        self._call.commit_head(
+            "model.start",
+            "model",
+            lasting=lasting,
+            attempt=call.progress.attempt + (0 if call.progress.waits else 1),
+            waits=False,
+            forced=forced_output(call.agent),
+            in_loop=call.tools.in_loop(),
+        )
+
+    def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
+        """Commit an answer and return it as it was recorded."""
+        journal = self._call.journal
+        text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
+        recorded = decode(text)
+        with journal.transaction("model.done"):
+            usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
+            step_id = self._insert(key, started_at, request, Ending("done", text, usage=usage))
+            if redacted:
+                self._redact()
+        if redacted:
+            journal.store.scrub()
+        self.may_be_recorded = False
+        self.take(step_id, recorded)
+        return recorded
+
+    def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
+        """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
+        with self._call.journal.transaction("model.failed"):
+            self._insert(key, started_at, request, Ending("failed", error=describe(error)))
+
+    def take(self, step_id: int, answer: dict[str, Any]) -> None:
+        """Expect the answer as the next message; if it does not come, a hook sent it back."""
+        self._is_answered = True
+        self.may_have_begun = False
+        self._state = answer.get("model_state")
+        self._call.sources.answered(step_id, answer)
+
+    def settle_state(self) -> None:
+        """Put the state in place that the model had after its answer; Strands has just written back the one before."""
+        if self._state is not None:
+            set_model_state(self._call.agent, self._state)
+            self._state = None
+
+    def is_answer(self, message: Any) -> bool:
+        """Say whether a message that was just added is the answer that was expected; it is then no longer."""
+        if not self._is_answered or message["role"] != "assistant":
+            return False
+        self._is_answered = False
+        return True
+
+    def give_up(self) -> bool:
+        """Give up the last answer if no tool of it has started; it stays on record as discarded."""
+        call, journal = self._call, self._call.journal
+        is_said = call.progress.resume == "tools"
+        ordinal = call.progress.ordinal + (0 if is_said else 1)
+        steps = journal.latest(call.record.call_id, f"{ordinal:06d}/").values()
+        answers = [step for step in steps if step.config_id is not None and step.status == "done"]
+        if not answers or any(step.kind == "tool" for step in steps):
+            return False
+        if is_said:
+            del call.agent.messages[-1]
+        self.may_have_begun = self.may_be_hooked = False
+        attempt = max(step.attempt for step in answers)
+        with call.committing("answer.discard", resume="model", ordinal=ordinal - 1, attempt=attempt):
+            for step in answers:
+                journal.discard_step(step.step_id)
+        return True
+
+    def _insert(self, key: str, started_at: float, request: Any, end: Ending) -> int:
+        config_id, model = self._config_id(request)
+        call, attempt = self._call, self._call.progress.attempt
+        return call.journal.insert_step(
+            call.record.call_id, key, attempt, "model", model, "", started_at, config_id=config_id, end=end
+        )
+
+    def _config_id(self, request: Any) -> tuple[int, str]:
+        """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
+        agent = self._call.agent
+        basis = (request.tool_specs, request.system_prompt, model_id(agent))
+        if self._config is None or self._config[0] != basis:
+            config = config_of(agent)
+            config_id = self._call.journal.config_id(fingerprint(config), config)
+            self._config = (copied(basis), config_id, config["model"])
+        return self._config[1:]
+
+    def _redact(self) -> None:
+        """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""
+        call, journal, lineage = self._call, self._call.journal, self._call.record.lineage
+        message = call.agent.messages[-1]
+        seq = call.history.replaced(message)
+        form = decode(journal.message_rows(lineage, [[seq, seq]])[0])
+        journal.overwrite_message(lineage, seq, encode({"message": message}, "A message"))
+        if "input" in form:
+            journal.redact_input(form["input"])
+        results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
+        redacted = {result["toolUseId"]: result for result in results}
+        steps = [block for block in form.get("blocks", ()) if isinstance(block, int)]
+        for step_id, outcome in journal.results(steps).items():
+            outcome["result"] = redacted[outcome["result"]["toolUseId"]]
+            journal.set_step_result(step_id, encode(outcome))

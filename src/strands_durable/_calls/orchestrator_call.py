@@ -1,0 +1,326 @@
+"""One call of a Graph or Swarm: which nodes ran, which run, and every moment at which that is committed.
+
+    call.begin   the input, and the topology                              ready
+    node.start   a visit, before it begins, and the batch it belongs to   nodes
+    node.done    its result                                               nodes
+    call.end     the result                                               done, waiting, failed
+
+What a node does is recorded inside it: its agent's call is a call of its own, at the place of the visit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from strands.multiagent.base import NodeResult, Status
+
+from .._journal.sqlite.journal import Journal
+from .._journal.sqlite.rows import Ending
+from .._records import keys
+from .._records.calls import CallRecord, Progress, Seat
+from .._records.codec import decode, encode
+from .._records.exceptions import describe
+from .._records.executions import ExecutionStatus
+from .._records.options import Options
+from .._records.phases import STATUS, Phase, move
+from .._records.steps import StepRecord
+from .._strands.fingerprints import fingerprint
+from .._strands.orchestrators import Contact
+from .context import CurrentStep, Frame, StepPhase, frame
+from .durable_call import Latch, ours
+from .head import Head
+from .local_execution import Session
+
+
+class OrchestratorCall(Latch):
+    """One call of an orchestrator under way in this process."""
+
+    head = None
+
+    def __init__(
+        self,
+        contact: Contact,
+        journal: Journal,
+        session: Session,
+        options: Options,
+        outer: Latch | None,
+        record: CallRecord,
+    ) -> None:
+        super().__init__(outer)
+        self.contact, self.journal, self.session, self.options = contact, journal, session, options
+        self.record, self.progress = record, Progress()
+        self.is_open = False
+        self.is_through = False
+        """True if nothing is left to do but to end."""
+        self.invocation_state: dict[str, Any] | None = None
+        self._batch: list[list[Any]] = []
+        self._is_resumed, self._tries_again = False, True
+        self._last: dict[str, StepRecord] = {}
+        self._before: dict[str, NodeResult | None] = {}
+        self._doubtful: dict[str, StepRecord] = {}
+        self._left_out: set[str] = set()
+
+    # Beginning
+
+    @classmethod
+    def begin(
+        cls,
+        contact: Contact,
+        journal: Journal,
+        session: Session,
+        options: Options,
+        outer: Latch | None,
+        seat: Seat,
+        given: Any,
+    ) -> OrchestratorCall:
+        """Record a new call: its input and the topology."""
+        topology = contact.topology()
+        with journal.transaction("call.begin"):
+            config_id = journal.config_id(fingerprint(topology), topology)
+            call_id, _ = journal.insert_call(seat, contact.kind, given=given, config_id=config_id)
+            base = contact.base()
+            parts = [] if base is None else [("base", encode(base, f"What {contact.name!r} was restored with"))]
+            journal.write_head(call_id, [("progress", _compact(Progress())), *parts])
+        record = journal.call_in(seat.parent, seat.place, seat.position)
+        assert record is not None
+        return cls(contact, journal, session, options, outer, record)
+
+    def load(self) -> tuple[list[StepRecord], dict[str, Any]]:
+        """Read back where a recorded call stands; return the visits of its nodes, and what it carried."""
+        self.progress, parts = self.journal.head(self.record.call_id)
+        rows = self.journal.nodes(self.record.call_id)
+        self._last = {row.name: row for row in rows}
+        self._batch = json.loads(parts["batch"]) if "batch" in parts else []
+        carried: dict[str, Any] = {
+            name: decode(parts[name]) for name in ("carried", "invocation", "base") if name in parts
+        }
+        return rows, carried
+
+    def take_up(self, answers: dict[str, Any] | None) -> None:
+        """Go on with the call, from answers or from where it stood."""
+        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
+        self._is_resumed = bool(self._batch)
+        label = "call.reopen" if answers is None else "call.answer"
+        self._move(self.progress.resume)  # type: ignore[arg-type]
+        with self.journal.transaction(label):  # what it carries is on record, and not yet in place
+            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            if answers is not None:
+                self.journal.insert_answers(self.record.call_id, answers)
+            self.journal.reopen_call(self.record)
+
+    def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
+        """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
+        self._tries_again = tries_again
+        if self.contact.kind == "swarm":
+            ((name, visit),) = self._batch
+            if not self._is_done(name, visit):
+                return [name]
+            self.is_through = carried["handoff"] is None
+            return [carried["handoff"] or name]
+        failed = [name for name, row in self._last.items() if row.status == "failed"] if tries_again else []
+        batch = [name for name, visit in self._batch]
+        if all(self._is_done(name, visit) for name, visit in self._batch) and failed:
+            batch = []
+        self._batch = [
+            [name, self._visit(name) if name in failed else visit] for name, visit in self._batch if name in batch
+        ]
+        self._batch += [[name, self._visit(name)] for name in failed if name not in batch]
+        return [name for name, _ in self._batch]
+
+    def unfinished(self) -> set[str]:
+        """Return the nodes of the batch under way whose visits have no end."""
+        return {name for name, visit in self._batch if not self._is_done(name, visit)}
+
+    # What Strands tells us through its hooks
+
+    @property
+    def execution_id(self) -> str:
+        """The execution that this call belongs to."""
+        return self.journal.execution_id
+
+    def frame_of_call(self, phase: StepPhase) -> Frame:
+        """Return what stands for the call as a whole, beside its nodes."""
+        look = (self.record.attempt, self.record.attempt > 1)
+        return Frame(self, "call", self.contact.name, phase, keys.call_key(0, 0), lambda: look)
+
+    def enter_call(self, phase: StepPhase) -> None:
+        """Stand in the hooks around the whole call."""
+        frame.set(self.frame_of_call(phase))
+
+    def batch_begins(self, names: list[str]) -> set[str]:
+        """Some nodes are about to run together; return those that have not run yet."""
+        if self._is_resumed:
+            self._is_resumed = False
+            visits = dict(self._batch)
+            return {name for name in names if not self._is_done(name, visits.get(name, -1))}
+        self._batch = [[name, self._visit(name)] for name in names]
+        return set(names)
+
+    def node_begins(self, node_id: str, invocation_state: dict[str, Any]) -> None:
+        """Commit that a visit begins, before any hook of the user sees it."""
+        with ours(self):
+            self.invocation_state = invocation_state
+            visit = self._visit(node_id)
+            key = keys.node_key(node_id, visit)
+            last = self._last.get(node_id)
+            attempt = last.attempt + 1 if last is not None and last.key == key else 1
+            self._before[node_id] = self.contact.result_of(node_id)
+            if last is not None and last.key == key and last.status in ("started", "interrupted"):
+                self._doubtful.setdefault(node_id, last)
+            if self.contact.kind == "swarm":
+                self._batch = [[node_id, visit]]
+            started_at = time.time()
+            kind = type(self.contact.executors()[node_id]).__name__
+            with self._committing("node.start", "nodes"):
+                step_id = self.journal.insert_step(self.record.call_id, key, attempt, "node", node_id, kind, started_at)
+            self._last[node_id] = StepRecord(
+                step_id=step_id, key=key, attempt=attempt, kind="node", name=node_id, status="started",
+                started_at=started_at,
+            )  # fmt: skip
+        self._enter_node(node_id, "before")
+
+    def node_returns(self, node_id: str) -> None:
+        """Stand in the hooks after a visit."""
+        self._enter_node(node_id, "after")
+
+    def node_ends(self, node_id: str) -> None:
+        """Commit what came of a visit, after every hook of the user has seen it."""
+        with ours(self, starts=False):
+            result = self.contact.result_of(node_id)
+            if result is self._before.get(node_id):
+                result = None
+            if result is None and not self.contact.has_failed(node_id):
+                return  # it was cut off: a sibling failed, or its time was over
+            if result is not None and result.status is Status.INTERRUPTED:
+                return
+            end = self._ending(node_id, result)
+            label = "node.done" if end.status == "done" else "node.failed"
+            with self._committing(label, "nodes"):
+                self._end_row(node_id, end)
+
+    def doubtful(self, node_id: str) -> StepRecord | None:
+        """Return the earlier attempt of a visit under way that had begun and has no result, if there is one."""
+        return self._doubtful.get(node_id)
+
+    def view(self, node_id: str) -> CurrentStep:
+        """Return what `current_step` tells of a visit under way."""
+        row = self._last[node_id]
+        return Frame(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
+
+    def _enter_node(self, node_id: str, phase: StepPhase) -> None:
+        row, hosted = self._last[node_id], self.contact.executors()[node_id]
+        frame.set(Frame(self, "node", node_id, phase, row.key, lambda: (row.attempt, False), hosted))
+
+    # Ending
+
+    def end(self, phase: Phase, result: dict[str, Any]) -> None:
+        """Commit the end of the call, or that it waits for a person."""
+        waiting = self.contact.waiting() if phase == "waiting" else set()
+        with self._committing("call.end", phase):
+            for node_id in waiting:
+                asked = self.contact.result_of(node_id)
+                if asked is not None and asked.status is not Status.INTERRUPTED:
+                    asked = None  # a graph has none of a node that asks: this is that of an earlier visit
+                self._end_row(node_id, self._ending(node_id, asked, "interrupted"))
+            self.journal.end_call(self.record, STATUS[phase], result)
+
+    def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:
+        """Commit that the call failed: an exception left it, or it returned that it failed."""
+        move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
+        with self.journal.transaction("call.failed"):
+            self._step_ahead()
+            for node_id, row in self._last.items():
+                if row.status == "started" and self.contact.has_failed(node_id):
+                    self._end_row(node_id, self._ending(node_id, self.contact.result_of(node_id)))
+            self._write()
+            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
+            self.journal.end_call(self.record, ExecutionStatus.FAILED, result)
+
+    def _step_ahead(self) -> None:
+        """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
+        current = self.contact.carried().get("current")
+        if current is not None and self.contact.has_failed(current) and all(self._is_done(*at) for at in self._batch):
+            self._batch = [[current, self._visit(current)]]
+
+    # Committing
+
+    @contextmanager
+    def _committing(self, label: str, phase: Phase) -> Iterator[None]:
+        """Commit where the call stands, together with what the block writes."""
+        self._move(phase)
+        with self.journal.transaction(label):
+            yield
+            self._write()
+
+    def _move(self, phase: Phase) -> None:
+        if phase != self.progress.phase:
+            move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
+        resume = phase if phase in ("ready", "nodes") else self.progress.resume
+        self.progress = replace(self.progress, phase=phase, resume=resume)
+
+    def _write(self) -> None:
+        parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
+        if self.progress.resume == "nodes":
+            parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
+        if self.invocation_state is not None:
+            parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
+        self.journal.write_head(self.record.call_id, parts)
+
+    def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
+        row = self._last[node_id]
+        inner = self.journal.call_in(self.record.call_id, row.key)
+        if result is None:
+            return Ending(status or "failed", encode({"call": None if inner is None else inner.call_id}))
+        is_failed = result.status is Status.FAILED
+        raised = result.result if isinstance(result.result, Exception) else None
+        fields = {
+            "status": result.status.value,
+            "time": result.execution_time,
+            "usage": result.accumulated_usage,
+            "metrics": result.accumulated_metrics,
+            "count": result.execution_count,
+            "call": None if inner is None else inner.call_id,
+            "over": inner is not None and inner.status is ExecutionStatus.COMPLETED,
+            "result": result.to_dict()["result"] if inner is None and raised is None else None,
+        }
+        error = None if raised is None else describe(raised)
+        return Ending(
+            status or ("failed" if is_failed else "done"), encode(fields, f"The result of node {node_id!r}"), error
+        )
+
+    def _end_row(self, node_id: str, end: Ending) -> None:
+        row = self._last[node_id]
+        self.journal.end_step(row.step_id, end)
+        self._doubtful.pop(node_id, None)
+        result = None if end.result is None else decode(end.result)
+        self._last[node_id] = replace(row, status=end.status, result=result, error=end.error)
+
+    # Visits
+
+    def _visit(self, node_id: str) -> int:
+        """Return the number of the visit that comes next: a new one after a finished one, else the one that is not."""
+        last = self._last.get(node_id)
+        if last is None:
+            return 0
+        is_over = last.status == "done" or (last.status == "failed" and last.result.get("over", False))
+        return keys.visit_of(last.key) + (1 if is_over else 0)
+
+    def _is_done(self, node_id: str, visit: int) -> bool:
+        last = self._last.get(node_id)
+        if last is None or keys.visit_of(last.key) != visit:
+            return False
+        return last.status == "done" or (not self._tries_again and has_returned_failure(last))
+
+
+def has_returned_failure(row: StepRecord) -> bool:
+    """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
+    return row.status == "failed" and row.error is None and "status" in row.result
+
+
+def _compact(progress: Progress) -> str:
+    return json.dumps(vars(progress), separators=(",", ":"))

@@ -1,0 +1,273 @@
+"""The tool calls of one model answer: how they are named, and when they are committed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .._journal.sqlite.rows import Ending
+from .._records import keys, patches
+from .._records.codec import decode, encode
+from .._records.content_hash import is_same
+from .._records.exceptions import describe
+from .._records.logs import safe_logger
+from .._records.steps import StepRecord, StepStatus
+from ..errors import NotSerializableError, PayloadTooLargeError
+from .context import StepPhase
+
+if TYPE_CHECKING:
+    from .agent_call import Call
+
+logger = safe_logger(__name__)
+
+_TITLE_LENGTH = 160
+_NO_RUN = {"runs": 0}
+"""Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
+
+Outcome = dict[str, Any]
+"""``result``, and where there is one: ``exception``, ``state``, ``invocation``, ``cancel``, ``tools`` and ``rerun``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRequest:
+    """One tool call of the loop, named."""
+
+    key: str
+    name: str
+    tool_use_id: str
+    index: int
+    input: Any
+
+
+class ToolSteps:
+    """The tools of the answer under way, and what is recorded of them."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._uses: list[tuple[int, Any]] = []
+        self._passes: Counter[int] = Counter()
+        self._latest: dict[str, StepRecord] = {}
+        self._reused: dict[int, StepRecord] = {}
+        self._asking: list[tuple[ToolRequest, int, Ending]] = []
+        self._in_loop: dict[str, list[int]] = {name: list(found) for name, found in call.progress.in_loop.items()}
+
+    def begin(self, message: Any) -> None:
+        """The tools of ``message`` are about to run: find out which of them have run already."""
+        call = self._call
+        self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
+        self._passes, self._reused, self._latest = Counter(), {}, {}
+        if call.record.attempt > 1:
+            self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
+
+    def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
+        """Name a tool call. Ids repeat, even in one message; the input object tells twins apart."""
+        tool_use_id = str(tool_use.get("toolUseId"))
+        twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
+        same = [index for index, use in twins if use.get("input") is tool_use.get("input")]
+        index = same[0] if same else (twins[0][0] if twins else 0)
+        retry = max(0, self._passes[index] - back)
+        return ToolRequest(
+            key=keys.tool_key(self._call.progress.ordinal, index, tool_use_id, retry),
+            name=str(tool_use.get("name")),
+            tool_use_id=tool_use_id,
+            index=index,
+            input=tool_use.get("input"),
+        )
+
+    def look(self, key: str, phase: StepPhase) -> tuple[int, bool]:
+        """Return the attempt, and whether the journal has the result: for the hooks around a tool call."""
+        found = self._latest.get(key)
+        if found is None:
+            return 1, False
+        return found.attempt, found.status == "done" and (phase == "before" or found.step_id in self._reused)
+
+    def recorded(self, request: ToolRequest) -> StepRecord | None:
+        """Return the last recorded attempt of a tool call."""
+        return self._latest.get(request.key)
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """Return what the tools of the last answer did to the agent's tools, in the order in which they had finished."""
+        call = self._call
+        steps = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/").values()
+        done = [step for step in steps if step.kind == "tool" and step.status == "done" and step.result is not None]
+        done.sort(key=lambda step: step.ended_at or 0.0)
+        return [step.result["tools"] for step in done if "tools" in step.result]
+
+    def errors(self, request: ToolRequest) -> int:
+        """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""
+        return self._call.journal.failed_attempts(self._call.record.call_id, request.key)
+
+    def start(self, request: ToolRequest, attempt: int) -> StepRecord:
+        """Commit a tool's intent, with the answer that asked for it."""
+        started_at = time.time()
+        with self._call.flushing("tool.start"):
+            step_id = self._insert(request, attempt, started_at)
+        return self._note(request, step_id, attempt, "started", started_at=started_at)
+
+    def finish(
+        self,
+        request: ToolRequest,
+        step: StepRecord | None,
+        attempt: int,
+        outcome: Outcome,
+        *,
+        status: StepStatus = "done",
+        started_at: float | None = None,
+        ran: bool = False,
+    ) -> Outcome:
+        """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
+        end = self.ending(request, step, outcome, status, ran=ran)
+        self._call.take_messages()
+        with self._call.flushing("tool.done"):
+            if step is None:
+                step_id = self._insert(request, attempt, started_at or time.time(), end)
+            else:
+                step_id = step.step_id
+                self._call.journal.end_step(step_id, end)
+        recorded: Outcome = decode(str(end.result))
+        if is_same(recorded, outcome):
+            recorded = outcome  # Strands' traces keep this one for ever: do not keep two
+        if status == "done":
+            self._call.sources.returned(step_id, recorded["result"])
+        self._note(request, step_id, attempt, status, result=recorded)
+        return recorded
+
+    def finish_late(
+        self, request: ToolRequest, step: StepRecord | None, attempt: int, end: Ending, started_at: float
+    ) -> None:
+        """Commit the end of a tool whose call has ended: its step alone, as the conversation may be that of another call."""
+        with self._call.journal.transaction("tool.late"):
+            if step is None:
+                self._insert(request, attempt, started_at, end)
+            else:
+                self._call.journal.end_step(step.step_id, end)
+
+    def ending(
+        self, request: ToolRequest, step: StepRecord | None, outcome: Outcome, status: StepStatus, *, ran: bool
+    ) -> Ending:
+        """Return the recorded end of a tool that has an outcome."""
+        text = self._encoded(request, step, outcome)
+        return Ending(status, text, _error_of(outcome), None if ran else _NO_RUN)
+
+    def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> Ending:
+        """Return the recorded end of a tool that waits for a person."""
+        text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
+        return Ending("interrupted", text, usage=None if ran else _NO_RUN)
+
+    def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
+        """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
+
+        Tools come here in the order of the answer, but had finished in another: who finished later has the last word.
+        """
+        call, outcome = self._call, step.result
+        finished_later = [other for other in self._reused.values() if (other.ended_at or 0) > (step.ended_at or 0)]
+        for found in (step, *sorted(finished_later, key=lambda other: other.ended_at or 0)):
+            self._apply(found.result)
+        self._reused[step.step_id] = step
+        call.sources.returned(step.step_id, outcome["result"])
+        logger.debug("execution_id=<%s>, step=<%s> | step replayed", call.execution_id, request.key)
+        found_outcome: Outcome = outcome
+        return found_outcome
+
+    def _apply(self, outcome: Outcome) -> None:
+        call = self._call
+        call.head.apply(outcome.get("state", {}))
+        if call.invocation_state is not None:
+            patches.apply(outcome.get("invocation", []), call.invocation_state)
+        if "cancel" in outcome:
+            call.agent.cancel(**outcome["cancel"])
+
+    def ran_in_loop(self, name: str, runs: int, successes: int) -> None:
+        """Count a tool that is no step, because its effect is the loop itself."""
+        found = self._in_loop.setdefault(name, [0, 0])
+        found[0] += runs
+        found[1] += successes
+
+    def in_loop(self) -> dict[str, list[int]]:
+        """Return runs and successes of the tools that are no steps."""
+        return {name: list(found) for name, found in self._in_loop.items()}
+
+    def leave(self, request: ToolRequest) -> None:
+        """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
+        self._passes[request.index] += 1
+
+    def interrupt(
+        self,
+        request: ToolRequest,
+        step: StepRecord | None,
+        attempt: int,
+        interrupts: list[dict[str, Any]],
+        *,
+        ran: bool,
+    ) -> None:
+        """Record that a tool waits for a person. ``step`` is None where there was no intent."""
+        end = self.asking(request, interrupts, ran=ran)
+        if step is None:
+            self._asking.append((request, attempt, end))
+            return
+        with self._call.journal.transaction("tool.interrupted"):
+            self._call.journal.end_step(step.step_id, end)
+        self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
+
+    def flush_asking(self) -> None:
+        """Record the tools without an intent that wait for a person; before the call waits, they run again."""
+        for request, attempt, end in self._asking:
+            self._insert(request, attempt, time.time(), end)
+        self._asking = []
+
+    def _insert(
+        self,
+        request: ToolRequest,
+        attempt: int,
+        started_at: float,
+        end: Ending | None = None,
+    ) -> int:
+        call, title = self._call, title_of(request.input)
+        return call.journal.insert_step(
+            call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
+        )
+
+    def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:
+        record = StepRecord(
+            step_id=step_id, key=request.key, attempt=attempt, kind="tool", name=request.name, status=status, **more
+        )
+        self._latest[request.key] = record
+        return record
+
+    def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: Outcome) -> str:
+        """Return the recorded form; what has none is on record as such, and asked about."""
+        what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
+        try:
+            text, limit = encode(outcome), self._call.journal.store.max_text
+            if limit is not None and len(text) > limit:
+                raise PayloadTooLargeError(what, len(text), limit)
+            return text
+        except NotSerializableError as error:
+            if step is not None:
+                with self._call.journal.transaction("tool.unstorable"):
+                    self._call.journal.end_step(step.step_id, Ending("unstorable", error=describe(error)))
+            if isinstance(error, PayloadTooLargeError):
+                raise
+            path = error.path.removeprefix("value['result']")
+            raise NotSerializableError(what, f"result{path}", error.type_name, error.detail) from None
+
+
+def title_of(value: Any) -> str:
+    """Return a short form of a tool's input, for people."""
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace").decode()
+    except ValueError:  # it holds a circle, or a number too long to write
+        return "…"
+    return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"
+
+
+def _error_of(outcome: Outcome) -> Any:
+    if "exception" in outcome:
+        return outcome["exception"]
+    if outcome["result"].get("status") == "error":
+        texts = [block["text"] for block in outcome["result"].get("content", ()) if "text" in block]
+        return {"type": "ToolResult", "text": " ".join(texts)[:_TITLE_LENGTH]}
+    return None

@@ -1,0 +1,95 @@
+"""How a command ends: exit codes that a script can tell apart, and errors as one line instead of a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from .._records.executions import ExecutionStatus
+from .._records.printable import masked_text, one_line
+from ..errors import DurableError, ExecutionCancelledError, ExecutionFailedError, ExecutionNotFoundError
+
+ERROR, USAGE, NOT_FOUND, FAILED, SUSPENDED, CANCELLED, AT_WORK = 1, 2, 3, 4, 5, 6, 7
+INTERRUPTED = 130
+"""As a shell has it for Ctrl-C."""
+TRACEBACK = "STRANDS_DURABLE_TRACEBACK"
+
+_BY_STATUS = {
+    ExecutionStatus.COMPLETED: 0,
+    ExecutionStatus.FAILED: FAILED,
+    ExecutionStatus.SUSPENDED: SUSPENDED,
+    ExecutionStatus.CANCELLED: CANCELLED,
+}
+_BY_ERROR: dict[type[Exception], int] = {
+    ExecutionNotFoundError: NOT_FOUND,
+    ExecutionFailedError: FAILED,
+    ExecutionCancelledError: CANCELLED,
+}
+
+
+class Commands(click.Group):
+    """Commands whose errors are one clear line."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program does, to its exit code."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except SystemExit as ended:
+            if "temporalio" in sys.modules:  # its threads abort a Python that ends while one of them still answers
+                leave_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what goes wrong in it is told, not thrown."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if os.environ.get(TRACEBACK) or getattr(error, "errno", None) == errno.EPIPE:
+                raise
+            tell(error)
+            ctx.exit(code_of(error))
+
+
+def code_of_status(status: ExecutionStatus) -> int:
+    """Return the exit code for an execution that was waited for."""
+    return _BY_STATUS.get(status, AT_WORK)
+
+
+def code_of(error: Exception) -> int:
+    """Return the exit code for an error."""
+    if isinstance(error, TimeoutError):
+        return AT_WORK
+    return _BY_ERROR.get(type(error), ERROR)
+
+
+def tell(error: Exception) -> None:
+    """Print an error as one line, without the password that may be in a URL."""
+    click.echo(f"Error: {one_line(masked_text(_text(error)))}", err=True)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, (DurableError, TimeoutError)):
+        return str(error)
+    from .._dispatch.agent_files import place_of
+
+    place = place_of(error)
+    where = f" ({place})" if place else ""
+    return f"{type(error).__name__}: {error}{where}. {TRACEBACK}=1 in the environment shows the traceback."
+
+
+def leave(code: int) -> NoReturn:
+    """End the command with an exit code."""
+    click.get_current_context().exit(code)
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End the process without waiting for tools that run in threads: their steps are in doubt."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,127 @@
+"""What ``--json`` prints: the shapes that the help of each command describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from .._records.executions import ExecutionRecord
+from .._records.questions import answers_to
+from .._records.results import OpenInterrupt
+from .._records.views import CallSummary, ExecutionDetail, Question, StepSummary
+
+
+def print_json(value: Any) -> None:
+    """Print a value for people and programs alike."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as one line of many."""
+    click.echo(json.dumps(value))
+
+
+def execution_json(record: ExecutionRecord) -> dict[str, Any]:
+    """Return what ``ls`` tells of an execution."""
+    return {
+        "execution_id": record.execution_id,
+        "kind": record.kind,
+        "agent": record.agent,
+        "status": record.status.value,
+        "is_cancelling": record.is_cancelling,
+        "note": record.note,
+        "unreadable": record.unreadable,
+        "run": record.run,
+        "calls": record.calls,
+        "steps": record.steps,
+        "owner": record.owner,
+        "created_at": _iso(record.created_at),
+        "updated_at": _iso(record.updated_at),
+    }
+
+
+def detail_json(detail: ExecutionDetail) -> dict[str, Any]:
+    """Return what ``show`` tells of an execution."""
+    return {
+        "execution": execution_json(detail.execution),
+        "run": detail.run,
+        "runs": [
+            {
+                **vars(run),
+                "status": run.status.value,
+                "started_at": _iso(run.started_at),
+                "ended_at": _iso(run.ended_at),
+            }
+            for run in detail.runs
+        ],
+        "calls": [_call_json(call) for call in detail.calls],
+    }
+
+
+def questions_json(questions: Iterable[OpenInterrupt | Question]) -> list[dict[str, Any]]:
+    """Return open questions, with the answers that those about a step in doubt take."""
+    return [
+        {
+            "interrupt_id": found.interrupt_id,
+            "name": found.name,
+            "reason": found.reason,
+            "answers": answers_to(found.name),
+        }
+        for found in questions
+    ]
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _call_json(call: CallSummary) -> dict[str, Any]:
+    return {
+        "kind": call.kind,
+        "position": call.position,
+        "member": call.member,
+        "depth": call.depth,
+        "scope": call.scope,
+        "input": call.input,
+        "is_redacted": call.is_redacted,
+        "status": call.status.value,
+        "phase": call.phase,
+        "attempt": call.attempt,
+        "stop_reason": call.stop_reason,
+        "started_at": _iso(call.started_at),
+        "ended_at": _iso(call.ended_at),
+        "failures": [{**vars(failure), "at": _iso(failure.at)} for failure in call.failures],
+        "questions": questions_json(call.questions),
+        "answers": [{**vars(answer), "at": _iso(answer.at)} for answer in call.answers],
+        "structured_output": call.structured_output,
+        "steps": [step_json(step) for step in call.steps],
+        "unreadable": call.unreadable,
+    }
+
+
+def step_json(step: StepSummary) -> dict[str, Any]:
+    """Return one attempt of a step."""
+    duration = step.duration_seconds
+    return {
+        "key": step.key,
+        "number": step.number,
+        "kind": step.kind,
+        "name": step.name,
+        "input": step.input,
+        "status": step.status,
+        "state": step.state,
+        "in_doubt": step.in_doubt,
+        "attempt": step.attempt,
+        "started_at": _iso(step.started_at),
+        "ended_at": _iso(step.ended_at),
+        "duration_seconds": None if duration is None else round(duration, 3),
+        "usage": step.usage,
+        "result": step.result,
+        "error": step.error,
+    }

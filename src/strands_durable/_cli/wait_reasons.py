@@ -1,0 +1,83 @@
+"""What executions wait for: a person, a worker that has their agent, or their script; and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .._dispatch.ports import DurableBackend
+from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionRecord, ExecutionStatus
+from .._records.printable import masked_text, one_line, printable
+from .._records.views import Question, short
+from .hints import is_dispatched
+from .json_view import execution_json, questions_json
+from .options import Place
+
+S = ExecutionStatus
+_WHOM = {
+    "person": "a person",
+    "worker": "a worker",
+    "agent": "a worker that has its agent",
+    "version": "a worker with its version of the agent",
+    "script": "its script",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """An execution that nobody works on, and that is not over."""
+
+    record: ExecutionRecord
+    waits_for: Literal["person", "worker", "agent", "version", "script"]
+    reason: str
+    questions: tuple[Question, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``ls --waiting --json`` tells of it."""
+        more = {"waits_for": self.waits_for, "reason": self.reason, "questions": questions_json(self.questions)}
+        return {**execution_json(self.record), **more}
+
+
+async def waits(backend: DurableBackend, agent: str | None, since: float | None, limit: int | None) -> list[Wait]:
+    """Return what waits, the one that changed last first."""
+    resting = await backend.list(status=[S.PENDING, S.SUSPENDED], agent=agent, since=since, limit=limit)
+    begun = await backend.list(status=S.RUNNING, agent=agent, since=since)
+    found = sorted((*resting, *begun), key=lambda record: record.updated_at, reverse=True)
+    left = [record for record in found if record.owner is None]
+    return [await _wait(backend, record) for record in left[:limit]]
+
+
+async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
+    questions: tuple[Question, ...] = ()
+    if record.status is S.SUSPENDED:
+        detail = await (await backend.get(record.execution_id)).detail()
+        questions = tuple(question for call in detail.calls if call.depth == 0 for question in call.questions)
+    if questions:
+        return Wait(record=record, waits_for="person", reason="it asked, and has no answer", questions=questions)
+    if not is_dispatched(record):
+        return Wait(record=record, waits_for="script", reason="it was run inline; run its script again to resume it")
+    if record.note is None:
+        return Wait(record=record, waits_for="worker", reason=f"no worker with agent {record.agent!r} has taken it up")
+    first = record.note.partition("\n")[0]
+    is_other = OTHER_VERSION in first
+    return Wait(
+        record=record,
+        waits_for="agent" if first.startswith(NO_AGENT) else "version" if is_other else "worker",
+        reason=record.note,
+    )
+
+
+def lines_of(wait: Wait, place: Place, ago: str) -> list[str]:
+    """Return what is printed of one."""
+    record = wait.record
+    agent = one_line(record.agent or "unknown")
+    whom = _WHOM[wait.waits_for]
+    lines = [f"{one_line(record.execution_id)}  {agent}  {record.status.value}  waits for {whom}  ({ago})"]
+    if not wait.questions:
+        return lines + [f"    {line}" for line in printable(masked_text(wait.reason)).splitlines()]
+    for question in wait.questions:
+        reason = short(question.reason)
+        lines.append(f"    {one_line(question.name)}" + (f": {reason}" if reason else ""))
+        lines += [f"      answers: {question.answers}"] if question.answers else []
+        lines.append(f"      interrupt_id: {one_line(question.interrupt_id)}")
+    return [*lines, f"    next: {place.command(f'respond {record.execution_id}')}"]

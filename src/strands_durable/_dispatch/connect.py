@@ -1,0 +1,74 @@
+"""From a URL to a backend. Engines are imported when their URL is, and other packages can add theirs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import cast
+from urllib.parse import parse_qsl, urlencode
+
+from ..errors import UnsupportedFeatureError
+from .ports import DurableBackend, Working
+
+VARIABLE = "STRANDS_DURABLE_BACKEND"
+DEFAULT_URL = "sqlite:///.strands/durable.db"
+GROUP = "strands_durable.backends"
+"""The group of entry points under which a package offers backends: the name is the URL's scheme, the object takes the URL."""
+
+_OURS = {
+    "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
+    "temporal": "strands_durable.backends.temporal:TemporalBackend",
+}
+
+
+def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
+    """Return the backend that ``url`` names; a path names a SQLite file.
+
+    Args:
+        url: For example ``sqlite:///runs.db``. If None, the environment variable STRANDS_DURABLE_BACKEND, else
+            ``sqlite:///.strands/durable.db``.
+    """
+    text = os.fspath(url) if url is not None else os.environ.get(VARIABLE) or DEFAULT_URL
+    found = re.match(r"([a-z][a-z0-9+.-]*)://", text)
+    if found is None:
+        return connect(f"sqlite:///{text}")
+    return _maker(found[1])(text)
+
+
+def with_worker(url: str, what: Working) -> str:
+    """Return a URL that says what the process itself works on, whatever it said before."""
+    location, _, query = url.partition("?")
+    options = {**dict(parse_qsl(query, keep_blank_values=True)), "worker": what}
+    return f"{location}?{urlencode(options)}"
+
+
+def _maker(scheme: str) -> Callable[[str], DurableBackend]:
+    if scheme in _OURS:
+        return _own(scheme)
+    offered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if scheme in offered:
+        return cast(Callable[[str], DurableBackend], offered[scheme].load())
+    known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
+    raise UnsupportedFeatureError(
+        f"A {scheme}:// backend",  # not the whole URL: there may be a password in it
+        f"no backend for {scheme}:// is installed (there are {known})",
+        f"A package adds one with an entry point of the group {GROUP!r}.",
+    )
+
+
+def _own(scheme: str) -> Callable[[str], DurableBackend]:
+    module, _, name = _OURS[scheme].partition(":")
+    try:
+        return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "strands_durable":
+            raise
+        raise UnsupportedFeatureError(
+            f"A {scheme}:// backend",
+            f"{missing} is not installed",
+            f"Install it: pip install 'strands-durable[{scheme}]'",
+        ) from error

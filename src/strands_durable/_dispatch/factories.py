@@ -1,0 +1,64 @@
+"""Running an agent's factory: in a thread of its own and with a time limit, because it is the user's code and may hang.
+
+The threads are daemons: a factory that never returns must not keep a process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
+
+from .._records.deadline import TimedOut, limited
+
+T = TypeVar("T")
+
+
+async def in_time(
+    function: Callable[[], T], seconds: float, agent: str, late: Callable[[Future[T]], None] | None = None
+) -> T:
+    """Return what ``function`` returns, or raise `TimeoutError` after ``seconds``; ``late`` is then called when it has ended.
+
+    The event loop is free meanwhile. ``late`` is called in the function's thread.
+    """
+    loop, ended, outcome = asyncio.get_running_loop(), asyncio.Event(), Future[T]()
+    lock, is_left = threading.Lock(), False
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            value = context.run(function)
+        except BaseException as error:
+            _end(error=error)
+        else:
+            _end(value)
+
+    def _end(value: T | None = None, error: BaseException | None = None) -> None:
+        with lock:
+            if error is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(value)  # type: ignore[arg-type]
+            tell_late = late if is_left else None
+        if tell_late is not None:
+            tell_late(outcome)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=run, name=f"strands-durable-build-{agent}", daemon=True).start()
+    try:
+        with suppress(TimedOut):
+            await limited(ended.wait(), seconds)
+    finally:
+        with lock:
+            is_left = not outcome.done()
+    if is_left:
+        raise TimeoutError(
+            f"The factory of agent {agent!r} did not return within {seconds:g} s. Look for what it waits for (a server, a "
+            f"download), or give it more time: @durable_agent(build_timeout=...)."
+        )
+    return outcome.result()

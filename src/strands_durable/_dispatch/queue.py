@@ -1,0 +1,324 @@
+"""What waits for a worker, and how it is handed over. Knows no Strands.
+
+A dispatched execution has one root call, recorded as PENDING before anybody runs it. It is free for a worker while it is
+PENDING or RUNNING and has no owner, or an owner that is gone. What an owner that died left behind is suspected of having killed
+it, and is tried alone; the first step that ends in such a trial clears it (rule C34).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .._journal.lease import Lease
+from .._journal.owner import Owner
+from .._journal.sqlite.database import Store
+from .._journal.sqlite.dispatches import Dispatches
+from .._journal.sqlite.journal import Journal
+from .._journal.unreadable import aside, reading
+from .._records.codec import decode, encode
+from .._records.exceptions import describe
+from .._records.executions import ACCEPTED, ExecutionStatus
+from .._records.logs import safe_logger
+from .._records.spec import AgentSpec
+from ..errors import BackendUnavailableError, TypeNotRegisteredError, UnreadableError, WorkerLostError
+
+logger = safe_logger(__name__)
+
+S = ExecutionStatus
+_MANY = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """An execution that is free for a worker."""
+
+    row_id: int
+    execution_id: str
+    run: int
+    fence: int
+    owner: str | None
+    is_cancelled: bool
+    agent: str
+    fingerprint: str
+    spec: AgentSpec
+    given: dict[str, Any]
+    is_marked: bool
+    was_alone: bool
+    deaths: int
+    tries: int
+    version: str
+    """The agent, its fingerprint and the arguments of its factory: what a worker has, or has not."""
+
+    @property
+    def accepts_drift(self) -> Literal["any", "adopted"] | None:
+        """Whether another version may run it: any, or one has, whose version it is of now; None if nobody accepted that."""
+        accepted = self.given.get(ACCEPTED)
+        return None if accepted is None else "any" if accepted["fingerprint"] is None else "adopted"
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether it may be what killed its last worker; the end of a machine is nobody's fault."""
+        if self.is_marked:
+            return True
+        if self.owner is None:
+            return False
+        owner, me = Owner.parse(self.owner), Owner.me()
+        return owner != me and not (owner.host == me.host and owner.boot_id != me.boot_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """An execution that a worker has taken, with what it is to be given."""
+
+    lease: Lease
+    waiting: Waiting
+    prompt: Any
+
+
+class Held:
+    """The executions that the workers of this process carry.
+
+    Two workers in one process are one owner, and a run that has ended is carried until its agent is cleaned up: neither its
+    owner nor its status tell that an execution is not free.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: set[tuple[int, Path, int]] = set()
+
+    def take(self, path: Path, row_id: int) -> bool:
+        """Begin to carry an execution; False if some worker here does."""
+        with self._lock:
+            mine = (os.getpid(), path, row_id)  # a fork carries nothing
+            is_free = mine not in self._ids
+            self._ids.add(mine)
+            return is_free
+
+    def let_go(self, path: Path, row_id: int) -> None:
+        """Carry an execution no more."""
+        with self._lock:
+            self._ids.discard((os.getpid(), path, row_id))
+
+    def ids(self, path: Path) -> list[int]:
+        """Return what is carried."""
+        with self._lock:
+            return [row_id for pid, found, row_id in self._ids if (pid, found) == (os.getpid(), path)]
+
+
+held = Held()
+
+
+class Queue:
+    """The dispatched executions of a store, as workers see them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._dispatches = Dispatches(store)
+
+    def waiting(
+        self, *, refused: Collection[str], suspected: bool, limit: int, only: Collection[str] | None = None
+    ) -> list[Waiting]:
+        """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
+
+        ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
+        """
+        me, dead = Owner.me().recorded(), self._dead()
+        values: dict[str, Any] = {
+            "now": time.time(),
+            "dead": json.dumps(dead),
+            "me": me,
+            "held": json.dumps(held.ids(self._store.path)),
+            "refused": json.dumps(list(refused)),
+            "limit": limit,
+            "only": None if only is None else json.dumps(list(only)),
+        }
+        while True:
+            values["aside"] = json.dumps(aside.ids(self._store))
+            rows = self._dispatches.free(values, suspected=suspected)
+            found: list[Waiting] = []
+            for row_id in rows:
+                if len(found) < limit and (waiting := self._look_at(row_id)) is not None:
+                    found.append(waiting)
+            if len(rows) < values["limit"] or len(found) == limit:
+                return found
+            values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
+
+    def _look_at(self, row_id: int) -> Waiting | None:
+        """Return an execution by itself; None if it cannot be read, or is gone."""
+        try:
+            with reading():
+                return self._read(row_id)
+        except UnreadableError as error:
+            name = self._dispatches.name_of(row_id)
+            if name is not None:
+                self.put_aside(row_id, name, error)
+            return None
+
+    def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
+        """Leave an execution that this process cannot read, and note on it why it waits, if its row can be written."""
+        aside.put(self._store, row_id, execution_id, error)
+        note = f"it cannot be read: {error.reason}"
+        if isinstance(error, TypeNotRegisteredError):
+            note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
+        with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False):
+            self._dispatches.note(row_id, note)
+
+    def _dead(self) -> list[int]:
+        """Return the executions whose owner, another process, is dead."""
+        me = Owner.me().recorded()
+        beats = [found for found in self._dispatches.beats() if found.owner != me]
+        return [found.row_id for found in self._store.liveness.dead(beats)]
+
+    def only(self) -> Waiting:
+        """Return the one execution of a replica, whoever owned it: its engine decides who does."""
+        with reading():
+            found = self._read(self._dispatches.only())
+        assert found is not None
+        return found
+
+    def _read(self, row_id: int) -> Waiting | None:
+        row = self._dispatches.row(row_id)
+        return None if row is None else _waiting(row)
+
+    def pardon(self) -> None:
+        """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
+        with self._store.transaction("pardon"):
+            self._dispatches.forget_owner()
+
+    def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
+        """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
+
+        A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
+        """
+        try:
+            prompt = self.prompt_of(waiting)
+        except UnreadableError as error:
+            self.put_aside(waiting.row_id, waiting.execution_id, error)
+            return None
+        me, is_suspected = Owner.me().recorded(), alone or waiting.is_suspected
+        deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
+        with self._store.transaction("claim", lasting=False):
+            if not self._dispatches.claim(waiting.row_id, waiting.fence, me, seconds):
+                return None
+            self._dispatches.suspect(waiting.row_id, is_suspected=is_suspected, alone=alone, deaths=deaths)
+            lease = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, waiting.fence + 1, seconds)
+            lease.is_alone = alone
+            journal = Journal(lease)
+            if waiting.is_cancelled:
+                journal.cancel()
+                return None
+            if deaths >= max_deaths:
+                owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
+                lost = WorkerLostError(waiting.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, lost)
+                self._fail(journal, lost)
+                return None
+        if is_suspected:
+            lease.on_progress = _Acquittal(lease, self._dispatches)
+        return Claim(lease=lease, waiting=waiting, prompt=prompt)
+
+    def prompt_of(self, waiting: Waiting) -> Any:
+        """Return what an execution is to be given; nothing is claimed that could not be run."""
+        with reading(waiting.execution_id):
+            unowned = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, fence=-1, seconds=0)
+            record = Journal(unowned).call_at(0)
+            if record is None:
+                raise UnreadableError("its call is not recorded")
+            return record.input
+
+    def adopt(self, claim: Claim, spec: AgentSpec) -> None:
+        """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
+        given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
+        with self._store.transaction("drift.accepted", claim.lease):
+            text = encode(spec.to_json())
+            self._dispatches.replace_spec(claim.lease.row_id, spec.fingerprint, text, encode(given))
+
+    def fail(self, lease: Lease, error: BaseException) -> None:
+        """Record that an execution failed, unless its call has done so."""
+        journal = Journal(lease)
+        with self._store.transaction("call.failed", lease):
+            if journal.status() in (S.PENDING, S.RUNNING):
+                self._fail(journal, error)
+
+    def _fail(self, journal: Journal, error: BaseException) -> None:
+        record = journal.call_at(0)
+        assert record is not None
+        journal.insert_failure(record.call_id, record.attempt, describe(error))
+        journal.end_call(record, S.FAILED)
+
+    def put_off(self, lease: Lease, seconds: float, note: str) -> None:
+        """Give an execution back, to be tried again later."""
+        with self._store.transaction("put-off", lease):
+            self._dispatches.put_off(lease.row_id, seconds, note)
+            lease.drop()
+
+    def give_back(self, lease: Lease) -> None:
+        """Give an execution back as it is."""
+        if not lease.dropped:
+            with self._store.transaction("lease.release", lease):
+                lease.drop()
+
+    def note(self, refused: Mapping[str, str]) -> None:
+        """Note on executions that are refused why they wait, where nothing is noted yet."""
+        rows = self._dispatches.unnoted(refused, self._dead())
+        if rows:
+            with self._store.transaction("note", lasting=False):
+                self._dispatches.note_unnoted([(row_id, refused[version]) for row_id, version in rows])
+
+    def over(self, execution_ids: Collection[str]) -> set[str]:
+        """Return which of these executions are over for good: they can be neither resumed nor answered."""
+        return self._dispatches.over(execution_ids)
+
+    def cancelled(self, row_ids: Collection[int]) -> list[int]:
+        """Return which of these executions are to be cancelled."""
+        return self._dispatches.cancelled(row_ids)
+
+
+class _Acquittal:
+    """Clears an execution of the suspicion that it kills workers, with the first step that ends."""
+
+    def __init__(self, lease: Lease, dispatches: Dispatches) -> None:
+        self._lease, self._dispatches = lease, dispatches
+
+    def __call__(self) -> None:
+        lease = self._lease
+        lease.on_progress, lease.is_alone = None, False
+        self._dispatches.clear_suspicion(lease.row_id)
+
+
+def _checked(given: Any) -> dict[str, Any]:
+    """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
+    if type(given["invocation_state"]) is not dict or "limits" not in given:
+        raise UnreadableError("its invocation_state is no dict, or its limits are missing")
+    found: dict[str, Any] = given
+    return found
+
+
+def _waiting(row: Any) -> Waiting:
+    row_id, execution_id, run, fence, owner, cancel_asked_at, agent, fingerprint, spec, given, *rest = row
+    is_suspected, is_alone, deaths, tries, version = rest
+    return Waiting(
+        row_id=row_id,
+        execution_id=execution_id,
+        run=run,
+        fence=fence,
+        owner=owner,
+        is_cancelled=cancel_asked_at is not None,
+        agent=agent,
+        fingerprint=fingerprint,
+        spec=AgentSpec.from_json(decode(spec)),
+        given=_checked(decode(given)),
+        is_marked=bool(is_suspected),
+        was_alone=bool(is_alone),
+        deaths=deaths,
+        tries=tries,
+        version=version,
+    )

@@ -1,0 +1,399 @@
+"""Agents that a backend may run: the decorated factory is the agent, and every process that has its file can build it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from .._calls.context import current_step, frame
+from .._records.codec import digest, encode
+from .._records.keys import checked_id
+from .._records.options import OnDrift, Options, check
+from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
+from .._records.questions import answers_in
+from .._records.results import ExecutionResult
+from .._records.spec import AgentSpec
+from ..errors import AgentNotRegisteredError, UnsupportedFeatureError
+from .factories import in_time
+from .ports import DurableBackend, ExecutionHandle
+
+if TYPE_CHECKING:
+    from strands import Agent
+    from strands.multiagent.graph import Graph
+    from strands.multiagent.swarm import Swarm
+    from strands.tools import ToolProvider
+
+    from .sync import SyncHandle
+
+T = TypeVar("T")
+Factory = Callable[..., "Agent | Graph | Swarm"]
+_KEPT_SPECS = 256
+BUILD_SECONDS = 30.0
+"""How long a factory may take, unless its `durable_agent` says otherwise."""
+_OURS = ("prompt", "execution_id", "invocation_state", "limits")
+
+agents: dict[str, DurableAgent] = {}
+"""By name, the agents that this process can build."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policies:
+    """What a worker does with steps in doubt and with a changed agent; None: as the factory's own Durability says."""
+
+    on_drift: OnDrift | None = None
+    model_in_doubt: ModelInDoubt | None = None
+    tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
+    build_timeout: float = BUILD_SECONDS
+    """How long the factory may take, in seconds."""
+
+    def __post_init__(self) -> None:
+        if self.build_timeout <= 0:
+            raise ValueError(f"build_timeout={self.build_timeout}: it must be more than 0 seconds")
+        checked_policies(self.tool_policies)
+        check("on_drift", self.on_drift or "raise", "raise", "warn", "rerun")
+        check("model_in_doubt", self.model_in_doubt or "retry", "retry", "ask", "fail")
+
+    def over(self, options: Options) -> Options:
+        """Return ``options`` with what is said here in place of what they say."""
+        return replace(
+            options,
+            on_drift=self.on_drift or options.on_drift,
+            model_in_doubt=self.model_in_doubt or options.model_in_doubt,
+            tool_policies={**options.tool_policies, **self.tool_policies},
+        )
+
+
+class DurableAgent:
+    """An agent that a backend runs: call it as you call a Strands agent, or dispatch it and go away.
+
+    Args:
+        factory: Returns a new Agent, Graph or Swarm. May take JSON-safe keyword arguments: given with a call, and recorded.
+        name: What workers know it by; the factory's name if None.
+        durable_backend: Where it runs: a backend, its URL, or None for `connect`'s default.
+        policies: What a worker does with steps in doubt and with a changed agent.
+        version: Which runs it may resume: those of the same version. None: those of an agent with the same parts.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        name: str | None = None,
+        durable_backend: DurableBackend | str | None = None,
+        policies: Policies | None = None,
+        version: str | None = None,
+    ) -> None:
+        self.name = checked_id(name or factory.__name__)
+        self.policies = Policies() if policies is None else policies
+        if not isinstance(self.policies, Policies):
+            raise TypeError(f"policies={policies!r}: give @durable_agent(tool_policies=...) a dict of ToolPolicy")
+        self.version = _checked_version(self.name, version)
+        self._factory = factory
+        self._parameters = _parameters(self.name, factory)
+        self._backend = durable_backend
+        self._specs: dict[str, AgentSpec] = {}
+        self._on_drift: OnDrift = "raise"
+        self.shared: list[ToolProvider] = []
+        """What serves its tools over a connection and is not built anew with each agent."""
+        self.__doc__ = factory.__doc__ or self.__doc__
+        known = agents.setdefault(self.name, self)
+        if known is not self and _origin(known._factory) != _origin(factory):
+            raise ValueError(
+                f"Two agents are named {self.name!r}: {_place(known._factory)} and {_place(factory)}. "
+                f"Give one of them another name: @durable_agent(name=...)."
+            )
+        agents[self.name] = self
+
+    def __repr__(self) -> str:
+        return f"DurableAgent({self.name!r})"
+
+    # What it is
+
+    @property
+    def spec(self) -> AgentSpec:
+        """What a backend needs to know of it, as data; no model is called for it and no server started."""
+        return self.spec_with()
+
+    def spec_with(self, **arguments: Any) -> AgentSpec:
+        """Return the spec for a factory with keyword arguments."""
+        self._check(arguments)
+        key = encode(arguments, f"An argument of agent {self.name!r}")
+        if key not in self._specs:
+            from .._plugin.describe import describe
+            from .._plugin.policy_names import refuse_unknown
+            from .._strands.tool_servers import without_servers
+
+            with without_servers() as left_out:
+                subject = self.build(arguments)
+            self.shared = left_out
+            options = self.options(subject, Path())
+            self._on_drift = options.on_drift
+            if not left_out:  # else the worker knows: it has the servers
+                refuse_unknown(subject, options.tool_policies)
+            while len(self._specs) >= _KEPT_SPECS:
+                del self._specs[next(iter(self._specs))]
+            self._specs[key] = describe(self.name, subject, arguments, self.version)
+        return self._specs[key]
+
+    def has_spec_with(self, arguments: Mapping[str, Any]) -> bool:
+        """Say whether the spec for these arguments is known, so that the factory need not run for it."""
+        return encode(dict(arguments), f"An argument of agent {self.name!r}") in self._specs
+
+    async def spec_in_time(self, arguments: Mapping[str, Any]) -> AgentSpec:
+        """Return the spec for a factory with keyword arguments, and leave the event loop free meanwhile."""
+        if self.has_spec_with(arguments):
+            return self.spec_with(**arguments)
+        return await in_time(partial(self.spec_with, **arguments), self.policies.build_timeout, self.name)
+
+    def takes(self, spec: AgentSpec) -> bool:
+        """Say whether a run that was dispatched with ``spec`` may go on with the agent as it is here."""
+        here = self.spec_with(**spec.arguments)
+        return spec.fingerprint in ("", here.fingerprint) or self._on_drift != "raise"  # "": whatever version there is
+
+    @property
+    def vouches_for_edits(self) -> bool:
+        """Whether its version says what may resume a run: what was edited under the same version is logged, and no stop."""
+        return self.version is not None and self.policies.on_drift is None
+
+    def options(self, subject: Any, path: Path) -> Options:
+        """Return the options of a run on the store at ``path``: those of a Durability in the factory, but for its store."""
+        from .._execution.attached import options_of
+
+        own = options_of(subject) or Options(path=path, execution_id=None)
+        return replace(self.policies.over(own), path=path)
+
+    def build(self, arguments: Mapping[str, Any]) -> Any:
+        """Return a new agent, Graph or Swarm."""
+        from .._strands.agents import is_agent
+        from .._strands.orchestrators import contact_of
+
+        subject: Any = self._factory(**arguments)
+        if not is_agent(subject) and contact_of(subject) is None:
+            if inspect.iscoroutine(subject):
+                subject.close()
+            raise UnsupportedFeatureError(
+                f"A factory that returns a {type(subject).__name__} ({self.name!r})",
+                "a worker runs an Agent, a Graph or a Swarm",
+                "Return a new one of these each time.",
+            )
+        return subject
+
+    def on(self, backend: DurableBackend | str) -> DurableAgent:
+        """Return the same agent, to run on another backend."""
+        found: DurableAgent = object.__new__(DurableAgent)
+        vars(found).update(vars(self), _backend=backend)
+        return found
+
+    @property
+    def backend(self) -> DurableBackend:
+        """Where it runs."""
+        if not isinstance(self._backend, DurableBackend):
+            from .connect import connect
+
+            self._backend = connect(self._backend)
+        return self._backend
+
+    # Calling it
+
+    def __call__(self, prompt: Any = None, **given: Any) -> ExecutionResult:
+        """Run it and wait for its end, or until it waits for a person.
+
+        Args:
+            prompt: As for a Strands agent; a list of interrupt responses, with the ``execution_id``, answers questions.
+            given: ``execution_id``, ``invocation_state``, ``limits``, and the factory's own keyword arguments.
+        """
+        return _run(lambda: self.invoke_async(prompt, **given))
+
+    async def invoke_async(self, prompt: Any = None, **given: Any) -> ExecutionResult:
+        """Run it and wait for its end, or until it waits for a person."""
+        handle = await self.dispatch_async(prompt, **given)
+        return await handle.result()
+
+    async def stream_async(self, prompt: Any = None, **given: Any) -> AsyncIterator[Mapping[str, Any]]:
+        """Run it and yield what `ExecutionHandle.stream` yields, and in the end ``{"result": ExecutionResult}``."""
+        handle = await self.dispatch_async(prompt, **given)
+        async for event in handle.stream():
+            yield event
+        yield {"result": await handle.result()}
+
+    async def dispatch_async(
+        self,
+        prompt: Any = None,
+        *,
+        execution_id: str | None = None,
+        invocation_state: Mapping[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
+        **arguments: Any,
+    ) -> ExecutionHandle:
+        """Start a run, or attach to the one that has this id, and return its handle at once."""
+        self._check(arguments)
+        named = (invocation_state or {}).get("execution_id")  # as in a call of an inline agent
+        if named is not None and execution_id not in (None, named):
+            raise ValueError(f"A call of {self.name!r} has two execution_ids: {execution_id!r} and {named!r}")
+        execution_id = execution_id if named is None else named
+        answers = answers_in(prompt)
+        if answers is not None:
+            if execution_id is None:
+                raise ValueError(f"Answers for {self.name!r} need the execution_id of the run that asked")
+            handle = await self.backend.get(execution_id)
+            await handle.respond(answers)
+            return handle
+        if execution_id is None:
+            execution_id = self._id_inside(prompt, arguments)
+        spec = await self.spec_in_time(arguments)
+        return await self.backend.dispatch(
+            spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
+        )
+
+    def dispatch(
+        self,
+        prompt: Any = None,
+        *,
+        execution_id: str | None = None,
+        invocation_state: Mapping[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
+        **arguments: Any,
+    ) -> SyncHandle:
+        """Start a run from sync code, or attach to the one that has this id, and return its handle at once."""
+        from .sync import in_loop
+
+        dispatching = self.dispatch_async(
+            prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits, **arguments
+        )
+        return in_loop(dispatching).sync
+
+    def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
+        """Return the id of a run that a step starts: a tool that is tried again is to find the runs that it had started."""
+        step, standing = current_step(), frame.get()
+        if step is None or standing is None:
+            return None
+        what = f"{self.name}-{digest([prompt, dict(arguments)])[:8]}"
+        standing.occurrences[what] += 1
+        return f"{what}-{step.idempotency_key}-{standing.occurrences[what]}"
+
+    def _check(self, arguments: Mapping[str, Any]) -> None:
+        unknown = sorted(set(arguments) - set(self._parameters))
+        if unknown:
+            takes = ", ".join([*_OURS[1:], *self._parameters])
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown[0]!r}; it takes {takes}")
+        required = [name for name, is_required in self._parameters.items() if is_required]
+        missing = [name for name in required if name not in arguments]
+        if missing:
+            raise TypeError(f"{self.name}() needs the keyword argument {missing[0]!r} of its factory")
+
+
+@overload
+def durable_agent(factory: Factory, /) -> DurableAgent: ...
+
+
+@overload
+def durable_agent(
+    *,
+    name: str | None = None,
+    durable_backend: DurableBackend | str | None = None,
+    on_drift: OnDrift | None = None,
+    model_in_doubt: ModelInDoubt | None = None,
+    tool_policies: Mapping[str, ToolPolicy] | None = None,
+    version: str | None = None,
+    build_timeout: float = BUILD_SECONDS,
+) -> Callable[[Factory], DurableAgent]: ...
+
+
+def durable_agent(
+    factory: Factory | None = None,
+    /,
+    *,
+    name: str | None = None,
+    durable_backend: DurableBackend | str | None = None,
+    on_drift: OnDrift | None = None,
+    model_in_doubt: ModelInDoubt | None = None,
+    tool_policies: Mapping[str, ToolPolicy] | None = None,
+    version: str | None = None,
+    build_timeout: float = BUILD_SECONDS,
+) -> DurableAgent | Callable[[Factory], DurableAgent]:
+    """Make an agent of a factory: ``@durable_agent`` above a function that returns an Agent, a Graph or a Swarm.
+
+    Args:
+        factory: The function.
+        name: What workers know it by; the function's name if None.
+        durable_backend: Where it runs: a backend, its URL, or None for `connect`'s default.
+        on_drift: What a worker does with a run of another version of the agent; ``raise``, the default, leaves it to a worker
+            that has that version.
+        model_in_doubt: What to do with a model call that was under way in a crash.
+        tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
+        version: Which runs a worker may resume: those that were dispatched under the same version, whatever was edited in the
+            agent since. Change it when a run that has begun must not be resumed by the edited agent.
+        build_timeout: How long the function may take, in seconds. It runs in a thread, and others are not held up by it: a
+            dispatch raises TimeoutError, a worker leaves the run to others, says so, and looks again when it has returned.
+    """
+    policies = Policies(
+        on_drift=on_drift,
+        model_in_doubt=model_in_doubt,
+        tool_policies=checked_policies(tool_policies),
+        build_timeout=build_timeout,
+    )
+    if factory is not None:
+        return DurableAgent(factory, name, durable_backend, policies, version)
+    return lambda found: DurableAgent(found, name, durable_backend, policies, version)
+
+
+def registered(name: str) -> DurableAgent:
+    """Return the agent of this name, or raise `AgentNotRegisteredError`."""
+    if name not in agents:
+        raise AgentNotRegisteredError(name, list(agents))
+    return agents[name]
+
+
+def _checked_version(name: str, version: Any) -> str | None:
+    if version is not None and (not isinstance(version, str) or not version.strip()):
+        raise TypeError(f'The version of agent {name!r} is a text such as "2" or "2025-01-31", not {version!r}')
+    return version
+
+
+def _parameters(name: str, factory: Factory) -> dict[str, bool]:
+    """Return the keyword arguments that a factory takes, and whether it needs them."""
+    found: dict[str, bool] = {}
+    for parameter in inspect.signature(factory).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"The factory of agent {name!r} may only take named arguments, not {parameter}")
+        if parameter.name in _OURS:
+            raise TypeError(
+                f"The factory of agent {name!r} cannot have an argument {parameter.name!r}: every call has one"
+            )
+        found[parameter.name] = parameter.default is parameter.empty
+    return found
+
+
+def _origin(factory: Factory) -> tuple[str, str]:
+    code = getattr(factory, "__code__", None)
+    return (getattr(code, "co_filename", ""), getattr(factory, "__qualname__", repr(factory)))
+
+
+def _place(factory: Factory) -> str:
+    code = getattr(factory, "__code__", None)
+    return repr(factory) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _run(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run async code to its end from sync code, also inside of a running loop: in a thread with a loop of its own."""
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            found.append(asyncio.run(call()))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]

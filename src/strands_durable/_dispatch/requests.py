@@ -1,0 +1,249 @@
+"""Asking for executions: dispatch, answer, resume, cancel; each is one transaction. Knows no Strands."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._execution import admission
+from .._journal.lease import look
+from .._journal.outcome import interrupts_of
+from .._journal.sqlite import respondents
+from .._journal.sqlite.database import Store
+from .._journal.sqlite.dispatches import Dispatches
+from .._journal.sqlite.journal import Journal, input_hash
+from .._journal.unreadable import reading
+from .._records.calls import CallRecord
+from .._records.codec import decode, encode
+from .._records.exceptions import revive, summary
+from .._records.executions import ACCEPTED, ExecutionStatus
+from .._records.keys import checked_id
+from .._records.questions import refuse_malformed
+from .._records.spec import AgentSpec
+from ..errors import (
+    DurableError,
+    ExecutionBusyError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    InputMismatchError,
+    UnsupportedFeatureError,
+)
+
+S = ExecutionStatus
+_HINT = "Its handle's resume(), or 'strands-durable resume', tries it again from the failed step."
+
+
+class Requests:
+    """What those who dispatch and hold executions may ask of a store."""
+
+    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+        self._store, self._now = store, now
+        self._dispatches = Dispatches(store)
+
+    def put(
+        self,
+        spec: AgentSpec,
+        prompt: Any,
+        execution_id: str | None,
+        invocation_state: Mapping[str, Any] | None,
+        limits: Mapping[str, int] | None,
+    ) -> str:
+        """Record a request, or find the execution that has this id; return the id."""
+        if limits is not None and spec.kind != "agent":
+            raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent takes them")
+        execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
+        spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
+        given = _given(invocation_state, limits)
+        given_text, prompt_text = encode(given, "The invocation_state"), encode(prompt, "The prompt")
+        with self._store.transaction("dispatch"):
+            if self._dispatches.find(execution_id) is None:
+                self._create(execution_id, spec, spec_text, given_text, prompt, prompt_text)
+                return execution_id
+        self._refuse_other(execution_id, spec, prompt, given)
+        return execution_id
+
+    def refuse_other(
+        self,
+        execution_id: str,
+        spec: AgentSpec,
+        prompt: Any,
+        invocation_state: Mapping[str, Any] | None,
+        limits: Mapping[str, int] | None,
+    ) -> None:
+        """Raise unless a dispatch may attach to the execution that is there."""
+        self._refuse_other(execution_id, spec, prompt, _given(invocation_state, limits))
+
+    def _create(
+        self, execution_id: str, spec: AgentSpec, spec_text: str, given_text: str, prompt: Any, prompt_text: str
+    ) -> None:
+        self._dispatches.create(
+            execution_id,
+            self._now(),
+            dispatch={"agent": spec.name, "fingerprint": spec.fingerprint, "spec": spec_text, "given": given_text},
+            call={
+                "kind": spec.kind,
+                "member": spec.name,
+                "scope": spec.name,
+                "input": prompt_text,
+                "input_hash": input_hash(self._store.hash_key, prompt),
+            },
+        )
+
+    def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
+        with reading(execution_id):
+            self._compare(execution_id, spec, prompt, given)
+
+    def _compare(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
+        """Raise unless this dispatch may attach to the execution that is there: the columns of C1 for dispatches."""
+        journal = self.journal(execution_id)
+        record = journal.call_at(0)
+        if journal.status() is S.CANCELLED:
+            raise ExecutionCancelledError(execution_id)
+        if record is None:
+            return
+        admission.refuse_other_input(journal, record, prompt)
+        found = self._dispatches.request(journal.lease.row_id)
+        if found is not None:
+            before = {"agent": found[0], "arguments": decode(found[1])["arguments"], **decode(found[2])}
+            now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
+            other = [name for name in now if before.get(name) != now[name]]
+            if other:
+                told = [f"agent {each['agent']!r}" for each in (before, now)]  # values may be nobody's business
+                raise InputMismatchError(
+                    execution_id, 0, record.status.value, told[0], f"{told[1]} with another {', '.join(other)}"
+                )
+        elif journal.status() in (S.PENDING, S.RUNNING) and not self._is_owned(journal):
+            why = "It was begun inline, and its process is gone: run its script again, and it goes on."
+            raise ExecutionBusyError(execution_id, "a script that has to be run again", why)
+        if record.status is S.FAILED and journal.status() is S.FAILED:
+            raise self.failure(journal, record)
+
+    def _is_owned(self, journal: Journal) -> bool:
+        beat = self._dispatches.beat_of(journal.lease.row_id)
+        return beat.owner is not None and self._store.liveness.is_alive(beat)
+
+    # For those who hold
+
+    def journal(self, execution_id: str) -> Journal:
+        """Return what is recorded of an execution, to be read."""
+        return Journal(look(self._store, checked_id(execution_id)))
+
+    def note(self, execution_id: str) -> str | None:
+        """Return why workers have left an execution, with what changed in its agent; None if none has."""
+        return self._dispatches.note_of(execution_id)
+
+    def last_call(self, journal: Journal) -> CallRecord | None:
+        """Return the root call that a handle speaks of."""
+        with reading(journal.execution_id):
+            calls = journal.calls()
+        return calls[-1] if calls else None
+
+    def failure(self, journal: Journal, record: CallRecord) -> ExecutionFailedError:
+        """Return the error of a failed execution, caused by what it failed with."""
+        recorded = journal.last_failure(record.call_id)
+        error = ExecutionFailedError(journal.execution_id, summary(recorded), _HINT)
+        error.__cause__ = revive(recorded)
+        return error
+
+    def reply(self, execution_id: str, answers: Mapping[str, Any], by: str | None = None) -> None:
+        """Record answers, and who gave them, and make the execution free for a worker."""
+        if not answers:
+            return
+        given = dict(answers)
+        encode(given, "The answers")
+        with self._store.transaction("reply"):
+            journal = self.journal(execution_id)
+            record = self.last_call(journal)
+            if journal.status() is S.CANCELLED:
+                raise ExecutionCancelledError(execution_id)
+            if record is None:
+                raise _unasked(execution_id, "no call", given)
+            refuse_malformed(execution_id, record, given)
+            _refuse_null(execution_id, given)
+            new = admission.new_answers(journal, record, given)
+            if not new:
+                return
+            if record.status is not S.SUSPENDED:
+                raise _unasked(execution_id, record.status.value, given)
+            now = self._now()
+            for name, answer in new.items():
+                self._dispatches.add_reply(record.call_id, name, encode(answer, "The answer"), now)
+            names = [(found.interrupt_id, found.name) for found in interrupts_of(record) if found.interrupt_id in new]
+            respondents.note(self._store, record.call_id, names, by or respondents.me())
+            self._free(journal)
+
+    def resume(self, execution_id: str, *, accept_drift: bool = False) -> None:
+        """Make a failed execution free for a worker; nothing happens where there is nothing to resume.
+
+        With ``accept_drift``, the next worker that has its agent may take it up, whatever the agent's version.
+        """
+        with self._store.transaction("resume"):
+            journal = self.journal(execution_id)
+            status = journal.status()
+            if status is S.CANCELLED:
+                raise ExecutionCancelledError(execution_id)
+            if accept_drift:
+                self.accept_drift(journal)
+            if status is S.FAILED:
+                self._free(journal)
+
+    def accept_drift(self, journal: Journal, token: str = "") -> None:
+        """Let any version of its agent take up an execution that is not over and not at work."""
+        row_id = journal.lease.row_id
+        found = self._dispatches.request(row_id)
+        if found is None:
+            raise UnsupportedFeatureError(
+                f"Accepting drift of execution {journal.execution_id!r}",
+                "it was run inline, and its script says what happens to it",
+                'Run the script with Durability(..., on_drift="warn").',
+            )
+        if journal.status() is S.COMPLETED or self._is_owned(journal):
+            return
+        spec, given = decode(found[1]), decode(found[2])
+        given[ACCEPTED] = {"by": respondents.me(), "at": self._now(), "fingerprint": None, "token": token}
+        self._dispatches.replace_spec(row_id, "", encode({**spec, "fingerprint": ""}), encode(given))
+        self._dispatches.forget_delays(row_id)
+
+    def cancel(self, execution_id: str) -> None:
+        """Cancel an execution that nobody works on; ask the owner of one that is at work.
+
+        An owner that cannot be seen from here may be alive, and is asked. If it is dead, the next owner cancels.
+        """
+        with self._store.transaction("cancel"):
+            journal = self.journal(execution_id)
+            if journal.status() not in (S.PENDING, S.RUNNING, S.SUSPENDED):
+                return
+            row_id = journal.lease.row_id
+            self._dispatches.ask_to_cancel(row_id, self._now())
+            if not self._is_owned(journal):
+                self._dispatches.evict(row_id)
+                journal.cancel()
+
+    def _free(self, journal: Journal) -> None:
+        """Let a worker have an execution again; an inline one is left as it is, for its script."""
+        row_id = journal.lease.row_id
+        if self._dispatches.is_dispatched(row_id):
+            journal.set_status(S.PENDING)
+            self._dispatches.requeue(row_id, journal.run)
+
+
+def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:
+    """Raise if an answer is None: for Strands that is no answer, and the question would be asked again."""
+    for interrupt_id, answer in answers.items():
+        if answer is None:
+            raise UnsupportedFeatureError(
+                f"null as an answer (execution {execution_id!r}, interrupt_id {interrupt_id})",
+                "Strands takes it for no answer and asks again",
+                'Answer false, "" or a text.',
+            )
+
+
+def _unasked(execution_id: str, status: str, answers: Mapping[str, Any]) -> DurableError:
+    given = f"answers to interrupt_id {', '.join(answers)}"
+    return InputMismatchError(execution_id, 0, status, "no open question", given, "There is nothing to answer.")
+
+
+def _given(invocation_state: Mapping[str, Any] | None, limits: Mapping[str, int] | None) -> dict[str, Any]:
+    return {"invocation_state": dict(invocation_state or {}), "limits": None if limits is None else dict(limits)}

@@ -1,0 +1,287 @@
+"""Running a claimed execution in this process: build its agent, call it, and record what it failed with.
+
+Every execution gets a new agent: nothing of one run can leak into another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from .._calls.local_execution import process
+from .._execution.agent_invocation import active
+from .._journal.lease import Lease, Released
+from .._journal.outcome import interrupts_of
+from .._journal.sqlite.database import is_damage
+from .._journal.sqlite.journal import Journal
+from .._plugin.attach import attach
+from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionStatus
+from .._records.logs import safe_logger
+from .._records.spec import AgentSpec
+from .._strands.agents import is_agent, providers_of
+from .._strands.fingerprints import spec_changes
+from .._strands.orchestrators import contact_of
+from ..errors import (
+    BackendUnavailableError,
+    DriftError,
+    DurableError,
+    ExecutionCancelledError,
+    LeaseLostError,
+    UnreadableError,
+)
+from .factories import in_time
+from .queue import Claim, Queue, Waiting
+from .registry import agents
+
+logger = safe_logger(__name__)
+
+MAX_TRIES = 3
+MAX_THREADS = 1000
+_BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
+_REFUSAL_LENGTH = 4_000
+
+
+class Carrier:
+    """Carries claimed executions of one store, or of replicas, as far as they go here."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._kept: set[int] = set()
+
+    async def carry(self, claim: Claim, seen: Callable[[], None] = lambda: None) -> None:
+        """Run a claimed execution until it ends, waits, or has to be left; ``seen`` is called with each of its events."""
+        execution_id, queue = claim.lease.execution_id, Queue(claim.lease.store)
+        try:
+            await self._run(queue, claim, seen)
+            with suppress(DurableError):  # somebody has removed it
+                _log_end(claim)
+        except (Released, LeaseLostError, ExecutionCancelledError) as told:
+            logger.info("execution_id=<%s> | %s", execution_id, told)
+        except asyncio.CancelledError:
+            logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
+        except UnreadableError as error:  # nothing of the run has failed: another process may be able to read it
+            queue.put_aside(claim.lease.row_id, execution_id, error)
+        except BackendUnavailableError as error:
+            logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
+            if is_damage(error):  # to try it again at once would never end
+                _put_off(queue, claim, str(error))
+        except Exception as error:
+            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
+            _fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
+        except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
+            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
+            _fail(queue, claim, death)
+
+    async def _run(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
+        path = claim.lease.store.path
+        try:
+            subject = await self._built(claim.waiting)
+        except Released:
+            raise
+        except (Exception, SystemExit) as error:
+            _not_built(queue, claim, error)
+            return
+        _adopt(queue, claim)
+        try:
+            with process.claimed(path, claim.lease):
+                await self._call(claim, subject, seen)
+        except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
+            _fail(queue, claim, error)
+            raise
+        finally:
+            await asyncio.to_thread(_clean_up, subject)
+
+    async def _built(self, waiting: Waiting) -> Any:
+        """Return a new agent; one that comes too late is cleaned up."""
+
+        def late(outcome: Future[Any]) -> None:
+            if outcome.exception() is None:
+                _clean_up(outcome.result())
+
+        seconds = agents[waiting.agent].policies.build_timeout
+        return await in_time(partial(self._build, waiting), seconds, waiting.agent, late)
+
+    def _build(self, waiting: Waiting) -> Any:
+        agent = agents[waiting.agent]
+        if not agent.takes(waiting.spec):  # nobody could tell before: the factory had failed
+            raise Released
+        subject = agent.build(waiting.spec.arguments)
+        for each in _agents_of(subject):
+            for provider in providers_of(each):
+                if any(provider is shared for shared in agent.shared) and id(provider) not in self._kept:
+                    self._kept.add(id(provider))  # it serves the next run too: do not have it start again
+                    provider.add_consumer(self)
+        return subject
+
+    async def _call(self, claim: Claim, subject: Any, seen: Callable[[], None]) -> None:
+        agent = agents[claim.waiting.agent]
+        options = agent.options(subject, claim.lease.store.path)
+        if options.on_drift == "raise" and (agent.vouches_for_edits or claim.waiting.accepts_drift):
+            options = replace(options, on_drift="warn")
+        attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
+        given = claim.waiting.given
+        state = dict(given["invocation_state"])
+        if "execution_id" in state:  # it names this execution, or it would name another
+            state["execution_id"] = claim.lease.execution_id
+        more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
+        async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
+            seen()
+
+
+def cancel(lease: Lease) -> None:
+    """Tell a run that somebody has cancelled it: nothing more starts, and what runs sees its cancel signal."""
+    if lease.halt is None or isinstance(lease.halt, Released):
+        lease.halt = ExecutionCancelledError(lease.execution_id)
+    if isinstance(lease.halt, ExecutionCancelledError):  # a commit may have met the cancel before whoever looks for it
+        for agent, call in _calls():
+            if call.journal.lease is lease:
+                agent.cancel()
+
+
+def give_back(lease: Lease) -> None:
+    """Give an execution back as it is, where that is possible."""
+    try:
+        Queue(lease.store).give_back(lease)
+    except DurableError as error:
+        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
+
+
+def refusal(waiting: Waiting) -> str | None:
+    """Say why this process may not run an execution: it has no such agent, or another version of it; None if it may."""
+    agent = agents.get(waiting.agent)
+    if agent is None:
+        known = ", ".join(sorted(agents)) or "none"
+        return f"{NO_AGENT}{waiting.agent!r} here (there are {known}); start a worker with the file that defines it"
+    try:
+        if agent.takes(waiting.spec):
+            return None
+        here = agent.spec_with(**waiting.spec.arguments)
+    except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
+        return None
+    return _other_version(waiting, here)
+
+
+def _other_version(waiting: Waiting, here: AgentSpec) -> str:
+    """Return why another version of an agent may not run an execution: one line, and one for each difference."""
+    was, now = waiting.spec.shown_version, here.shown_version
+    advice = (
+        "start a worker with the version that dispatched it, or accept the change:"
+        f" strands-durable resume {waiting.execution_id} --accept-drift"
+    )
+    changes = spec_changes(waiting.spec.to_json(), here.to_json())
+    lines = [f"agent {waiting.agent!r}{OTHER_VERSION}{was}, here it is {now}; {advice}"]
+    lines += [f"  - {change}" for change in changes] or ["  - the parts that are recorded are the same"]
+    return "\n".join(lines)[:_REFUSAL_LENGTH]
+
+
+def _adopt(queue: Queue, claim: Claim) -> None:
+    """Record the version that takes up an execution whose drift was accepted: from here on it belongs to that version."""
+    waiting = claim.waiting
+    if waiting.accepts_drift != "any":
+        return
+    here = agents[waiting.agent].spec_with(**waiting.spec.arguments)
+    changes = spec_changes(waiting.spec.to_json(), here.to_json())
+    if here.kind != waiting.spec.kind:
+        raise DriftError(waiting.execution_id, "its dispatch", changes)
+    logger.warning(
+        "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, going on with this version",
+        waiting.execution_id, here.shown_version, "; ".join(changes),
+    )  # fmt: skip
+    queue.adopt(claim, here)
+
+
+def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
+    try:
+        queue.fail(claim.lease, error)
+    except DurableError as unrecorded:
+        logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.lease.execution_id, unrecorded)
+
+
+def _log_end(claim: Claim) -> None:
+    """Log what an execution came to here."""
+    journal = Journal(claim.lease)
+    status, record = journal.status(), journal.call_at(0)
+    if status is ExecutionStatus.COMPLETED:
+        logger.info("execution_id=<%s> | execution completed", journal.execution_id)
+    elif status is ExecutionStatus.SUSPENDED and record is not None:
+        names = ", ".join(found.name for found in interrupts_of(record))
+        logger.info(
+            "execution_id=<%s>, questions=<%s> | execution suspended, waits for answers", journal.execution_id, names
+        )
+    elif status is ExecutionStatus.FAILED:  # a graph or a swarm that returned its failure
+        logger.error("execution_id=<%s> | execution failed", journal.execution_id)
+
+
+def _put_off(queue: Queue, claim: Claim, note: str) -> None:
+    try:
+        queue.put_off(claim.lease, _BACK_OFF_SECONDS[-1], note)
+    except DurableError as unrecorded:
+        logger.warning("execution_id=<%s>, error=<%s> | not put off", claim.lease.execution_id, unrecorded)
+
+
+def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
+    """A server that is down may be up again soon; a factory that is wrong is a failure."""
+    tries = claim.waiting.tries
+    text = f"{type(error).__name__}: {error}"
+    if tries + 1 >= MAX_TRIES:
+        queue.fail(claim.lease, error)
+        logger.error(
+            "execution_id=<%s>, agent=<%s>, error=<%s> | execution failed, agent cannot be built",
+            claim.waiting.execution_id, claim.waiting.agent, text,
+        )  # fmt: skip
+        return
+    seconds = _BACK_OFF_SECONDS[min(tries, len(_BACK_OFF_SECONDS) - 1)]
+    logger.warning(
+        "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, trying again", claim.waiting.agent, text, seconds
+    )
+    queue.put_off(claim.lease, seconds, f"the agent could not be built: {text}")
+
+
+def _calls() -> list[tuple[Any, Any]]:
+    """Return the agents at work, with their calls; inline calls come and go in other threads."""
+    while True:
+        try:
+            return list(active.items())
+        except RuntimeError:  # one has come or gone while we counted
+            continue
+
+
+class Threads(ThreadPoolExecutor):
+    """What sync tools run in, and how many do.
+
+    Asyncio's own has a thread or two for each processor: tools that wait would fill it, and what they wait for would never run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MAX_THREADS, thread_name_prefix="strands-durable-tool")
+        self._under_way: set[Future[Any]] = set()
+
+    def submit(self, *args: Any, **given: Any) -> Any:
+        """Run something in a thread."""
+        future = super().submit(*args, **given)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs, perhaps a tool whose time was over: nobody can stop it but the process."""
+        return any(not future.done() for future in list(self._under_way))
+
+
+def _agents_of(subject: Any) -> list[Any]:
+    """Return the agents of which what was built consists."""
+    contact = contact_of(subject)
+    if contact is None:
+        return [subject] if is_agent(subject) else []
+    return [agent for executor in contact.executors().values() for agent in _agents_of(executor)]
+
+
+def _clean_up(subject: Any) -> None:
+    for agent in _agents_of(subject):
+        agent.cleanup()

@@ -1,0 +1,306 @@
+"""Carrying dispatched executions to their end: claim, build the agent, run it, and stop in order.
+
+A worker is woken by changes of the store, and looks once a second for what a dead worker left, since nobody records a death. It
+builds a new agent for every execution it takes: nothing of one run can leak into another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from .._journal.lease import Lease, Released
+from .._journal.sqlite.change_feed import Change, watch
+from .._journal.sqlite.database import Store
+from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.open_files import stores
+from .._records.codec import encode
+from .._records.logs import safe_logger
+from ..errors import BackendUnavailableError
+from .factories import in_time
+from .queue import Claim, Queue, Waiting, held
+from .registry import DurableAgent, agents
+from .runner import Carrier, Threads, cancel, give_back, refusal
+
+logger = safe_logger(__name__)
+
+LOOK_SECONDS = 1.0
+MAX_DEATHS = 3
+MAX_BUILDS = 32
+"""How many factories run at a time to find out what this worker has."""
+MAX_VERSIONS = 1000
+"""How many versions of agents a worker remembers that it has."""
+MIN_PRUNED = 100
+"""With how many executions to work on a worker begins to forget those that are over."""
+
+Suspects = Literal["when idle", "never", "only"]
+
+
+class Worker:
+    """Works on the dispatched executions of one store, several at a time, in one process.
+
+    Args:
+        path: The store.
+        concurrency: How many executions at a time.
+        suspects: What to do with executions that may have killed their worker: try one when nothing else runs here, leave
+            them to somebody else, or do nothing but that.
+        on_suspects: Called when there are some, and they are left to somebody else.
+        only: The ids of the executions to work on, if not on all; more may be added, and those that are over are removed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        concurrency: int = 10,
+        lease_seconds: float = 10.0,
+        suspects: Suspects = "when idle",
+        on_suspects: Callable[[], None] | None = None,
+        only: set[str] | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
+        self._path, self._concurrency, self._lease_seconds = path, concurrency, lease_seconds
+        self._suspects, self._on_suspects, self._only = suspects, on_suspects, only
+        self._running: dict[int, tuple[Claim, asyncio.Task[None]]] = {}
+        self._refused: dict[str, str] = {}
+        self._refused_with: dict[str, DurableAgent | None] = {}
+        """What this process had by the name of an agent when it refused it."""
+        self._taken: dict[str, DurableAgent] = {}
+        """The versions that this worker may run, with the agent that it has."""
+        self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By agent and arguments, the factories that run to tell which version this worker has."""
+        self._unknown: dict[str, tuple[str, str]] = {}
+        """The versions that wait for one of them."""
+        self._carrier = Carrier(lease_seconds)
+        self._prune_at = MIN_PRUNED
+        self._change: Change | None = None
+
+    @property
+    def busy(self) -> int:
+        """How many executions are at work here."""
+        return len(self._running)
+
+    async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> bool:
+        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``.
+
+        Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
+        """
+        threads = Threads()
+        asyncio.get_running_loop().set_default_executor(threads)
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                try:
+                    if not self._path.exists():  # it is not for a worker to make one
+                        raise BackendUnavailableError(
+                            str(self._path), "there is no such file", "Put it back, or start anew."
+                        )
+                    store, heart = stores.open(self._path)
+                    async with watch(store).changes() as change:
+                        self._change = change
+                        while not stop.is_set():
+                            self._look(store, heart)
+                            waiting = asyncio.ensure_future(change.wait(LOOK_SECONDS))
+                            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                            waiting.cancel()
+                except BackendUnavailableError as error:
+                    logger.warning("store=<%s>, error=<%s> | store not usable, trying again", self._path, error)
+                    stores.drop(self._path)
+                    await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
+                except Exception as error:  # whatever one execution has to do with it: the others must not suffer
+                    logger.exception("store=<%s>, error=<%s> | cannot look for work, trying again", self._path, error)
+                    await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
+        finally:
+            stopping.cancel()
+            for building in self._building.values():
+                building.cancel()
+            is_clean = await self._drain(drain_seconds)
+        return is_clean and not threads.is_busy
+
+    async def _drain(self, seconds: float) -> bool:
+        """Have every run stop before its next step; one whose step takes too long is left in doubt."""
+        tasks = [task for _, task in self._running.values()]
+        for claim, _ in self._running.values():
+            claim.lease.halt = claim.lease.halt or Released()
+        if not tasks:
+            return True
+        logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
+        late, until = set(tasks), time.monotonic() + seconds
+        while late and time.monotonic() < until:
+            _, late = await asyncio.wait(late, timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic())))
+            self._cancel_late()
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return not late
+
+    # Claiming
+
+    def _look(self, store: Store, heart: Heart) -> None:
+        store.refuse_other()
+        queue = Queue(store)
+        self._reconsider()
+        self._prune(queue)
+        self._cancel(queue)
+        self._look_for(queue, heart, suspected=True)
+        self._look_for(queue, heart, suspected=False)
+        if self._refused:
+            queue.note(self._refused)
+
+    def _prune(self, queue: Queue) -> None:
+        """Forget which executions are to be worked on that are over for good."""
+        if self._only is not None and len(self._only) >= self._prune_at:
+            self._only -= queue.over(list(self._only))
+            self._prune_at = max(MIN_PRUNED, 2 * len(self._only))
+
+    def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
+        is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
+        taken, before = 1, -1
+        while (taken or len(self._refused) + len(self._unknown) > before) and is_for_me and self._has_room():
+            before = len(self._refused) + len(self._unknown)
+            skipped = [*self._refused, *self._unknown]
+            waiting = queue.waiting(refused=skipped, suspected=suspected, limit=self._concurrency, only=self._only)
+            taken = sum(self._take(queue, heart, found) for found in waiting)
+
+    def _has_room(self) -> bool:
+        """Say whether another execution may be taken: not beside one that is tried alone."""
+        at_work = self._at_work()
+        return not any(lease.is_alone for lease in at_work) and len(at_work) < self._concurrency
+
+    def _at_work(self) -> list[Lease]:
+        """Return the leases of the runs that take up room: one that waits for another execution does not."""
+        return [claim.lease for claim, _ in self._running.values() if not claim.lease.waits]
+
+    def _take(self, queue: Queue, heart: Heart, waiting: Waiting) -> bool:
+        """Claim an execution and begin to carry it, if this worker may."""
+        if not self._has_room() or not self._has(waiting) or not self._may_try(waiting):
+            return False
+        if not held.take(self._path, waiting.row_id):
+            return False
+        alone = waiting.is_suspected
+        try:
+            claim = queue.claim(waiting, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
+        except BaseException:
+            held.let_go(self._path, waiting.row_id)
+            raise
+        if claim is None:
+            held.let_go(self._path, waiting.row_id)
+            return False
+        logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
+        heart.keep(claim.lease)
+        run = contextvars.Context().run(asyncio.ensure_future, self._carry(heart, claim))  # a trace of its own
+        self._running[claim.lease.row_id] = (claim, run)
+        return True
+
+    def _may_try(self, waiting: Waiting) -> bool:
+        if not waiting.is_suspected:
+            return self._suspects != "only"
+        if self._suspects == "never" and self._on_suspects is not None:
+            self._on_suspects()
+        return self._suspects != "never" and not self._at_work()
+
+    def _has(self, waiting: Waiting) -> bool:
+        """Say whether this worker is known to have the agent, and the same one; say so once if it has not."""
+        version, agent = waiting.version, agents.get(waiting.agent)
+        if version in self._refused or version in self._unknown:
+            return False
+        if agent is not None and self._taken.get(version) is agent:
+            return True
+        if agent is None or agent.has_spec_with(waiting.spec.arguments):
+            return self._judged(waiting, refusal(waiting))
+        build = (agent.name, encode(waiting.spec.arguments))
+        if build not in self._building and len(self._building) < MAX_BUILDS:
+            task = contextvars.Context().run(asyncio.ensure_future, self._find_out(waiting, agent, build))
+            self._building[build] = task
+        if build in self._building:
+            self._unknown[version] = build
+        return False
+
+    async def _find_out(self, waiting: Waiting, agent: DurableAgent, build: tuple[str, str]) -> None:
+        """Have a factory run, for as long as it may, while others are carried."""
+        loop = asyncio.get_running_loop()
+
+        def late(_: object) -> None:
+            with suppress(RuntimeError):  # the worker has ended
+                loop.call_soon_threadsafe(self._forget, waiting.version)
+
+        why, hint = None, ""
+        try:
+            why = await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name, late)
+        except TimeoutError as error:
+            why, hint = str(error).rstrip("."), "this worker looks again when it has returned"
+        finally:
+            del self._building[build]
+            self._unknown = {version: found for version, found in self._unknown.items() if found != build}
+        self._judged(waiting, why, hint)
+        self._look_again()
+
+    def _judged(self, waiting: Waiting, why: str | None, hint: str = "") -> bool:
+        """Remember whether this worker may run a version of an agent."""
+        agent = agents.get(waiting.agent)
+        if why is None and agent is not None:
+            while len(self._taken) >= MAX_VERSIONS:
+                del self._taken[next(iter(self._taken))]
+            self._taken[waiting.version] = agent
+            return True
+        logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
+        self._refused_with[waiting.version] = agent
+        self._refused[waiting.version] = f"{why}; {hint}" if hint else str(why)
+        return False
+
+    def _forget(self, version: str) -> None:
+        """A factory has returned after its time: look again."""
+        self._refused_with.pop(version, None)
+        self._refused.pop(version, None)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._change is not None:
+            self._change.tell()
+
+    def _reconsider(self) -> None:
+        """Take back what was refused for want of an agent that has been registered since."""
+        for version, agent in list(self._refused_with.items()):
+            if agents.get(version.partition(" ")[0]) is not agent:
+                del self._refused_with[version]
+                self._refused.pop(version, None)
+
+    def _cancel(self, queue: Queue) -> None:
+        """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
+        for row_id in queue.cancelled(self._running) if self._running else ():
+            cancel(self._running[row_id][0].lease)
+
+    def _cancel_late(self) -> None:
+        """Tell also runs that are being left: a step that still runs need not end."""
+        try:
+            self._cancel(Queue(stores.open(self._path)[0]))
+        except BackendUnavailableError as error:
+            logger.debug("store=<%s>, error=<%s> | store not usable", self._path, error)
+
+    # Running
+
+    async def _carry(self, heart: Heart, claim: Claim) -> None:
+        lease = claim.lease
+
+        def seen() -> None:
+            if claim.waiting.is_suspected and self._suspects == "only" and not lease.is_alone:
+                lease.halt = lease.halt or Released()  # it is cleared: others may have it
+
+        try:
+            await self._carrier.carry(claim, seen)
+        finally:
+            self._running.pop(lease.row_id, None)
+            lease.tools.when_idle(partial(self._release, heart, lease))
+
+    def _release(self, heart: Heart, lease: Lease) -> None:
+        heart.let_go(lease)
+        give_back(lease)
+        held.let_go(self._path, lease.row_id)
+        self._look_again()

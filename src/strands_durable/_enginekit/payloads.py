@@ -1,0 +1,156 @@
+"""Rows on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
+
+The place is named by a URL, and reached through `fsspec`: a shared folder, a bucket. Nothing is ever deleted there by us: what
+an engine's history refers to must be there for as long as the history is. Knows no Strands and no engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackendUnavailableError, PayloadTooLargeError
+from .replica import Rows, pack, unpack
+
+CELL_BYTES = 64_000
+"""Above this, a cell goes outside, if there is a place for it."""
+PLAIN_BYTES = 200_000
+"""Above this, rows are packed; they are for machines then."""
+MAX_BYTES = 1_800_000
+"""What engines take at most: Temporal refuses a payload of 2 MB."""
+MAX_TEXT = 1_500_000
+"""What one result may have where there is no place outside."""
+
+_AWAY = "o"
+_PACKED = "packed"
+
+
+class Outside:
+    """A place for what is too large."""
+
+    def __init__(self, url: str | None) -> None:
+        self._url = url
+
+    @property
+    def is_far(self) -> bool:
+        """Whether something may have to be written elsewhere, which takes time."""
+        return self._url is not None
+
+    @property
+    def max_text(self) -> int | None:
+        """How long the recorded form of a result may be; None for any length."""
+        return MAX_TEXT if self._url is None else None
+
+    def sent(
+        self,
+        rows: Rows,
+        what: str,
+        *,
+        plainly: bool = True,
+        limit: int = MAX_BYTES,
+        put: Callable[[str], Rows] | None = None,
+    ) -> Rows:
+        """Return rows in a form that an engine takes.
+
+        Args:
+            rows: The rows.
+            what: What they are, for an error.
+            plainly: Whether people look at them there.
+            limit: How many bytes the engine takes with them.
+            put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
+        """
+        if self._url is not None:
+            rows = {table: _mapped(found, self._away) for table, found in rows.items()}
+        if plainly and len(json.dumps(rows)) <= PLAIN_BYTES:
+            return rows
+        packed = pack(rows)
+        if len(packed) > limit:
+            if self._url is not None:
+                return {_AWAY: self._put(packed.encode())}
+            if put is None:
+                raise PayloadTooLargeError(what, len(packed), limit)
+            return put(packed)
+        return {_PACKED: packed}
+
+    def received(self, rows: Rows) -> Rows:
+        """Return the rows that were sent."""
+        if _AWAY in rows:
+            rows = {_PACKED: self._get(rows[_AWAY]).decode()}
+        if _PACKED in rows:
+            rows = unpack(rows[_PACKED])
+        return {table: _mapped(found, self._back) for table, found in rows.items()}
+
+    def _away(self, cell: Any) -> Any:
+        if isinstance(cell, str) and len(cell) > CELL_BYTES:
+            return {_AWAY: self._put(cell.encode("utf-8", "surrogatepass"))}
+        if isinstance(cell, dict) and len(cell.get("b", "")) > CELL_BYTES:
+            return {_AWAY: self._put(cell["b"].encode()), "as": "b"}
+        return cell
+
+    def _back(self, cell: Any) -> Any:
+        if not isinstance(cell, dict) or _AWAY not in cell:
+            return cell
+        text = self._get(cell[_AWAY]).decode("utf-8", "surrogatepass")
+        return {"b": text} if "as" in cell else text
+
+    def _put(self, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        files, root = self._files()
+        name = f"{root}/{digest}"
+        if files.exists(name):
+            return digest
+        if "file" in files.protocol:
+            _write_whole(Path(name), data)
+        else:
+            files.pipe_file(name, data)
+        return digest
+
+    def _get(self, digest: str) -> bytes:
+        if not digest.isalnum():
+            raise BackendUnavailableError("payloads", f"{digest!r} is no digest")
+        files, root = self._files()
+        try:
+            data: bytes = files.cat_file(f"{root}/{digest}")
+        except FileNotFoundError as error:
+            raise BackendUnavailableError(self._place, f"payload {digest} is not there") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise BackendUnavailableError(self._place, f"payload {digest} is not what was put there")
+        return data
+
+    @property
+    def _place(self) -> str:
+        """Its URL without the password that may be in it."""
+        scheme, found, rest = str(self._url).rpartition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{found}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+
+    def _files(self) -> tuple[Any, str]:
+        if self._url is None:
+            hint = "Use the same URL as the process that recorded it, with payloads= in it."
+            raise BackendUnavailableError("payloads", "history refers to a place for payloads, and none is named", hint)
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+        files, root = url_to_fs(self._url)
+        files.makedirs(root, exist_ok=True)
+        return files, root
+
+
+def _mapped(found: Any, change: Any) -> Any:
+    """Return rows with each cell changed; keys of rows that are gone are left alone."""
+    return [[change(cell) for cell in row] for row in found] if isinstance(found, list) else found
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    new = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)

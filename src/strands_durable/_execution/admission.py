@@ -1,0 +1,196 @@
+"""What the same id means in every state: the table of rule C1, as one function.
+
+Which recorded call a call is compared with is decided in `resolver`. The outcome is one of five: start, resume, return the
+recorded end, answer, or an error that says why not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .._journal.outcome import interrupts_of
+from .._journal.sqlite.journal import Journal
+from .._records.calls import CallKind, CallRecord
+from .._records.exceptions import revive, summary
+from .._records.executions import ExecutionStatus
+from ..errors import RESUME_HINT, ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
+
+S = ExecutionStatus
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Start:
+    """Nothing is recorded here: a new call begins."""
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """A call is recorded that has no end: it goes on at the first step without a result."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A call waits for a person, and here are answers."""
+
+    record: CallRecord
+    answers: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Return:
+    """The call has an end, or open interrupts: give them back and run nothing."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True)
+class Raise:
+    """The call failed, and a later one is recorded: raise what it failed with again."""
+
+    record: CallRecord
+    error: Exception
+
+
+Admission = Start | GoOn | Answer | Return | Raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """What makes a root call: an agent or an orchestrator, and how it names the execution."""
+
+    name: str
+    """Its agent_id, or the id of an orchestrator."""
+    kind: CallKind
+    waits: bool = False
+    """Whether it waits for answers, and knows those it is given."""
+    is_single: bool = False
+    """Whether the id of the execution names one call, and not the list of calls that an object makes."""
+
+
+def admit(
+    journal: Journal,
+    record: CallRecord | None,
+    given: Any,
+    *,
+    is_last: bool,
+    on_failed: Literal["resume", "raise"],
+    caller: Caller | None = None,
+) -> Admission:
+    """Decide about a call with a prompt, or none, at the position of ``record``."""
+    if journal.status() is S.CANCELLED or (record is not None and record.status is S.CANCELLED):
+        raise ExecutionCancelledError(journal.execution_id)
+    if record is None:
+        return Start()
+    refuse_other_input(journal, record, given, caller)
+    if record.status is S.PENDING:
+        raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
+    if record.status is S.SUSPENDED:
+        replies = journal.replies(record.call_id)
+        return Answer(record, replies) if replies else Return(record)
+    if record.status is S.COMPLETED:
+        return Return(record)
+    if record.status is S.FAILED and (not is_last or on_failed == "raise"):
+        if not is_last or record.result is not None:
+            return failed(journal, record)
+        error = journal.last_failure(record.call_id)
+        if on_failed == "raise":
+            raise ExecutionFailedError(journal.execution_id, summary(error)) from revive(error)
+    return GoOn(record)
+
+
+def failed(journal: Journal, record: CallRecord) -> Admission:
+    """Give a failed call's end again: an orchestrator had returned it, anything else had raised it."""
+    if record.result is not None:
+        return Return(record)
+    return Raise(record, revive(journal.last_failure(record.call_id)))
+
+
+def asked_by(record: CallRecord) -> set[str]:
+    """Return the ids of the interrupts that a call waits for."""
+    return {found["id"] for found in (record.result or {}).get("interrupts") or ()}
+
+
+def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, caller: Caller | None = None) -> None:
+    """Raise if the call at ``record`` was recorded with another input than ``given``, or for another agent."""
+    if record is None:
+        return
+    if caller is not None and _is_another(journal, record, caller):
+        recorded, now = f"{record.kind} {record.scope!r}", f"a call of {caller.kind} {caller.name!r}"
+        raise InputMismatchError(
+            journal.execution_id, record.position, record.status.value, recorded, now, _hint(caller)
+        )
+    if given is not None and journal.hash(given) != record.input_hash:
+        raise mismatch(journal, record, given, caller)
+
+
+def _is_another(journal: Journal, record: CallRecord, caller: Caller) -> bool:
+    """Say whether a call was recorded for another agent; a dispatched one goes by the name of its factory."""
+    if record.kind != caller.kind:
+        return True
+    return record.scope != caller.name and not journal.is_dispatched()
+
+
+def _hint(caller: Caller | None) -> str:
+    """Say what an id stands for."""
+    if caller is None:
+        return ""
+    if caller.is_single:
+        return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
+    return (
+        f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
+        f"compared with the same recorded calls, from the first on."
+    )
+
+
+def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:
+    """Decide about answers to the call at ``record``."""
+    replies = journal.replies(record.call_id)
+    if new_answers(journal, record, answers) or (replies and record.status is S.SUSPENDED):
+        return Answer(record, {**replies, **answers})
+    return Return(record) if record.status in (S.SUSPENDED, S.COMPLETED) else GoOn(record)
+
+
+def new_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> dict[str, Any]:
+    """Return which of the answers were not given before; raise if nobody asked, or if another one was given."""
+    known = journal.answers(record.call_id)
+    if record.status is S.SUSPENDED:  # an id may come again, with another visit of a node: what is open has no answer
+        known = {interrupt_id: answer for interrupt_id, answer in known.items() if interrupt_id not in asked_by(record)}
+        known |= journal.replies(record.call_id)
+    changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
+    if changed or not set(answers) <= asked_by(record) | set(known):
+        raise _wrong_answers(journal, record, answers, known)
+    return {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id not in known}
+
+
+def _wrong_answers(
+    journal: Journal, record: CallRecord, answers: dict[str, Any], known: dict[str, Any]
+) -> InputMismatchError:
+    """Return the error for answers that nobody asked for, or that were given otherwise before."""
+    opened = [found for found in interrupts_of(record) if found.interrupt_id not in known]
+    if record.status is not S.SUSPENDED or not opened:
+        said, hint = ["no open question"], "There is nothing to answer."
+    else:
+        names = ", ".join(f"{found.name!r} (interrupt_id {found.interrupt_id})" for found in opened)
+        said, hint = [f"open questions {names}"], "Answer an open question by its interrupt_id."
+    said += [f"the answer {_short(known[found])} to interrupt_id {found}" for found in answers if found in known]
+    given = ", ".join(f"{_short(answer)} to interrupt_id {found}" for found, answer in answers.items())
+    return InputMismatchError(
+        journal.execution_id, record.position, record.status.value, " and ".join(said), f"the answer {given}", hint
+    )
+
+
+def mismatch(journal: Journal, record: CallRecord, given: Any, caller: Caller | None = None) -> InputMismatchError:
+    """Return the error for an input that is not the recorded one."""
+    recorded = "an input that was redacted since" if record.redacted else _short(record.input)
+    return InputMismatchError(
+        journal.execution_id, record.position, record.status.value, recorded, _short(given), _hint(caller)
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

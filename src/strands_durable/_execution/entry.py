@@ -1,0 +1,355 @@
+"""The way into an execution: name it, own it, make one root call; or stand inside one that is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+import weakref
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from strands.types.exceptions import ConcurrencyException
+
+from .._calls.context import enclosing, frame
+from .._calls.head import MADE_UP
+from .._calls.local_execution import Cursor, Session, process
+from .._journal.lease import Lease, Owner, acquire, look
+from .._journal.sqlite import ownership
+from .._journal.sqlite.database import Store
+from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.journal import Journal
+from .._journal.sqlite.open_files import stores
+from .._records.calls import CallKind
+from .._records.executions import ExecutionStatus
+from .._records.keys import checked_id
+from .._records.logs import safe_logger
+from .._records.options import Options
+from .._records.questions import answers_in
+from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, UnreadableError
+from . import admission, keyboard_interrupt
+from .admission import Caller
+from .event_stream import give_way
+from .resolver import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
+
+logger = safe_logger(__name__)
+
+Events = AsyncGenerator[Any, None]
+
+_POLL_SECONDS = 0.005
+_CLOSING_SECONDS = 1.0
+"""How long a call waits for one before it that was broken off: its stream ends a moment after it was dropped."""
+
+_LAYERS = 20
+"""More than there are generators of Strands around one another in a call."""
+
+_waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""The execution with a made-up id in which an agent or orchestrator waits for answers."""
+
+
+class Subject(Protocol):
+    """An agent or an orchestrator, as far as calls of it are concerned."""
+
+    me: Any
+    name: str
+    kind: CallKind
+
+    def is_interrupted(self) -> bool:
+        """Say whether it waits for answers; it then takes nothing else."""
+
+    def may_know_better(self) -> bool:
+        """Say whether the journal may know better what it waits for: what it carries comes from somewhere else."""
+
+    def knows_interrupt(self, interrupt_id: str) -> bool:
+        """Say whether it has raised this interrupt."""
+
+    def busy_in(self) -> str | None:
+        """Return the id of the execution that it makes a durable call in, if it does."""
+
+    def enter(self, session: Session) -> None:
+        """Take part in an execution with root calls."""
+
+    def original(self, prompt: Any, given: dict[str, Any]) -> Events:
+        """Call it as if we were not there."""
+
+    def open(
+        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+    ) -> Events:
+        """Make a durable call."""
+
+
+class AgentBusyError(ExecutionBusyError, ConcurrencyException):
+    """The very object that is called is in a call of this execution: what Strands raises for it, and what we do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The execution that a root call belongs to."""
+
+    execution_id: str
+    is_single: bool = False
+    """Whether the id was given with the call: it then names this one call."""
+    is_made_up: bool = False
+
+
+def call(options: Options | None, subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
+    """Return the stream of one call, made durable. Without options of its own it is so only inside an execution."""
+    outer, busy_in = enclosing.get(), subject.busy_in()
+    is_inside = outer is not None and outer.is_open
+    if busy_in is not None and (is_inside or not _names(options, given, busy_in)):
+        return subject.original(prompt, given)  # a second call of a busy agent is for Strands to refuse or to join
+    if is_inside:
+        return _nested(subject, prompt, given)
+    if options is None:
+        return subject.original(prompt, given)
+    target = _target(options, subject, prompt, given.get("invocation_state"))
+    if busy_in is None and _is_for_strands(options, subject, target, prompt):
+        return subject.original(prompt, given)
+    if target.is_made_up:
+        logger.info("execution_id=<%s> | new execution", target.execution_id)
+    return _owned(options, subject, target, prompt, given)
+
+
+def _names(options: Options | None, given: dict[str, Any], execution_id: str) -> bool:
+    """Say whether a call names this execution, so that it is for us to refuse it or to wait for the end of the other."""
+    if (
+        options is None or given.get("idempotency_token") is not None
+    ):  # with one, Strands lets it share the other's result
+        return False
+    return (_named(given.get("invocation_state")) or options.execution_id) == execution_id
+
+
+def _is_for_strands(options: Options, subject: Subject, target: Target, prompt: Any) -> bool:
+    """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
+    if not subject.is_interrupted() or subject.may_know_better() or _has_record(options, subject, target):
+        return not isinstance(prompt, (str, list, type(None)))
+    answers = answers_in(prompt)
+    return answers is None or not all(subject.knows_interrupt(interrupt_id) for interrupt_id in answers)
+
+
+def _has_record(options: Options, subject: Subject, target: Target) -> bool:
+    """Say whether what is recorded decides, although the object waits for answers: they may have been given already."""
+    if target.is_single:
+        return True
+    session = process.known(options.path, target.execution_id)
+    cursor = None if session is None else session.cursors.get(subject.me)
+    return cursor is not None and (cursor.unended is not None or cursor.is_open)
+
+
+async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
+    """Make a call inside another: its journal, its session and its options hold."""
+    standing, outer = frame.get(), enclosing.get()
+    assert outer is not None
+    if standing is None or standing.call is not outer:
+        standing = outer.frame_of_call("before")
+    try:
+        desk = nested_desk(standing, subject.name, subject.me, prompt)
+        events = subject.open(outer.options, outer.journal, outer.session, desk, prompt, given)
+    except DurableError as error:
+        outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
+        raise
+    outer.session.follow(events)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
+    session = process.session(options.path, target.execution_id)
+    await _enter(options, subject, session, target, prompt)
+    try:
+        store, heart = stores.open(options.path, options.busy_seconds)
+        claimed, session.claim = session.claim, None
+        lease = claimed or await _acquired(options, subject, session, store, target, prompt)
+        session.hold(heart, lease)
+        if claimed is None:
+            keyboard_interrupt.hold(lease, is_made_up=target.is_made_up)
+        try:
+            _refuse_stuck(subject, session)
+            subject.enter(session)
+            journal = Journal(lease)
+            desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
+            events, is_left = subject.open(options, journal, session, desk, prompt, given), True
+            try:
+                session.is_at_work = True
+                async for event in events:
+                    session.is_at_work = False
+                    yield event
+                    session.is_at_work = True
+                is_left = False
+            finally:
+                session.is_at_work = False
+                await events.aclose()
+                await _close_streams(session, is_left)
+        finally:
+            session.hand_on()
+            lease.tools.when_idle(partial(_release, heart, lease))
+    except BackendUnavailableError:
+        stores.drop(options.path)
+        raise
+    except UnreadableError as error:
+        raise error.of(target.execution_id) from error.__cause__
+    finally:
+        session.leave()
+        (session.waiting.add if subject.is_interrupted() else session.waiting.discard)(subject.me)
+        if target.is_made_up:
+            _tell(given.get("invocation_state"), target.execution_id)
+            _end_made_up(options, subject, session)
+
+
+async def _close_streams(session: Session, is_left: bool) -> None:
+    """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
+
+    An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
+    closed drops others in turn, which the event loop closes one after the other; they tidy up what a next call needs.
+    """
+    deadline, found = time.monotonic() + _CLOSING_SECONDS, session.open_streams()
+    is_left = is_left or bool(found)
+    while found and time.monotonic() < deadline:
+        for stream in found:
+            with suppress(RuntimeError):  # it is running
+                await stream.aclose()
+        await asyncio.sleep(_POLL_SECONDS)
+        found = session.open_streams()
+    for _ in range(_LAYERS if is_left else 0):
+        await give_way()
+
+
+async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+    """Begin a root call; there is one at a time. One that was just broken off needs a moment to end."""
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while not session.enter():
+        if session.is_at_work or time.monotonic() > deadline:
+            raise _busy(options, subject, session, target, prompt)
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _refuse_stuck(subject: Subject, session: Session) -> None:
+    """Refuse an object that is in a call which can never end, before Strands does: that would be a failure of this call."""
+    if subject.busy_in() == session.execution_id:
+        why = "This object began a stream in an event loop that was closed since, and takes no more calls: build a new one."
+        raise AgentBusyError(session.execution_id, str(Owner.me()), why)
+
+
+def _busy(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> ExecutionBusyError:
+    """Return the error for a call of an execution that another call of this process is in."""
+    is_same = subject.busy_in() == session.execution_id
+    if not is_same or target.is_single:  # else it would be the next call of the object
+        _refuse_other_input(options, subject, session, target, prompt)
+    why = "Another call in this process has not ended yet."
+    if not session.is_at_work:
+        why += " A stream that is read no further has to be closed: await stream.aclose()."
+    return (AgentBusyError if is_same else ExecutionBusyError)(session.execution_id, str(Owner.me()), why)
+
+
+def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+    """Say first that the input is another one, if it is: to try again later would be of no use."""
+    store, _ = stores.open(options.path, options.busy_seconds)
+    if ownership.find(store, session.execution_id) is None:
+        return
+    journal = Journal(look(store, session.execution_id))
+    caller, cursor = _caller(subject, journal, session, target, prompt)
+    admission.refuse_other_input(journal, recorded_at(journal, caller, cursor), prompt, caller)
+
+
+def _caller(
+    subject: Subject, journal: Journal, session: Session, target: Target, prompt: Any
+) -> tuple[Caller, Cursor | None]:
+    """Return what calls, and how far it has come in the list of its calls, if the id names such a list."""
+    answers = answers_in(prompt) or {}
+    waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
+    is_single = target.is_single or journal.is_dispatched()
+    caller = Caller(name=subject.name, kind=subject.kind, waits=waits, is_single=is_single)
+    return caller, None if is_single else session.cursor(subject.me)
+
+
+def _desk(
+    options: Options,
+    subject: Subject,
+    journal: Journal,
+    session: Session,
+    target: Target,
+    prompt: Any,
+    *,
+    is_claimed: bool,
+) -> Desk:
+    caller, cursor = _caller(subject, journal, session, target, prompt)
+    if is_claimed:
+        return DispatchedDesk(options, journal, caller)
+    return SingleDesk(options, journal, caller) if cursor is None else ListDesk(options, journal, caller, cursor)
+
+
+async def _acquired(
+    options: Options, subject: Subject, session: Session, store: Store, target: Target, prompt: Any
+) -> Lease:
+    """Become the owner; a cancel that nobody has seen to yet is seen to first."""
+    try:
+        lease = await acquire(store, session.execution_id, options.lease_seconds)
+    except ExecutionBusyError:
+        _refuse_other_input(options, subject, session, target, prompt)
+        raise
+    journal = Journal(lease)
+    if journal.is_cancel_due():
+        with journal.transaction("call.cancelled"):
+            journal.cancel()
+    return lease
+
+
+def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
+    """Keep an execution without a name only while it waits for answers, which have no id either."""
+    if subject.is_interrupted() and _is_suspended(options, session):
+        _waiting[subject.me] = session.execution_id
+    else:
+        _waiting.pop(subject.me, None)
+        process.end_session(options.path, session)
+
+
+def _is_suspended(options: Options, session: Session) -> bool:
+    """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
+    try:
+        store = stores.open(options.path)[0]
+        status = ownership.status_of(store, session.execution_id)
+    except DurableError:
+        return True  # nobody can tell
+    return status is not None and status != ExecutionStatus.COMPLETED.value
+
+
+def _release(heart: Heart, lease: Lease) -> None:
+    """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
+    heart.let_go(lease)
+    if lease.dropped:
+        return
+    try:
+        with lease.store.transaction("lease.release", lease):
+            lease.drop()
+    except DurableError as error:
+        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
+
+
+def _target(options: Options, subject: Subject, prompt: Any, invocation_state: Any) -> Target:
+    """Return the execution that a call belongs to."""
+    named = _named(invocation_state)
+    if named is not None:
+        return Target(execution_id=checked_id(named), is_single=True)
+    if options.execution_id is not None:
+        return Target(execution_id=options.execution_id)
+    if subject.me in _waiting and subject.is_interrupted() and answers_in(prompt) is not None:
+        return Target(execution_id=_waiting[subject.me], is_single=True, is_made_up=True)
+    return Target(execution_id=uuid.uuid4().hex, is_single=True, is_made_up=True)
+
+
+def _named(invocation_state: Any) -> str | None:
+    """Return the id that was given with a call; not one that was made up for an earlier call with the same state."""
+    named = invocation_state.get("execution_id") if isinstance(invocation_state, dict) else None
+    return None if named is None or named == invocation_state.get(MADE_UP) else named
+
+
+def _tell(invocation_state: Any, execution_id: str) -> None:
+    """Tell the caller the id that was made up; after the call, so that no tool, hook or node sees a key that is not its."""
+    if isinstance(invocation_state, dict):
+        invocation_state["execution_id"] = invocation_state[MADE_UP] = execution_id

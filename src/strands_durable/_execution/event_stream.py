@@ -1,0 +1,89 @@
+"""Running a call: its events go out, its frame stands while its own code runs, and its errors leave in the right shape."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+from .._calls.agent_call import Call
+from .._calls.context import enclosing, frame
+from .._calls.durable_call import Abort
+from .._calls.orchestrator_call import OrchestratorCall
+from ..errors import DurableError
+
+Events = AsyncGenerator[Any, None]
+
+
+async def conduct(
+    call: Call | OrchestratorCall,
+    start: Callable[[], Events],
+    seen: Callable[[Any], None],
+    failed: Callable[[BaseException], None],
+    close: Callable[[], None],
+) -> Events:
+    """Pass on the events of a call, each after ``seen`` has looked at it.
+
+    Between events the consumer's code runs, outside of the call and of its steps. An error of ours that was latched is raised
+    by the root call; inside another call it goes on unwinding, since Strands would make a tool result or a failed node of it.
+    """
+    events, standing = start(), None
+    call.is_open = True
+    try:
+        while True:
+            outer, step = enclosing.set(call), frame.set(standing)
+            try:
+                event = await events.__anext__()
+            except StopAsyncIteration:
+                return
+            finally:
+                standing = frame.get()
+                frame.reset(step)
+                enclosing.reset(outer)
+            if "result" in event:
+                await _cancel_if_due()
+            seen(event)
+            yield event
+    except Abort:
+        error = call.error
+        assert error is not None
+        failed(error)
+        if call.outer is not None:
+            raise
+        raise error from error.__cause__
+    except DurableError as error:
+        failed(error)
+        if call.outer is not None:
+            call.fail(error)
+        raise
+    except BaseException as error:
+        failed(error)
+        if call.outer is not None:
+            call.notice(error)
+        raise
+    finally:
+        call.is_open = False
+        close()
+        await events.aclose()
+
+
+async def _cancel_if_due() -> None:
+    """Let a cancel through that the call's own code asked for: the task ends with it, and nobody gets the result.
+
+    asyncio raises it where the task next waits, which it may not do before it ends.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        await give_way()
+
+
+async def only(event: Any) -> Events:
+    """Return the stream of a call that runs nothing."""
+    yield event
+
+
+@types.coroutine
+def give_way() -> Generator[None, None, None]:
+    """Let the event loop do what is due, once. Tests of agents count the calls of ``asyncio.sleep`` as pauses of retries."""
+    yield

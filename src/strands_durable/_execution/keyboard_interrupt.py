@@ -1,0 +1,135 @@
+"""Ctrl-C in a script that calls a durable agent: the first one stops after the step under way, the second one at once.
+
+Strands runs `agent(...)` in a thread, and a KeyboardInterrupt in the main thread would wait there until the agent has ended. So
+SIGINT is ours for as long as such a call lasts, if nobody else has it: a handler of the user's stays in place, and so does
+asyncio's. A call from another thread is left alone, as Python takes signals in the main thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+from .._journal.lease import Lease, Released
+
+_listening: ContextVar[_Keyboard | None] = ContextVar("strands_durable_keyboard", default=None)
+_watched: set[type] = set()
+
+
+class Interrupted(Released):
+    """Ctrl-C was pressed: nothing more starts. The caller sees a KeyboardInterrupt."""
+
+    def __str__(self) -> str:
+        return "The call was stopped with Ctrl-C."
+
+
+class _Keyboard:
+    """Waits for Ctrl-C during one call."""
+
+    def __init__(self) -> None:
+        self.is_pressed = False
+        self._lease: Lease | None = None
+        self._advice = "Run the script again to resume."
+        self._cancel: Callable[[], Any] = lambda: None
+
+    def hold(self, lease: Lease, is_made_up: bool) -> None:
+        """Take note of the execution that the call belongs to; called in the thread in which the agent runs."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        self._cancel = lambda: None if task is None else loop.call_soon_threadsafe(task.cancel)
+        name = repr(lease.execution_id)
+        self._advice = f"Run the script again to resume execution {name} at its next step."
+        if is_made_up:
+            self._advice = f"Its id is {name}: run the script with Durability(..., execution_id={name}) to resume it."
+        self._lease = lease
+        if self.is_pressed:
+            self._halt()
+
+    def press(self, *_: Any) -> None:
+        """Have nothing more start; the next Ctrl-C is not for us to handle."""
+        self.is_pressed = True
+        self._halt()
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, self._press_again if _is_interactive() else signal.SIG_DFL)
+        _say(
+            f"\nStopping after the step under way. {self._advice} Ctrl-C again stops at once and leaves the step in doubt."
+        )
+
+    def _press_again(self, signum: int, frame: Any) -> None:
+        """Where somebody sits in front of a Python that is to stay: stop what can be stopped, and give the prompt back."""
+        with suppress(RuntimeError):  # its loop is closed: it has just ended
+            self._cancel()
+        signal.default_int_handler(signum, frame)
+
+    def _halt(self) -> None:
+        if self._lease is not None:
+            self._lease.halt = self._lease.halt or Interrupted()
+
+    def interrupt(self) -> KeyboardInterrupt:
+        """Return what the caller sees."""
+        return KeyboardInterrupt(f"Stopped with Ctrl-C. {self._advice}")
+
+
+def hold(lease: Lease, *, is_made_up: bool) -> None:
+    """Let Ctrl-C stop the execution of the call that is under way, if it is made where Ctrl-C is listened to."""
+    keyboard = _listening.get()
+    if keyboard is not None:
+        keyboard.hold(lease, is_made_up)
+
+
+def watch(subject: Any, is_durable: Callable[[Any], bool]) -> None:
+    """Listen to Ctrl-C during the sync calls of durable objects of this class."""
+    defining = next((found for found in type(subject).__mro__ if "__call__" in vars(found)), None)
+    if defining is None or defining in _watched:
+        return
+    _watched.add(defining)
+    original: Any = vars(defining)["__call__"]
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **given: Any) -> Any:
+        if not is_durable(self):
+            return original(self, *args, **given)
+        with _listened():
+            return original(self, *args, **given)
+
+    defining.__call__ = call  # type: ignore[method-assign]
+
+
+@contextmanager
+def _listened() -> Iterator[None]:
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    keyboard = _Keyboard()
+    try:
+        signal.signal(signal.SIGINT, keyboard.press)
+    except ValueError:  # the main thread of an interpreter that is not the main one
+        yield
+        return
+    token = _listening.set(keyboard)
+    try:
+        yield
+    except Interrupted:
+        raise keyboard.interrupt() from None
+    finally:
+        _listening.reset(token)
+        if signal.getsignal(signal.SIGINT) in (keyboard.press, keyboard._press_again, signal.SIG_DFL):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if keyboard.is_pressed:  # what was under way was the last step
+        raise keyboard.interrupt()
+
+
+def _is_interactive() -> bool:
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
+
+
+def _say(text: str) -> None:
+    with suppress(Exception):  # it may have come in the middle of another line to stderr
+        print(text, file=sys.stderr, flush=True)

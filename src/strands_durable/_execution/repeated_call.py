@@ -1,0 +1,182 @@
+"""One finished tool call, made again for its effect on this process; see `reruns` for which, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+from strands import Agent
+from strands.middleware import ToolResultEvent
+
+from .._calls.context import Frame, StepPhase, enclosing, frame
+from .._calls.durable_call import Abort, Latch
+from .._calls.local_execution import Session
+from .._journal.sqlite.journal import Journal
+from .._records import keys
+from .._records.calls import CallRecord
+from .._records.logs import safe_logger
+from .._records.options import Options
+from .._records.policy import ToolPolicy
+from .._records.steps import StepRecord
+from .._strands.agents import InterruptException, ToolInterruptEvent
+from ..errors import DurableError, RerunError
+
+logger = safe_logger(__name__)
+
+StepName = tuple[str, int, str]
+"""Execution, run, and the path of a step."""
+
+_MAX_REMEMBERED = 10_000
+_made: set[StepName] = set()
+"""What this process has done: if it cannot be done twice, it need not be."""
+_made_on: weakref.WeakKeyDictionary[Agent, set[StepName]] = weakref.WeakKeyDictionary()
+"""What was done on each agent, by a call of the loop or again."""
+
+
+def step_name(execution_id: str, record: CallRecord, key: str) -> StepName:
+    """Name a step of a call."""
+    return execution_id, record.run, keys.path(record.scope, record.position, key)
+
+
+def note_made(agent: Agent, name: StepName) -> None:
+    """Remember that a call was made here."""
+    if len(_made) >= _MAX_REMEMBERED:
+        _made.clear()
+    _made.add(name)
+    _made_on.setdefault(agent, set()).add(name)
+
+
+def is_made_on(agent: Agent, name: StepName) -> bool:
+    """Say whether a call was made on this very object."""
+    return name in _made_on.get(agent, ())
+
+
+def forget_made() -> None:
+    """Forget everything, as a new process would."""
+    _made.clear()
+    _made_on.clear()
+
+
+class FinishedCall(Latch):
+    """Stands for a call that made what is made again: it gives what is on record, and records nothing."""
+
+    head = None
+    is_open = True
+
+    def __init__(self, journal: Journal, session: Session, options: Options, record: CallRecord) -> None:
+        super().__init__(None)
+        self.made_in = None
+        self.journal, self.session, self.options, self.record = journal, session, options, record
+
+    @property
+    def execution_id(self) -> str:
+        """The execution that the call belongs to."""
+        return self.journal.execution_id
+
+    def frame_of_call(self, phase: StepPhase) -> Frame:
+        """Return what stands for the call as a whole."""
+        return Frame(self, "call", self.record.member, phase, keys.call_key(0, 0), lambda: (1, True))  # type: ignore[arg-type]
+
+
+class Repetition:
+    """One finished call that is made again."""
+
+    def __init__(
+        self, agent: Agent, tool: Any, policy: ToolPolicy, call: FinishedCall, step: StepRecord, given: Any
+    ) -> None:
+        self._agent, self._tool, self._policy = agent, tool, policy
+        self._call, self._step, self._given = call, step, given
+        self._name = step_name(call.execution_id, call.record, step.key)
+
+    async def run(self, invocation_state: dict[str, Any]) -> None:
+        """Make the call, put back what it changed besides its effect, and compare what it gives."""
+        recorded = self._step.result["result"]
+        tool_use = {"toolUseId": recorded["toolUseId"], "name": self._step.name, "input": self._given}
+        agent, messages = self._agent, list(self._agent.messages)
+        state = agent.state.get()
+        try:
+            result = await self._result(tool_use, invocation_state)
+        finally:
+            _put_back(agent, messages, state)
+        if result.get("status") == "error" and self._name not in _made:
+            texts = [block["text"] for block in result.get("content", ()) if "text" in block]
+            raise self.error(f"it ended in an error: {' '.join(texts)[:500]}")
+        note_made(agent, self._name)
+        self._say(result.get("status") == "error" or result.get("content") == recorded.get("content"))
+
+    async def _result(self, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
+        look = (self._step.attempt, True)
+        standing = Frame(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)  # type: ignore[arg-type]
+        given = {**invocation_state, **_for_a_tool(self._agent), "request_state": {}}
+        outer, step = enclosing.set(self._call), frame.set(standing)  # type: ignore[arg-type]
+        try:
+            return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
+        except TimeoutError:
+            raise self.error(f"it did not answer within {self._policy.timeout} s") from None
+        except InterruptException:
+            raise self.error("it asks a person, who had answered in the process that is gone") from None
+        except Abort:
+            assert self._call.error is not None
+            raise self._call.error from None
+        finally:
+            frame.reset(step)
+            enclosing.reset(outer)
+
+    def error(self, reason: str) -> RerunError:
+        """Return the error for a call that cannot be made again."""
+        execution_id, _, path = self._name
+        return RerunError(execution_id, self._step.name, path, reason)
+
+    def _say(self, is_same: bool) -> None:
+        execution_id, _, path = self._name
+        fields = (execution_id, self._step.name, path)
+        if is_same:
+            logger.info("execution_id=<%s>, tool=<%s>, step=<%s> | finished call repeated for its effect", *fields)
+        else:
+            logger.warning(
+                "execution_id=<%s>, tool=<%s>, step=<%s> | repeated call gave another result, the recorded one stays",
+                *fields,
+            )
+
+
+def _for_a_tool(agent: Agent) -> dict[str, Any]:
+    """Return what Strands puts into the invocation state for a tool."""
+    specs = [{"toolSpec": spec} for spec in agent.tool_registry.get_all_tool_specs()]
+    return {
+        "agent": agent,
+        "model": agent.model,
+        "messages": agent.messages,
+        "system_prompt": agent.system_prompt,
+        "tool_config": {"tools": specs, "toolChoice": {"auto": {}}},
+    }
+
+
+async def _run(tool: Any, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
+    """Return the result of a tool as Strands would have it; an interrupt is raised."""
+    events, last = tool.stream(tool_use, invocation_state), None
+    try:
+        async for event in events:
+            if isinstance(event, ToolInterruptEvent):
+                raise InterruptException(event.interrupts[0])
+            if isinstance(event, ToolResultEvent):
+                return event.tool_result
+            last = event
+    except (InterruptException, DurableError):
+        raise
+    except Exception as error:
+        return {"status": "error", "content": [{"text": f"{type(error).__name__}: {error}"}]}
+    finally:
+        await events.aclose()
+    return last or {}
+
+
+def _put_back(agent: Agent, messages: list[Any], state: dict[str, Any]) -> None:
+    if list(map(id, agent.messages)) != list(map(id, messages)):
+        agent.messages[:] = messages
+    now = agent.state.get()
+    if now != state:
+        for key in set(now) - set(state):
+            agent.state.delete(key)
+        for key, value in state.items():
+            agent.state.set(key, value)

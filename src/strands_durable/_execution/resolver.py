@@ -1,0 +1,301 @@
+"""Where a call stands in its execution, and what its recorded predecessor there means for it.
+
+An id that is given with a call, or with a dispatch, names one root call. An id on the plugin names a list of them: each object
+walks the calls that are recorded under its agent_id from the first on. A call inside another stands in one of its steps or
+hooks: a visit of a node, a tool call, or wherever code of the user called an agent. Equal names do no harm; what tells calls
+apart is the step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .._calls.context import Frame
+from .._calls.durable_call import Latch
+from .._calls.local_execution import Cursor
+from .._journal.sqlite.journal import Journal
+from .._records import keys
+from .._records.calls import CallRecord, Seat
+from .._records.codec import encode
+from .._records.exceptions import describe
+from .._records.executions import ExecutionStatus
+from .._records.options import Options
+from .._records.questions import answers_in, refuse_malformed
+from ..errors import CallCancelledError
+from . import admission
+from .admission import Caller
+
+S = ExecutionStatus
+
+
+class Desk(Protocol):
+    """Knows what is recorded where a call stands."""
+
+    @property
+    def outer(self) -> Latch | None:
+        """The call around it."""
+
+    @property
+    def compares_base(self) -> bool:
+        """Whether an agent that resumes its first call has to have the messages that the call began with."""
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+
+    def decide(self, prompt: Any) -> admission.Admission | None:
+        """Say what the call means; None: it is for Strands to refuse."""
+
+    def began(self, record: CallRecord) -> None:
+        """Take note that the call begins or resumes here."""
+
+    def ended(self, record: CallRecord) -> None:
+        """Take note that the call has ended, or waits for a person."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """Take note that the call failed or was left, here or, if not ``ran_here``, on record."""
+
+
+def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
+    """Say whether ``prompt`` is the input of a recorded call, or none."""
+    return prompt is None or journal.hash(prompt) == record.input_hash
+
+
+class ListDesk:
+    """Root calls under an id on the plugin: an object's n-th call is compared with the n-th recorded one of its agent_id."""
+
+    outer = None
+
+    def __init__(self, options: Options, journal: Journal, caller: Caller, cursor: Cursor) -> None:
+        self._options, self._journal, self._caller, self._cursor = options, journal, caller, cursor
+        cursor.follow(journal.run)
+
+    @property
+    def compares_base(self) -> bool:
+        """Not on an object that has made the call itself: it has what the call made of it."""
+        return self._cursor.call_id is None
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+        name, position = self._caller.name, self._journal.last_position() + 1
+        return Seat(parent=0, place="", position=position, member=name, scope=name)
+
+    def decide(self, prompt: Any) -> admission.Admission | None:
+        """Say what the call means; None: nobody asked for these answers, and Strands says so."""
+        answers = answers_in(prompt)
+        if answers is not None:
+            record = self._asked(answers)
+            if record is None or (record.status is S.COMPLETED and self._is_still_asked(record)):
+                return self._plainly(prompt) if self._caller.waits else None
+            refuse_malformed(self._journal.execution_id, record, answers)
+            return admission.admit_answers(self._journal, record, answers)
+        return self._plainly(prompt)
+
+    def _is_still_asked(self, record: CallRecord) -> bool:
+        """Say whether Strands waits for the same answers again: a call with them was cancelled on this object."""
+        return self._caller.waits and self._cursor.call_id == record.call_id
+
+    def _plainly(self, prompt: Any) -> admission.Admission:
+        journal, cursor = self._journal, self._cursor
+        if self._options.on_completed == "restart" and self._is_over():
+            journal.start_run()
+            cursor.follow(journal.run)
+        record = recorded_at(journal, self._caller, cursor)
+        if record is not None and cursor.unended == record.call_id and not is_same_input(journal, record, prompt):
+            record = self._further(record)
+        return admission.admit(
+            journal,
+            record,
+            prompt,
+            is_last=self._is_last(record),
+            on_failed=self._options.on_failed,
+            caller=self._caller,
+        )
+
+    def _further(self, record: CallRecord) -> CallRecord | None:
+        """Return what is recorded after a call that failed or was left, for another input: the call is over."""
+        if record.status in (S.SUSPENDED, S.CANCELLED):
+            return record  # somebody else has taken it that far
+        if record.status is S.RUNNING:
+            left = CallCancelledError(self._journal.execution_id, record.position)
+            with self._journal.transaction("call.abandoned"):
+                self._journal.end_left(record, describe(left))
+        self._cursor.passed(record)
+        return recorded_at(self._journal, self._caller, self._cursor)
+
+    def _is_last(self, record: CallRecord | None) -> bool:
+        """Say whether nothing came after a call: for the object on which it failed, nothing under its own agent_id."""
+        if record is None:
+            return True
+        if self._cursor.unended == record.call_id and self._cursor.ran_here:
+            return self._journal.call_after(record.scope, record.position) is None
+        return record.position == self._journal.last_position()
+
+    def _is_over(self) -> bool:
+        """Say whether this object begins anew with a run that is complete, as far as anybody can tell."""
+        if self._cursor.call_id is not None or self._journal.call_after(self._caller.name, -1) is None:
+            return False
+        return all(call.status is S.COMPLETED for call in self._journal.calls())
+
+    def began(self, record: CallRecord) -> None:
+        """Take note that the call begins or resumes here."""
+        self._cursor.began(record)
+
+    def ended(self, record: CallRecord) -> None:
+        """Take note that the call has ended, or waits for a person: the next one stands behind it."""
+        self._cursor.passed(record)
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """Take note that the call failed or was left: what the object is called with next says whether it is over."""
+        self._cursor.stays_at(record, ran_here=ran_here)
+
+    def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
+        """Return the call that the answers belong to: the last one of this object, or the one that asked."""
+        if self._cursor.call_id is not None:
+            return self._journal.call(self._cursor.call_id)
+        for call in reversed(self._journal.calls()):
+            if call.scope == self._caller.name and set(answers) & (
+                admission.asked_by(call) | set(self._journal.answers(call.call_id))
+            ):
+                return call
+        return None
+
+
+class SingleDesk:
+    """The one root call under an id that was given with the call, or that was dispatched; there is never a second one."""
+
+    outer = None
+    compares_base = False
+    """An object that serves many ids has the messages of others, and a new one has none."""
+
+    def __init__(self, options: Options, journal: Journal, caller: Caller) -> None:
+        self._options, self._journal, self._caller = options, journal, caller
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+        name = self._caller.name
+        return Seat(parent=0, place="", position=0, member=name, scope=name)
+
+    def decide(self, prompt: Any) -> admission.Admission | None:
+        """Say what the call means; None: nobody asked for these answers, and Strands says so."""
+        journal, record = self._journal, self._journal.call_at(0)
+        answers = answers_in(prompt)
+        if answers is not None and record is None and not self._caller.waits:
+            return None
+        if answers is not None and record is not None and not is_same_input(journal, record, prompt):
+            refuse_malformed(journal.execution_id, record, answers)
+            return admission.admit_answers(journal, record, answers)
+        if self._options.on_completed == "restart" and record is not None and record.status is S.COMPLETED:
+            journal.start_run()
+            record = None
+        is_last = journal.last_position() <= 0  # an object may have made a list of calls under the same id
+        return admission.admit(
+            journal, record, prompt, is_last=is_last, on_failed=self._options.on_failed, caller=self._caller
+        )
+
+    def began(self, record: CallRecord) -> None:
+        """There is one call only: nothing has to be remembered."""
+
+    def ended(self, record: CallRecord) -> None:
+        """There is one call only: nothing has to be remembered."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """There is one call only: nothing has to be remembered."""
+
+
+class DispatchedDesk(SingleDesk):
+    """The one root call of a dispatched execution, for the worker that has claimed it: what is wanted was decided then."""
+
+    compares_base = True
+
+    def decide(self, prompt: Any) -> admission.Admission | None:
+        """Say what the call means: it begins, resumes after a death or a failure, or takes up answers."""
+        record = self._journal.call_at(0)
+        if record is not None and record.status is S.PENDING:
+            return admission.Start()
+        return admission.admit(self._journal, record, None, is_last=True, on_failed="resume")
+
+
+def recorded_at(journal: Journal, caller: Caller, cursor: Cursor | None) -> CallRecord | None:
+    """Return the recorded call that the next one is compared with; without a cursor there is one only."""
+    return journal.call_at(0) if cursor is None else journal.call_after(caller.name, cursor.after)
+
+
+@dataclass
+class NestedDesk:
+    """A call inside another: what is recorded at its place decides."""
+
+    journal: Journal
+    outer: Latch
+    standing: Seat
+    beside: str | None
+    """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
+    compares_base = True
+
+    def seat(self) -> Seat:
+        """Return where a new call stands."""
+        return self.standing
+
+    def decide(self, prompt: Any) -> admission.Admission:
+        """Say what the call means. What calls it was recorded, too: its input is not compared."""
+        answers = answers_in(prompt)
+        record = self._asked(answers) if answers is not None else None
+        if record is None:
+            seat = self.standing
+            record = self.journal.call_in(seat.parent, seat.place, seat.position)
+        if record is None:
+            return admission.Start()
+        if answers is not None:
+            if self.beside is None:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
+                asked = admission.asked_by(record) | set(self.journal.answers(record.call_id))
+                answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
+            refuse_malformed(self.journal.execution_id, record, answers)
+            return admission.admit_answers(self.journal, record, answers)
+        if record.status in (S.SUSPENDED, S.COMPLETED):
+            return admission.Return(record)
+        if record.status is S.FAILED and self._is_followed(record):
+            return admission.failed(self.journal, record)
+        return admission.GoOn(record)
+
+    def began(self, record: CallRecord) -> None:
+        """Nothing comes after it at its place."""
+
+    def ended(self, record: CallRecord) -> None:
+        """Nothing comes after it at its place."""
+
+    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
+        """Nothing comes after it at its place."""
+
+    def _calls_beside(self) -> list[CallRecord]:
+        return [] if self.beside is None else self.journal.calls_in(self.standing.parent, self.beside)
+
+    def _is_followed(self, record: CallRecord) -> bool:
+        """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
+        return any(call.call_id > record.call_id for call in self._calls_beside())
+
+    def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
+        """Return the call beside this place that asked."""
+        for call in reversed(self._calls_beside()):
+            if set(answers) & (admission.asked_by(call) | set(self.journal.answers(call.call_id))):
+                return call
+        return None
+
+
+def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> NestedDesk:
+    """Return the desk of a call that is made where ``standing`` is."""
+    outer, journal = standing.call, standing.call.journal
+    scope = keys.path(outer.record.scope, outer.record.position, standing.key)
+    if standing.hosted is subject:
+        seat = Seat(parent=outer.record.call_id, place=standing.key, position=0, member=standing.name, scope=scope)
+        return NestedDesk(journal, outer, seat, None)
+    tail = f"{standing.phase}@{name}:{_digest(prompt)}"
+    place = f"{standing.key}/{tail}"
+    position = standing.occurrences[place]
+    standing.occurrences[place] += 1
+    seat = Seat(parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}")
+    return NestedDesk(journal, outer, seat, f"{standing.key}/{standing.phase}@")
+
+
+def _digest(prompt: Any) -> str:
+    return hashlib.blake2b(encode(prompt, "The prompt").encode(), digest_size=6).hexdigest()

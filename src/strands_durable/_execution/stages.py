@@ -1,0 +1,186 @@
+"""Replay or run: the one algorithm, for model calls and for tool calls.
+
+Look up what is recorded. A result is returned as it is. A start without a result is in doubt, and its policy decides. Nothing
+recorded: commit the intent, run, commit the result, and return what was read back from its recorded form.
+
+Errors of ours never travel through Strands as exceptions: it would show them to the model as tool results.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
+
+from .._calls.agent_call import Call
+from .._calls.context import Frame, within
+from .._calls.durable_call import ours
+from .._calls.metrics import tool_runs
+from .._calls.tool_steps import ToolRequest
+from .._records.exceptions import revive
+from .._records.keys import path
+from .._records.policy import ToolPolicy, policy_of
+from .._records.steps import StepRecord
+from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, put_for_tool
+from .._strands.events import RecordedEvent
+from .._strands.patches import copied
+from .._strands.watchers import changed_model_state
+from .event_stream import give_way
+from .in_doubt import judge_model, judge_tool
+from .retries import wait_for_retry
+from .tool_run import ToolRun
+
+Events = AsyncGenerator[Any, None]
+
+
+async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
+    """Answer a model call from the journal, or make it and record the answer."""
+    policy = call.options.model_in_doubt
+    with ours(call):
+        key, recorded = call.models.request()
+        overflow = call.models.overflow(recorded)
+        if (call.models.is_hooked(recorded) or overflow is not None) and call.put_back():
+            context = context.replace(messages=copied(call.agent.messages))
+    if overflow is not None:
+        raise overflow
+    if recorded is not None and recorded.status == "done":
+        call.models.take(recorded.step_id, recorded.result)
+        yield _recorded_event(call, recorded)
+        yield _stop_event(recorded.result)
+        return
+    with ours(call):
+        if call.models.is_in_doubt(recorded) and policy != "retry":
+            judge_model(call, policy, key)
+        call.models.start(lasting=policy != "retry")
+    started_at, stop, redacted = time.time(), None, False
+    attempt = call.progress.attempt
+    turn = call.turn(key, attempt, "model", "model")
+    await call.take(turn)
+    with call.taken(turn):
+        standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
+        line = call.journal.line(call.record.call_id, key, attempt, "model", "model")
+        try:
+            async for event in within(standing, next_fn(context)):
+                if isinstance(event, ModelStopReason):
+                    stop = event
+                    continue
+                redacted = redacted or _redacts(event)
+                if "event" in event:
+                    line.say(event["event"])
+                yield event
+        except Exception as error:
+            with ours(call, starts=False):
+                call.models.fail(key, started_at, context, error)
+            raise
+        finally:
+            line.close()
+        if stop is not None and stop.stop_reason != "cancelled":
+            with ours(call, starts=False):
+                result = call.models.finish(key, started_at, context, _answer(call, stop), redacted)
+            stop = _stop_event(result)
+    if stop is not None:
+        yield stop
+
+
+def _answer(call: Call, stop: ModelStopReason) -> dict[str, Any]:
+    """Return what is recorded of a model's answer."""
+    message = {"tracking_id": str(uuid.uuid4()), **stop.message}
+    fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
+    state = changed_model_state(call.agent)
+    return fields if state is None else {**fields, "model_state": state}
+
+
+async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
+    """Answer a tool call from the journal, or make it and record its outcome."""
+    policy, own = _policy(call, context), put_for_tool(context.invocation_state)
+    with ours(call):
+        request = call.tools.request(context.tool_use)
+        recorded = call.tools.recorded(request)
+        outcome, attempt = await _settle(call, policy, request, recorded, context)
+    if recorded is not None and recorded.status == "done":
+        yield _recorded_event(call, recorded)
+    errors = 0 if recorded is None else call.tools.errors(request)
+    if recorded is not None and recorded.status == "failed":
+        outcome = await wait_for_retry(call, policy, request, recorded, errors)
+    while outcome is None:
+        run = ToolRun(call, policy, request, attempt, errors, own)
+        async for event in run.events(context, next_fn):
+            yield event
+        if run.interrupted:
+            return
+        outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
+        if outcome is None:
+            await _let_go()
+            last = call.tools.recorded(request)
+            outcome = None if last is None else await wait_for_retry(call, policy, request, last, errors)
+    call.tools.leave(request)
+    exception = outcome.get("exception")
+    yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
+
+
+async def _let_go() -> None:
+    """Strands leaves a tool's generator to the event loop to close, and an agent behind it is busy until then."""
+    for _ in range(3):
+        await give_way()
+
+
+async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
+    """Run a tool whose effect is the loop itself: it is no step, it only counts."""
+    name = context.tool_use["name"]
+    before, is_success = tool_runs(call.agent, name), False
+    async for event in next_fn(context):
+        if isinstance(event, ToolResultEvent):
+            is_success = event.tool_result.get("status") == "success"
+        yield event
+    if tool_runs(call.agent, name) > before:  # by one or more: others of its name may run at the same time
+        call.tools.ran_in_loop(name, 1, int(is_success))
+
+
+def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
+    found = policy_of(context.tool, context.tool_use["name"], call.options.tool_policies)
+    return found if agent_behind(context.tool) is None else replace(found, inline=True)
+
+
+async def _settle(
+    call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord | None, context: ExecuteToolContext
+) -> tuple[dict[str, Any] | None, int]:
+    """Return the outcome if the record decides it, and the number of the attempt to make if it does not."""
+    if recorded is None:
+        return None, 1
+    if recorded.status == "done":
+        return call.tools.reuse(request, recorded), recorded.attempt
+    if recorded.status == "interrupted":
+        if agent_behind(context.tool) is None:  # else the agent behind it asks again
+            _raise_unanswered(call, recorded)
+        return None, recorded.attempt + 1
+    if recorded.status == "failed":
+        return None, recorded.attempt + 1
+    return await judge_tool(call, policy, request, recorded, context), recorded.attempt + 1
+
+
+def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
+    """A tool that waits for a person does not run before there is an answer."""
+    interrupts = recorded.result["interrupts"]
+    if all(answer_to(call.agent, found["id"]) is None for found in interrupts):
+        found = interrupts[0]
+        raise InterruptException(Interrupt(id=found["id"], name=found["name"], reason=found["reason"]))
+
+
+def _stop_event(result: dict[str, Any]) -> ModelStopReason:
+    return ModelStopReason(
+        stop_reason=result["stop_reason"], message=result["message"], usage=result["usage"], metrics=result["metrics"]
+    )
+
+
+def _recorded_event(call: Call, step: StepRecord) -> RecordedEvent:
+    return RecordedEvent(path(call.record.scope, call.record.position, step.key), step.kind, step.name)
+
+
+def _redacts(event: Any) -> bool:
+    chunk = event.get("event") if isinstance(event, dict) else None
+    found = chunk.get("redactContent") if isinstance(chunk, dict) else None
+    return bool(found and found.get("redactUserContentMessage"))

@@ -1,0 +1,234 @@
+"""One attempt of a tool call: its intent is committed, it runs, and what came out is committed, in time or late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Literal
+
+from strands.middleware import ExecuteToolContext, ToolResultEvent
+
+from .._calls.agent_call import Call
+from .._calls.context import Frame, within
+from .._calls.durable_call import ours
+from .._calls.metrics import tool_runs
+from .._calls.tool_steps import ToolRequest, title_of
+from .._records.deadline import TimedOut
+from .._records.keys import path
+from .._records.patches import difference
+from .._records.policy import ToolPolicy
+from .._records.steps import StepRecord
+from .._strands.agents import (
+    InterruptException,
+    ToolInterruptEvent,
+    agent_behind,
+    cancel_flags,
+    sync_function,
+    with_function,
+)
+from .._strands.fingerprints import loaded_since, tools_of
+from .._strands.patches import copied
+from .in_doubt import judge_tool, outcome_of, tool_result, unknown
+from .late_results import event_of
+from .reruns import note_rerun
+from .retries import is_tried_again
+from .tool_threads import ToolThread
+
+Events = AsyncGenerator[Any, None]
+Before = tuple[Any, Any, Any]
+"""The invocation state, the cancel flags and the tools of the agent, before a tool runs."""
+
+_NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on all that next_fn gives."
+
+
+class ToolRun:
+    """One live attempt of a tool call."""
+
+    def __init__(
+        self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int, own: dict[str, Any]
+    ) -> None:
+        self._call, self._policy, self._request, self._attempt, self._errors = call, policy, request, attempt, errors
+        self._own = own
+        """What the tool is to find in the invocation state, of its own agent."""
+        self._result: ToolResultEvent | None = None
+        self._step: StepRecord | None = None
+        self._started_at = time.time()
+        self._runs_before = (0, 0)
+        self._thread: ToolThread | None = None
+        self.interrupted = False
+        self.outcome: dict[str, Any] | None = None
+
+    async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+        """Commit the intent, run the tool, commit what came out; yield what it streams."""
+        call, request = self._call, self._request
+        with ours(call):
+            if not self._policy.inline:
+                self._step = call.tools.start(request, self._attempt)
+        if agent_behind(context.tool) is not None:  # its steps are the steps
+            async for event in self._run(context, next_fn):
+                yield event
+            return
+        turn = call.turn(request.key, self._attempt, "tool", request.name, title_of(request.input))
+        await call.take(turn)
+        with call.taken(turn):
+            async for event in self._run(context, next_fn):
+                yield event
+
+    async def _run(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+        call, request = self._call, self._request
+        context.invocation_state.update(self._own)
+        before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent), tools_of(call.agent)
+        hosted = agent_behind(context.tool)
+        standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
+        self._runs_before = tool_runs(call.agent, request.name)
+        context = self._threaded(context, partial(self._finish_late, standing, context, next_fn, before))
+        line = call.journal.line(call.record.call_id, request.key, self._attempt, "tool", request.name)
+        try:
+            async for event in within(standing, next_fn(context), self._policy.timeout):
+                if isinstance(event, ToolResultEvent):
+                    self._result = event
+                    continue
+                if isinstance(event, ToolInterruptEvent):
+                    self._take()
+                    self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
+                elif hosted is None and "tool_stream_event" in event:
+                    line.say(event["tool_stream_event"].get("data"))
+                yield event
+            if self._result is None and not self.interrupted:
+                raise RuntimeError(_NO_RESULT)
+        except InterruptException as interruption:
+            self._take()
+            self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
+            raise
+        except TimedOut:
+            with ours(call):
+                if not await self._ends_after_all(context, next_fn):
+                    self.outcome = await self._timed_out(context)
+                    return
+        except Exception as error:  # from a middleware inside ours: what the executor would make of it
+            text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
+            self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
+        except BaseException as death:
+            if self._thread is not None:
+                self._thread.detach()
+            call.notice(death)
+            raise
+        finally:
+            line.close()
+        if not self.interrupted and self._result is not None:
+            self._take()
+            with ours(call, starts=False):
+                self.outcome = self._finish(standing, context, before)
+
+    def _finish(self, standing: Frame, context: ExecuteToolContext, before: Before) -> Any:
+        """Commit the outcome, with what has changed since the tool began; None if the policy wants another attempt."""
+        assert self._result is not None
+        outcome = self._outcome_of(self._result, standing, context, before)
+        status = self._status_of(outcome, self._result.exception)
+        recorded = self._call.tools.finish(
+            self._request,
+            self._step,
+            self._attempt,
+            outcome,
+            status=status,
+            started_at=self._started_at,
+            ran=self._has_run(),
+        )
+        return None if status == "failed" else recorded
+
+    def _outcome_of(
+        self, result: ToolResultEvent, standing: Frame, context: ExecuteToolContext, before: Before
+    ) -> dict[str, Any]:
+        """Return what is recorded of a tool: its result, and what has changed since it began."""
+        state, flags, tools = before
+        cancelled = cancel_flags(self._call.agent)
+        return outcome_of(
+            result.tool_result,
+            exception=result.exception,
+            state=standing.changes,
+            invocation=difference(state, self._call.head.storable(context.invocation_state)),
+            cancel=cancelled if cancelled != flags else None,
+            tools=loaded_since(self._call.agent, tools),
+            rerun=note_rerun(self._call, self._policy, context.tool, self._request),
+        )
+
+    def _status_of(self, outcome: dict[str, Any], exception: Exception | None) -> Literal["done", "failed"]:
+        request, attempt, errors = self._request, self._attempt, self._errors
+        again = is_tried_again(self._policy, request, attempt, errors, outcome["result"], exception)
+        return "failed" if again else "done"
+
+    def _threaded(self, context: ExecuteToolContext, record: Callable[[Any], None]) -> ExecuteToolContext:
+        """Follow the function of a sync tool into its thread, which may outlive this call."""
+        function, request = sync_function(context.tool), self._request
+        if function is None:
+            return context
+        call = self._call
+        step = path(call.record.scope, call.record.position, request.key)
+        self._thread = ToolThread(request.name, step, call.journal.lease.tools, record)
+        return context.replace(tool=with_function(context.tool, partial(self._thread.run, function)))
+
+    def _take(self) -> None:
+        """Record what came out in this call, unless the tool's thread does so because the call has ended."""
+        if self._thread is not None and not self._thread.take():
+            raise asyncio.CancelledError
+
+    async def _ends_after_all(self, context: ExecuteToolContext, next_fn: Any) -> bool:
+        """Wait as long again for a sync tool that did not answer in time; return True if it has ended then.
+
+        As long as it runs, it is neither verified nor run again: both would happen beside it.
+        """
+        thread = self._thread
+        outcome = None if thread is None else thread.outcome
+        if thread is None or outcome is None:
+            return False
+        if self._wants_to_know():
+            await thread.wait(self._policy.timeout)
+        if not outcome.done():
+            thread.detach()
+            return False
+        event = await event_of(context, next_fn, outcome)
+        if isinstance(event, ToolInterruptEvent):
+            self._take()
+            self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
+            raise InterruptException(event.interrupts[0])
+        self._result = event
+        return True
+
+    def _wants_to_know(self) -> bool:
+        """Say whether the policy can decide nothing about a tool that still runs."""
+        is_retried = self._policy.in_doubt == "retry" and self._attempt <= self._policy.retries
+        return is_retried or self._policy.in_doubt == "verify"
+
+    def _finish_late(
+        self, standing: Frame, context: ExecuteToolContext, next_fn: Any, before: Before, outcome: Future[Any]
+    ) -> None:
+        """Record what a tool returned after its call had ended, in the tool's own thread."""
+        tools, request = self._call.tools, self._request
+        event = asyncio.run(event_of(context, next_fn, outcome))
+        if isinstance(event, ToolInterruptEvent):
+            end = tools.asking(request, [found.to_dict() for found in event.interrupts], ran=True)
+        else:
+            found = self._outcome_of(event, standing, context, before)
+            end = tools.ending(request, self._step, found, self._status_of(found, event.exception), ran=True)
+        tools.finish_late(request, self._step, self._attempt, end, self._started_at)
+
+    async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
+        """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
+        step, still_runs = self._step, self._thread is not None and self._thread.is_detached
+        is_tried = self._policy.in_doubt == "retry" and self._attempt > self._policy.retries
+        if step is None or is_tried or (still_runs and self._wants_to_know()):
+            outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
+            return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
+        return await judge_tool(self._call, self._policy, self._request, step, context, self._policy.timeout)
+
+    def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
+        self.interrupted = True
+        with ours(self._call, starts=False):
+            self._call.tools.interrupt(self._request, self._step, self._attempt, interrupts, ran=ran)
+
+    def _has_run(self) -> bool:
+        """Say whether the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
+        return tool_runs(self._call.agent, self._request.name) > self._runs_before

@@ -1,0 +1,104 @@
+"""Sync tools that still run under a lease, which is kept until they have ended. Running them is left to `_execution`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from .._records.logs import safe_logger
+
+logger = safe_logger(__name__)
+
+
+class RunningTool(Protocol):
+    """A sync tool in its thread."""
+
+    @property
+    def name(self) -> str:
+        """The tool."""
+
+    def detach(self) -> None:
+        """Have the result recorded without the call, which waits no more."""
+
+
+class RunningTools:
+    """The sync tools that run under one lease."""
+
+    def __init__(self, path: Path, execution_id: str) -> None:
+        self.execution_id = execution_id
+        self._key = (os.getpid(), path, execution_id)
+        self._lock = threading.Lock()
+        self._running: set[RunningTool] = set()
+        self._then: list[Callable[[], None]] = []
+        self._is_left = False
+
+    @property
+    def names(self) -> list[str]:
+        """The tools that run."""
+        with self._lock:
+            return sorted({thread.name for thread in self._running})
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Call ``action`` now, or after the last tool has ended; from now on no tool starts.
+
+        The call that ran the tools is over: what they return is recorded, and nobody waits for it.
+        """
+        with self._lock:
+            self._is_left = True
+            running = list(self._running)
+            if running:
+                self._then.append(action)
+                _kept[self._key] = self
+        if not running:
+            action()
+        for thread in running:
+            thread.detach()
+
+    def add(self, thread: RunningTool) -> bool:
+        """Take note that a tool is about to run; False if it may not, because the call has ended."""
+        with self._lock:
+            if self._is_left:
+                return False
+            self._running.add(thread)
+            return True
+
+    def remove(self, thread: RunningTool) -> None:
+        """Take note that the result of a tool is recorded, or taken by its call."""
+        with self._lock:
+            self._running.discard(thread)
+            is_idle = not self._running
+        if is_idle:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Do now what waits for the last tool."""
+        with self._lock:
+            actions, self._then = self._then, []
+        try:
+            for action in actions:
+                try:
+                    action()
+                except Exception:
+                    logger.exception("execution_id=<%s> | lease not released", self.execution_id)
+        finally:
+            if actions and _kept.get(self._key) is self:
+                del _kept[self._key]
+
+
+_kept: dict[tuple[int, Path, str], RunningTools] = {}
+"""The leases that are kept for a tool although their call has ended; a fork keeps none."""
+
+
+def leave() -> None:
+    """Give up every lease that is kept for a tool: the process ends in this moment, and the tools with it."""
+    for tools in list(_kept.values()):
+        tools.give_up()
+
+
+def still_running(path: Path, execution_id: str) -> list[str]:
+    """Return the tools of an earlier call of this process that still run, and for which its lease is kept."""
+    found = _kept.get((os.getpid(), path, execution_id))
+    return [] if found is None else found.names or ["a tool"]

@@ -1,0 +1,207 @@
+"""Checksums: a byte that changed in the file is an error, and never another text, status or key.
+
+Each row has a checksum over its columns, but for those of a lease, which change with every heartbeat. `connection` writes and
+compares it. A reader whose queries join and group rows has views named ``verified_...`` that compare each row.
+
+A row that cannot be found any more has no checksum to compare: a second index, or a count of the rows of a call, shows that it
+is missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import blobs
+from .tables import tables
+
+_UNKNOWN = 1 << 41
+"""In place of a checksum: another program has written the row."""
+_BASE = 1 << 40
+_APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until"}
+TABLES = ("executions", "dispatches", "calls", "failures", "answers", "replies", "steps", "messages", "heads", "state",
+          "configs", "secrets", "chunks", "uses", "removals")  # fmt: skip
+KEPT = ("failures", "answers", "replies", "heads", "state")
+"""Tables of which `calls.kept` counts the rows of a call."""
+
+
+class DamageError(sqlite3.DatabaseError):
+    """What is in the file is not what was written; mapped to an error of ours with those of SQLite."""
+
+
+def verify(table: str, cells: Sequence[Any], recorded: Any) -> None:
+    """Raise if a row is not as it was written."""
+    if recorded != _UNKNOWN and recorded != sum_of(table, text_of(cells)):
+        raise DamageError(f"a row of {table!r} ({_brief(cells)}) does not match its checksum")
+
+
+def text_of(cells: Sequence[Any]) -> str:
+    """Return what the checksum of a row is made of: the cells of the covered columns, in order."""
+    return "\0".join([cell if type(cell) is str else repr(cell) for cell in cells])
+
+
+def sum_of(table: str, text: str) -> int:
+    """Return the checksum of a row."""
+    return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"), _start(table))
+
+
+@functools.cache
+def covered(table: str) -> tuple[str, ...]:
+    """Return the columns that a checksum is made of."""
+    return tuple(name for name in tables()[table].columns if name not in _APART)
+
+
+class Checks:
+    """What the functions that SQL calls on one connection have found."""
+
+    def __init__(self) -> None:
+        self.damage: str | None = None
+        """Where the last row was that is not as it was written."""
+
+    def verified(self, table: str, recorded: Any, *cells: Any) -> int:
+        """Return 1 if a row is as it was written."""
+        try:
+            verify(table, cells, recorded)
+        except DamageError as error:
+            self.damage = str(error)
+            raise
+        return 1
+
+    def same(self, *pairs: Any) -> int:
+        """Return 1 if an index says the same as the row."""
+        if pairs[::2] != pairs[1::2]:
+            self.damage = f"an index does not match its row ({_brief(pairs)})"
+            raise DamageError(self.damage)
+        return 1
+
+    def missing(self, table: str) -> int:
+        """A row that an index names is not there."""
+        self.damage = f"a row of {table!r} is missing"
+        raise DamageError(self.damage)
+
+
+def add(connection: sqlite3.Connection) -> None:
+    """Give every row of a file that has none a checksum, and count what refers to bytes."""
+    uses: Counter[str] = Counter()
+
+    def summed(table: str, *cells: Any) -> int:
+        for text in cells:
+            if type(text) is str and blobs.REFERENCE_MARK in text:
+                uses.update(blobs.digests_in(text))
+        return sum_of(table, text_of(cells))
+
+    connection.create_function("row_sum", -1, summed)
+    for table in TABLES:
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {_UNKNOWN}")
+        connection.execute(f"UPDATE {table} SET sum = row_sum('{table}', {', '.join(covered(table))})")
+    counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in KEPT)
+    connection.execute(f"UPDATE calls SET kept = {counts}")
+    rows = [(digest, number, sum_of("uses", text_of((digest, number)))) for digest, number in uses.items()]
+    connection.executemany("INSERT INTO uses (digest, number, sum) VALUES (?, ?, ?)", rows)
+
+
+def read_checked(connection: sqlite3.Connection) -> Checks:
+    """Let a connection read rows with their checksums compared; in a file that has none yet, as they are."""
+    has_sums = _has_sums(connection)
+    checks = _functions(connection)
+    for table in TABLES if has_sums else TABLES[:-2]:
+        row = "rowid AS row_id, " if table == "failures" else ""
+        condition = _condition(table) if has_sums else "1"
+        connection.execute(f"CREATE TEMP VIEW verified_{table} AS SELECT {row}* FROM {table} o WHERE {condition}")
+    return checks
+
+
+@functools.cache
+def _condition(table: str) -> str:
+    """Return the condition that a row is as it was written.
+
+    The row is looked up again by its key: SQLite puts what a query asks for (``kind = 'model'``) in the place of the columns of
+    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What a step's
+    index says is compared with its row.
+    """
+    here = " AND ".join(f"r.{name} = o.{name}" for name in tables()[table].key)
+    cells = ", ".join(f"r.{name}" for name in covered(table))
+    found = f"(SELECT row_verified('{table}', r.sum, {cells}) FROM {table} r WHERE {here})"
+    if table == "steps":
+        found = f"{found} AND (SELECT row_same(o.call, r.call, o.key, r.key, o.attempt, r.attempt) FROM steps r WHERE {here})"
+    return f"coalesce({found}, row_missing('{table}'))"
+
+
+def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
+    """Raise if not every execution can be found."""
+    query = "SELECT (SELECT count(*) FROM executions NOT INDEXED), (SELECT count(*) FROM executions INDEXED BY {})"
+    here, there = connection.execute(query.format("sqlite_autoindex_executions_1")).fetchone()
+    if here != there:
+        raise DamageError("executions are missing")
+
+
+def refuse_incomplete_calls(connection: sqlite3.Connection, execution: int, run: int) -> None:
+    """Raise if not every call of a run can be found."""
+    _refuse_other(
+        connection,
+        "SELECT parent, place, position FROM calls INDEXED BY {} WHERE execution = ? AND run = ?",
+        ("sqlite_autoindex_calls_1", "calls_by_execution"),
+        (execution, run),
+        f"calls of execution {execution}",
+    )
+
+
+def refuse_incomplete_call(connection: sqlite3.Connection, call_id: int) -> None:
+    """Raise if not every row of a call can be found."""
+    _refuse_other(
+        connection,
+        "SELECT key, attempt FROM steps INDEXED BY {} WHERE call = ?",
+        ("steps_by_key", "steps_by_number"),
+        (call_id,),
+        f"steps of call {call_id}",
+    )
+    kept = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in KEPT)
+    if connection.execute(f"SELECT kept = {kept} FROM calls WHERE id = ?", (call_id,)).fetchone() != (1,):
+        raise DamageError(f"rows of call {call_id} are missing")
+
+
+def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
+    """Raise if not every row of a run can be found; where there are no checksums, nobody can tell."""
+    if _has_sums(connection):
+        refuse_incomplete_calls(connection, execution, run)
+        rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()
+        for (call_id,) in rows:
+            refuse_incomplete_call(connection, call_id)
+
+
+def _refuse_other(
+    connection: sqlite3.Connection, query: str, indexes: tuple[str, str], values: tuple[int, ...], what: str
+) -> None:
+    """Raise if two indexes do not lead to the same rows."""
+    here, there = (Counter(connection.execute(query.format(index), values)) for index in indexes)
+    if here != there:
+        raise DamageError(f"{what} are missing")
+
+
+def _has_sums(connection: sqlite3.Connection) -> bool:
+    return any(column[1] == "sum" for column in connection.execute("PRAGMA table_info(steps)"))
+
+
+def _functions(connection: sqlite3.Connection) -> Checks:
+    checks = Checks()
+    functions: dict[str, Callable[..., int]] = {
+        "row_verified": checks.verified,
+        "row_same": checks.same,
+        "row_missing": checks.missing,
+    }
+    for name, function in functions.items():
+        connection.create_function(name, -1, function)
+    return checks
+
+
+@functools.cache
+def _start(table: str) -> int:
+    return zlib.crc32(table.encode())
+
+
+def _brief(cells: Sequence[Any]) -> str:
+    return ", ".join(str(cell)[:40] for cell in cells[:3])

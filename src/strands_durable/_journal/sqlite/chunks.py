@@ -1,0 +1,82 @@
+"""Live pieces of the steps under way, written down only while somebody listens. Knows no Strands.
+
+A reader says in the execution's row until when it listens. Whoever runs a step keeps its pieces in memory and looks at that row
+ten times a second; pieces that are wanted are written without an fsync, and deleted with the commit that ends the step: from
+then on the step itself says it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..._records.codec import encode
+from ..._records.logs import safe_logger
+from ...errors import DurableError, NotSerializableError
+from .database import Store
+
+if TYPE_CHECKING:
+    from .journal import Journal
+
+logger = safe_logger(__name__)
+
+_FLUSH_SECONDS = 0.1
+_KEPT = 10_000
+_CHUNK = ("call", "key", "attempt", "number", "data")
+
+
+class Line:
+    """The pieces of one attempt of one step."""
+
+    def __init__(self, journal: Journal, call_id: int, key: str, attempt: int, kind: str, name: str) -> None:
+        self._journal, self._place = journal, (call_id, key, attempt)
+        self._about = {"kind": kind, "name": name}
+        self._said: list[Any] = []
+        self._written = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def say(self, event: Any) -> None:
+        """Add a piece."""
+        if len(self._said) >= _KEPT:
+            return
+        self._said.append(event)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._flush)
+
+    def close(self) -> None:
+        """Say no more; what is written is deleted with the commit of the step."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._said = []
+
+    def _flush(self) -> None:
+        self._timer = None
+        try:
+            if self._journal.is_heard():
+                self._write()
+        except (DurableError, sqlite3.Error) as error:  # a run must not fail because somebody watches it
+            logger.debug("execution_id=<%s>, error=<%s> | pieces not written", self._journal.execution_id, error)
+
+    def _write(self) -> None:
+        new = self._said[self._written :]
+        rows = [(*self._place, number, text) for number, text in enumerate(map(self._text, new), self._written + 1)]
+        self._written += len(new)
+        with self._journal.transaction("chunks", lasting=False):
+            for row in rows:
+                self._journal.store.connection.put("chunks", **dict(zip(_CHUNK, row, strict=True)))
+        self._journal.told.add(self._place[:2])
+
+    def _text(self, event: Any) -> str:
+        try:
+            return encode({**self._about, "event": event})
+        except NotSerializableError:
+            return encode({**self._about, "event": None})
+
+
+def listen(store: Store, row_id: int, seconds: float) -> None:
+    """Have whoever runs an execution write the pieces of its steps for a while."""
+    with store.transaction("listen", lasting=False) as connection:
+        connection.execute("UPDATE executions SET listened_until = ? WHERE id = ?", (time.time() + seconds, row_id))

@@ -1,0 +1,95 @@
+"""The tables of a store file, and how a file of an earlier format becomes one of this.
+
+`SCHEMA` holds what is known of executions; it is also the form in which an engine's history keeps rows, and does not change. A
+file has more, which `FORMAT_4` adds: what is derived from the rows and never leaves the file.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sqlite3
+import time
+from pathlib import Path
+
+from ..._records.crash_points import reach
+from ...errors import BackendUnavailableError
+from . import checksums
+from .connection import Connection
+from .tables import FORMAT_4, SCHEMA
+
+FORMAT = 4
+OLDEST = 3
+APPLICATION_ID = 0x5344_4A31
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new file, in a transaction of its own, unless another process has just done so."""
+    connection.execute("PRAGMA page_size = 8192")
+    connection.execute("BEGIN EXCLUSIVE")
+    if version_in(connection) == 0:
+        for statement in SCHEMA.split(";\n"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _to_4(connection)
+    connection.execute("COMMIT")
+
+
+def version_in(connection: sqlite3.Connection) -> int:
+    """Return the format of an open file; 0 for one that is empty."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def upgrade(path: Path, busy_seconds: float) -> None:
+    """Make a file of an earlier format one of this, in one transaction, while no other process has it open.
+
+    A process of an earlier version would write rows of the earlier kind. Leaving WAL mode needs exclusive use of the file;
+    where it is not to be had, nothing is changed.
+    """
+    until = time.monotonic() + busy_seconds
+    while True:
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None, factory=Connection)
+        try:
+            if _is_alone(connection):
+                _upgrade(connection)
+                return
+        finally:
+            connection.close()
+        if time.monotonic() > until:
+            hint = "Stop the processes that use it; the next start upgrades it. Nothing was changed."
+            reason = f"it has an earlier format than {FORMAT}, and another process has it open"
+            raise BackendUnavailableError(str(path), reason, hint)
+        time.sleep(random.uniform(0.01, 0.05))  # two that try at once must not meet again
+
+
+def _is_alone(connection: sqlite3.Connection) -> bool:
+    try:
+        return bool(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] == "delete")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            return False
+        raise
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA secure_delete = ON")
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            return  # another process is at it; the caller looks again
+        raise
+    if version_in(connection) == 3:
+        connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and nobody has
+        _to_4(connection)
+    reach("upgrade:before")
+    connection.execute("COMMIT")
+    reach("upgrade:after")
+
+
+def _to_4(connection: sqlite3.Connection) -> None:
+    for statement in FORMAT_4.split(";\n"):
+        connection.execute(statement)
+    checksums.add(connection)
+    connection.execute("PRAGMA user_version = 4")

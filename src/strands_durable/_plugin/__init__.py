@@ -1,0 +1,4 @@
+"""Where Strands calls us: the `Durability` plugin, and how it attaches to agents and orchestrators.
+
+Left out: everything that happens once a call is ours, which is `_execution`.
+"""

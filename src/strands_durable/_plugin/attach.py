@@ -1,0 +1,319 @@
+"""Where we stand: around an agent's calls, model calls and tool calls, and around an orchestrator's calls and nodes.
+
+What belongs to an agent or orchestrator is attached with it: the agents behind its tools, the executors of its nodes. Some of
+them are not there yet when plugins are initialized, so that a root call looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from strands import Agent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterMultiAgentInvocationEvent,
+    AfterNodeCallEvent,
+    AfterToolCallEvent,
+    AfterToolsEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    BeforeMultiAgentInvocationEvent,
+    BeforeNodeCallEvent,
+    BeforeToolCallEvent,
+    BeforeToolsEvent,
+    HookOrder,
+    MessageAddedEvent,
+)
+from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
+from strands.multiagent.base import MultiAgentBase
+
+from .._calls.auxiliary_model import offered
+from .._calls.context import enclosing
+from .._calls.effects import pause
+from .._calls.local_execution import Session, Site
+from .._execution import entry, keyboard_interrupt, stages
+from .._execution.agent_invocation import Invocation, active, segments
+from .._execution.attached import attached, lasting
+from .._execution.opaque_node import Opaque
+from .._execution.orchestrator_invocation import Orchestration, conducted
+from .._execution.resolver import Desk
+from .._journal.lease import Owner
+from .._journal.sqlite.journal import Journal
+from .._records.calls import CallKind
+from .._records.logs import safe_logger
+from .._records.options import Options
+from .._strands import sessions
+from .._strands.agents import (
+    AgentStreamContext,
+    AgentStreamStage,
+    agent_behind,
+    agents_beside,
+    is_agent,
+    is_handoff,
+    is_interrupted,
+    is_model_driven,
+    knows_interrupt,
+    refuse_unsupported,
+    stays_in_loop,
+)
+from .._strands.orchestrators import Contact, contact_of
+from .._strands.patches import offer_auxiliary, quicken_copies, silence_unheard_traces, wait_elsewhere
+from .._strands.watchers import watch_model_states, watch_output
+from ..errors import ExecutionBusyError, UnsupportedFeatureError
+from .policy_names import refuse_unknown
+
+logger = safe_logger(__name__)
+
+Events = AsyncGenerator[Any, None]
+
+
+def attach(subject: Any, options: Options | None) -> None:
+    """Stand around an agent or orchestrator, and around all that belongs to it, once."""
+    if subject not in attached:
+        contact = contact_of(subject)
+        if contact is None:
+            _attach_agent(subject)
+            if enclosing.get() is None:
+                lasting.add(subject)
+        else:
+            _attach_orchestrator(contact)
+        attached[subject] = options
+        keyboard_interrupt.watch(subject, lambda found: attached.get(found) is not None)
+    elif options is not None:
+        attached[subject] = options
+    attach_parts(subject)
+
+
+def attach_parts(subject: Any) -> None:
+    """Stand around what is new of the parts of an agent or orchestrator."""
+    contact = contact_of(subject)
+    if contact is not None:
+        contact.settle()
+        parts = list(contact.executors().values())
+    else:
+        parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
+        parts += agents_beside(subject)
+    for part in parts:
+        if is_agent(part) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
+            attach(part, None)
+        elif contact is not None and part not in attached and hasattr(part, "stream_async"):
+            attached[part] = None
+            part.stream_async = Opaque(part, part.stream_async)
+
+
+def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
+    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
+    own = options if desk.outer is None else attached.get(subject)
+    if own is None or not own.tool_policies:
+        return options
+    refuse_unknown(subject, own.tool_policies)
+    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
+
+
+# Agents
+
+
+class _AgentSubject:
+    """An agent, as far as calls of it are concerned."""
+
+    def __init__(self, agent: Agent, original: Any) -> None:
+        self.me, self.name, self._original = agent, agent.agent_id, original
+        self.kind: CallKind = "agent"
+
+    def is_interrupted(self) -> bool:
+        return is_interrupted(self.me)
+
+    def may_know_better(self) -> bool:
+        return sessions.speaks_for(self.me)
+
+    def knows_interrupt(self, interrupt_id: str) -> bool:
+        return knows_interrupt(self.me, interrupt_id)
+
+    def busy_in(self) -> str | None:
+        running = active.get(self.me)
+        return None if running is None else running.execution_id
+
+    def enter(self, session: Session) -> None:
+        session.writes(self.me)
+        sessions.hand_over(self.me)
+
+    def original(self, prompt: Any, given: dict[str, Any]) -> Events:
+        return cast(Events, self._original(prompt, **given))
+
+    def open(
+        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+    ) -> Events:
+        attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
+        site = Site(self.me, journal, session, options, desk.outer)
+        invocation = Invocation(site, desk, self._original)
+        if desk.outer is not None and self.me in lasting:
+            self._recall(invocation, desk)
+        return invocation.open(prompt, given)
+
+    def _recall(self, invocation: Invocation, desk: Desk) -> None:
+        """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
+        seat = desk.seat()
+        if not seat.member.startswith("@"):
+            return  # what stands behind a tool or node is put back with it
+        if sum(found.agent_id == self.name for found in lasting) == 1:
+            invocation.recall(seat.member)
+        else:
+            logger.warning(
+                "agent_id=<%s>, scope=<%s> | several agents have this id, so that none remembers calls of another process",
+                self.name, seat.scope,
+            )  # fmt: skip
+
+
+def _attach_agent(agent: Agent) -> None:
+    reason = refuse_unsupported(agent)
+    if reason is not None:
+        raise UnsupportedFeatureError(
+            f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
+        )
+    silence_unheard_traces()
+    quicken_copies()
+    watch_model_states()
+    watch_output(agent)
+    offer_auxiliary(offered)
+    wait_elsewhere(pause)
+    agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
+    agent.add_middleware(InvokeModelStage, _invoke_model)
+    agent.add_middleware(ExecuteToolStage, _execute_tool)
+    agent.add_middleware(AgentStreamStage, _run_pass)
+    for event_type, callback, order in _AGENT_HOOKS:
+        agent.hooks.add_callback(event_type, callback, order=order)
+
+
+# Each of these returns an async generator: one layer less for every event of a stream than being one.
+
+
+def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
+    return entry.call(attached.get(agent), _AgentSubject(agent, original), prompt, given)
+
+
+def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
+    call = active.get(context.agent)  # type: ignore[call-overload]
+    return cast(Events, next_fn(context)) if call is None else stages.invoke_model(call, context, next_fn)
+
+
+def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
+    call = active.get(context.agent)  # type: ignore[call-overload]
+    if call is None or not is_model_driven(context.invocation_state):
+        return cast(Events, next_fn(context))
+    if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
+        return stages.run_in_loop(call, context, next_fn)
+    events = stages.execute_tool(call, context, next_fn)
+    call.session.follow(events)
+    return events
+
+
+def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
+    found = segments.get(context.agent)  # type: ignore[call-overload]
+    return cast(Events, next_fn(context)) if found is None else found.run(context, next_fn)
+
+
+# Orchestrators
+
+
+class _OrchestratorSubject:
+    """An orchestrator, as far as calls of it are concerned."""
+
+    def __init__(self, contact: Contact, original: Any) -> None:
+        self.me, self.name, self.kind = contact.me, contact.name, contact.kind
+        self._contact, self._original = contact, original
+
+    def is_interrupted(self) -> bool:
+        return self._contact.is_interrupted()
+
+    def may_know_better(self) -> bool:
+        return False
+
+    def knows_interrupt(self, interrupt_id: str) -> bool:
+        return self._contact.knows_interrupt(interrupt_id)
+
+    def busy_in(self) -> str | None:
+        running = conducted.get(self.me)
+        return None if running is None else running.execution_id
+
+    def enter(self, session: Session) -> None:
+        """An orchestrator takes part as it is: its calls hold all there is of it."""
+
+    def original(self, prompt: Any, given: dict[str, Any]) -> Events:
+        running = conducted.get(self.me)
+        if running is not None:  # Strands would run both calls on one state, and so would we record them
+            why = f"{self._contact.kind} {self.name!r} is in another call, and one object can be in one only."
+            raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
+        return cast(Events, self._original(prompt, **given))
+
+    def open(
+        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+    ) -> Events:
+        attach_parts(self.me)
+        options = _own_policies(self.me, options, desk)
+        return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
+
+
+def _attach_orchestrator(contact: Contact) -> None:
+    me: Any = contact.me
+    me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
+    contact.intercept(partial(conducted.get, me))
+    me.hooks.invoke_callbacks_async = partial(_around_hooks, me.hooks.invoke_callbacks_async)
+
+
+def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
+    contact = contact_of(me)
+    assert contact is not None
+    given = {"invocation_state": {} if invocation_state is None else invocation_state, **more}
+    return entry.call(attached.get(me), _OrchestratorSubject(contact, original), task, given)
+
+
+# Hooks
+
+
+async def _around_hooks(invoke: Any, event: Any) -> Any:
+    """Stand around the hooks of an orchestrator: before the first of them, and after the last."""
+    call = conducted.get(getattr(event, "source", None))
+    if call is None:
+        return await invoke(event)
+    if isinstance(event, BeforeMultiAgentInvocationEvent):
+        call.enter_call("before")
+    elif isinstance(event, AfterMultiAgentInvocationEvent):
+        call.enter_call("after")
+    elif isinstance(event, BeforeNodeCallEvent):
+        call.node_begins(event.node_id, event.invocation_state or {})
+    elif isinstance(event, AfterNodeCallEvent):
+        call.node_returns(event.node_id)
+    found = await invoke(event)
+    if isinstance(event, AfterNodeCallEvent):
+        call.node_ends(event.node_id)
+    return found
+
+
+def _on(moment: Callable[[Any, Any], Any]) -> Any:
+    """Make a hook of what a call of an agent does at a moment; nothing happens outside of a durable call."""
+
+    def callback(event: Any) -> None:
+        call = active.get(event.agent)
+        if call is not None:
+            moment(call, event)
+
+    return callback
+
+
+_FIRST, _LAST = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
+_AGENT_HOOKS: list[tuple[Any, Any, int]] = [
+    (BeforeInvocationEvent, _on(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
+    (BeforeModelCallEvent, _on(lambda call, event: call.enter_model("before")), _FIRST),
+    (AfterModelCallEvent, _on(lambda call, event: call.enter_model("after")), _FIRST),
+    (MessageAddedEvent, _on(lambda call, event: call.message_added(event.message)), _LAST),
+    (BeforeToolsEvent, _on(lambda call, event: call.tools_begin(event.message)), _FIRST),
+    (BeforeToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
+    (AfterToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
+    (AfterToolsEvent, _on(lambda call, event: call.tools_end()), _FIRST),
+    (AfterInvocationEvent, _on(lambda call, event: call.enter_call("after")), _FIRST),
+]

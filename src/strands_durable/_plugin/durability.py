@@ -1,0 +1,93 @@
+"""`Durability`: the plugin that makes an agent, a Graph or a Swarm survive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from strands import Agent
+from strands.multiagent.base import MultiAgentBase
+from strands.plugins import MultiAgentPlugin, Plugin
+
+from .._journal.sqlite.database import path_of
+from .._records.keys import checked_id
+from .._records.options import Options
+from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
+from .._strands.orchestrators import contact_of
+from ..errors import UnsupportedFeatureError
+from .attach import attach
+
+
+class Durability(Plugin, MultiAgentPlugin):
+    """Record every model call and every tool call of an agent, and go on after any failure.
+
+    Give it to an agent and run the script again after a crash: it goes on at the first step that has no recorded result.
+
+    Args:
+        store: The file that keeps the journal: a path or a ``sqlite:///`` URL.
+        execution_id: Names the run. The same id goes on with the same run; without one, each call is a new run.
+            ``invocation_state={"execution_id": ...}`` names it per call and wins.
+        on_drift: What to do when the agent that goes on is not the one that was recorded.
+        on_failed: Whether running a failed call again tries it again, or raises `ExecutionFailedError`.
+        on_completed: Whether running a completed run again returns its results, or starts a new run under the same id.
+            Made for scripts with one call: killed between two calls, a run looks completed.
+        model_in_doubt: What to do with a model call that was under way in a crash: ``retry``, ``ask`` or ``fail``.
+        tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts. A name that
+            no tool has is refused with the first call.
+        lease_seconds: How long an owner that cannot be seen counts as alive.
+        segment_turns: After how many turns the inner loop is entered anew. Invisible; bounds recursion and memory.
+        busy_seconds: How long to wait for a store that another process has locked.
+    """
+
+    name = "strands-durable"
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        execution_id: str | None = None,
+        on_drift: Literal["raise", "warn", "rerun"] = "raise",
+        on_failed: Literal["resume", "raise"] = "resume",
+        on_completed: Literal["return", "restart"] = "return",
+        model_in_doubt: ModelInDoubt = "retry",
+        tool_policies: Mapping[str, ToolPolicy] | None = None,
+        lease_seconds: float = 10.0,
+        segment_turns: int = 20,
+        busy_seconds: float = 10.0,
+    ) -> None:
+        super().__init__()
+        self._options = Options(
+            path=path_of(store),
+            execution_id=None if execution_id is None else checked_id(execution_id),
+            on_drift=on_drift,
+            on_failed=on_failed,
+            on_completed=on_completed,
+            lease_seconds=lease_seconds,
+            segment_turns=segment_turns,
+            busy_seconds=busy_seconds,
+            model_in_doubt=model_in_doubt,
+            tool_policies=checked_policies(tool_policies),
+        )
+
+    def init_agent(self, agent: Agent) -> None:
+        """Stand around the agent's calls, model calls and tool calls."""
+        attach(agent, self._options)
+
+    def init_multi_agent(self, orchestrator: MultiAgentBase) -> None:
+        """Stand around the orchestrator's calls and nodes."""
+        if contact_of(orchestrator) is None:
+            raise UnsupportedFeatureError(
+                f"Durability on {type(orchestrator).__name__}",
+                "its state is known only for Graph and Swarm",
+                "Give Durability to the agents inside it, or make it a node of a Graph: there it is one step.",
+            )
+        attach(orchestrator, self._options)
+
+    def register_hooks(self, registry: Any, **kwargs: Any) -> None:
+        """Refuse to be a hook: it would see the loop, and could not make it durable."""
+        raise UnsupportedFeatureError(
+            "Durability among an agent's hooks",
+            "it is a plugin, and a bidirectional agent has none",
+            "Pass it to an Agent as plugins=[Durability(...)].",
+        )

@@ -1,0 +1,95 @@
+"""Policies are given by name: which names an agent or orchestrator knows, and what becomes of one that it does not.
+
+A policy under a misspelt name would be followed by nobody, and the payment that it was to guard made twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands import Agent
+
+from .._records.logs import safe_logger
+from .._records.policy import ToolPolicy, policy_of
+from .._strands.agents import agent_behind, agents_beside, is_agent, providers_of
+from .._strands.orchestrators import contact_of
+from .._strands.public_tools import adds_tools
+from ..errors import UnknownToolError
+
+logger = safe_logger(__name__)
+
+_warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+"""The names that an agent or orchestrator was warned of."""
+
+
+@dataclass
+class _Names:
+    """What may have a policy under an agent or orchestrator."""
+
+    known: set[str] = field(default_factory=set)
+    may_grow: bool = False
+    """True if tools may come later: from a server, a folder, or a tool that loads others."""
+    seen: set[int] = field(default_factory=set)
+
+    def collect(self, subject: Any) -> None:
+        if id(subject) in self.seen:
+            return
+        self.seen.add(id(subject))
+        contact = contact_of(subject)
+        if is_agent(subject):
+            self._collect_agent(subject)
+        elif contact is not None:
+            for node_id, executor in contact.executors().items():
+                if not is_agent(executor) and contact_of(executor) is None:
+                    self.known.add(node_id)  # one opaque step, with a policy of its own
+                self.collect(executor)
+
+    def _collect_agent(self, agent: Agent) -> None:
+        registry = agent.tool_registry
+        tools = {**registry.registry, **registry.dynamic_tools}
+        self.known |= set(tools)
+        self.may_grow |= bool(providers_of(agent)) or bool(agent.load_tools_from_directory)
+        self.may_grow |= any(adds_tools(tool) or _is_rerun(policy_of(tool, name, {})) for name, tool in tools.items())
+        for part in (*map(agent_behind, tools.values()), *agents_beside(agent)):
+            if part is not None:
+                self.collect(part)
+
+
+def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy]) -> None:
+    """Raise if a policy is for a tool that neither ``subject`` nor an agent inside it has.
+
+    Where tools may come later, it is a warning: said once for each object and name.
+    """
+    if not policies:
+        return
+    names = _Names(may_grow=any(map(_is_rerun, policies.values())))
+    names.collect(subject)
+    for name in policies:
+        if name not in names.known:
+            _refuse(subject, name, sorted(names.known), names.may_grow)
+
+
+def _is_rerun(policy: ToolPolicy) -> bool:
+    """Say whether a tool has effects on its process, which may well be other tools."""
+    return policy.on_resume not in (None, "reuse")
+
+
+def _refuse(subject: Any, name: str, known: list[str], may_grow: bool) -> None:
+    close = next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    if not may_grow:
+        raise UnknownToolError(_title(subject), name, close, known)
+    warned = _warned.setdefault(subject, set())
+    if name not in warned:
+        warned.add(name)
+        meant = "" if close is None else f", did you mean {close!r}?"
+        logger.warning(
+            "tool=<%s>, known=<%s> | tool_policies names a tool that %s does not have yet%s",
+            name, ", ".join(known), _title(subject), meant,
+        )  # fmt: skip
+
+
+def _title(subject: Any) -> str:
+    return f"agent {subject.name!r}" if is_agent(subject) else f"{type(subject).__name__} {subject.id!r}"

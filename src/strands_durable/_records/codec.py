@@ -1,0 +1,156 @@
+"""The recorded form of values: JSON, with one escape for what JSON lacks.
+
+A value comes back equal and of the same type at every level, or `encode` refuses it. What has no form raises, with the path
+inside the value. The forms themselves are in `value_forms`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from ..errors import NotSerializableError, UnreadableError
+from .registered_types import by_class
+from .value_forms import Unpackable, pack, unpack
+
+_MARK = '"$"'
+_REGISTERED_MARK = '{"$":"type"'
+_REGISTERED = re.compile(r'\{"\$":"type","name":"((?:[^"\\]|\\.)*)"')
+_PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+"""Where JSON would make one character of two halves."""
+_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
+
+
+def encode(value: Any, what: str = "A value") -> str:
+    """Return the recorded form of ``value``; ``what`` names it in the error."""
+    text = _encoded(value, what)
+    if by_class and _REGISTERED_MARK in text:
+        _refuse_one_way(text, what)
+    return text
+
+
+def decode(text: str) -> Any:
+    """Return the value whose recorded form is ``text``.
+
+    Raises:
+        UnreadableError: It is no recorded form, or one that this process cannot read.
+    """
+    try:
+        value = json.loads(text)
+        return unpack(value) if _MARK in text else value
+    except _DAMAGE as error:
+        raise _unreadable(error) from error
+
+
+def peek(text: str) -> Any:
+    """Return a recorded value for display: a value of a registered type as text, so that this process need not know the type.
+
+    Raises:
+        UnreadableError: It is no recorded form.
+    """
+    if _REGISTERED_MARK not in text:
+        return decode(text)
+    try:
+        return unpack(_described(json.loads(text)))
+    except _DAMAGE as error:
+        raise _unreadable(error) from error
+
+
+def encodable(value: Any) -> bool:
+    """Say whether ``value`` has a recorded form."""
+    return refusal(value) is None
+
+
+def refusal(value: Any, what: str = "A value") -> NotSerializableError | None:
+    """Return why ``value`` has no recorded form; None if it has one."""
+    try:
+        encode(value, what)
+    except NotSerializableError as error:
+        return error
+    return None
+
+
+def digest(value: Any) -> str:
+    """Return a fingerprint of ``value`` that does not depend on key order, hash seeds or the process."""
+    try:
+        packed = json.dumps(pack(value, 0), sort_keys=True, separators=(",", ":"))
+    except (Unpackable, RecursionError, ValueError) as error:
+        raise _refused(error, value, "A value") from None
+    return hashlib.blake2b(packed.encode(), digest_size=16).hexdigest()
+
+
+def _encoded(value: Any, what: str) -> str:
+    try:
+        return _dump(pack(value, 0))
+    except (Unpackable, RecursionError, ValueError) as error:
+        raise _refused(error, value, what) from None
+
+
+def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
+    if isinstance(error, Unpackable):
+        path = "value" + "".join(reversed(error.path))
+        return NotSerializableError(what, path, error.type_name, error.detail)
+    if isinstance(error, RecursionError):
+        return NotSerializableError(
+            what, "value", type(value).__name__, " nested too deeply for the stack that is left"
+        )
+    return NotSerializableError(what, "value", "int", f" ({error})")  # of more digits than Python writes
+
+
+def _refuse_one_way(text: str, what: str) -> None:
+    """Refuse values of registered types that do not come back: only their own functions can show it."""
+    try:
+        why = None if _encoded(decode(text), what) == text else "to_json(from_json(...)) is not what was recorded"
+    except (UnreadableError, NotSerializableError) as error:
+        why = str(error)
+    if why is not None:
+        names = " or ".join(sorted(set(_REGISTERED.findall(text))))
+        raise NotSerializableError(what, "something in it", names, f" that does not come back as it was ({why})")
+
+
+def _unreadable(error: Exception) -> UnreadableError:
+    if isinstance(error, json.JSONDecodeError):
+        return UnreadableError(f"it is cut off or damaged ({error})")
+    return UnreadableError(f"it has a value without a proper form ({type(error).__name__}: {error})")
+
+
+# Values are packed by then: there is no circle in them, and nothing that JSON lacks.
+_dump_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_dump_ascii = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def _dump(packed: Any) -> str:
+    text = _dump_text(packed)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # a lone surrogate: JSON can carry it escaped, UTF-8 cannot
+            return _dump_ascii(_with_halves_apart(packed))
+    return text
+
+
+def _with_halves_apart(packed: Any) -> Any:
+    """Return a packed value in which no two halves of a character touch."""
+    if type(packed) is str:
+        parts = _PAIR.split(packed)
+        return packed if len(parts) == 1 else {"$": "str", "v": parts}
+    if type(packed) is list:
+        return [_with_halves_apart(item) for item in packed]
+    if type(packed) is not dict:
+        return packed
+    if any(_PAIR.search(key) for key in packed):
+        return {"$": "dict", "v": [[_with_halves_apart(part) for part in pair] for pair in packed.items()]}
+    return {key: _with_halves_apart(item) for key, item in packed.items()}
+
+
+def _described(value: Any) -> Any:
+    """Return parsed JSON with a few words in place of values of registered types."""
+    if type(value) is list:
+        return [_described(item) for item in value]
+    if type(value) is not dict:
+        return value
+    if value.get("$") == "type":
+        return f"{value['name']}({json.dumps(_described(value['v']), ensure_ascii=False)})"
+    return {key: _described(item) for key, item in value.items()}

@@ -1,0 +1,50 @@
+"""Questions of our own to a person, about a step in doubt, and which answers they take. Knows no Strands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..errors import InDoubtError
+from .calls import CallRecord
+
+ANSWERS = '"retry", "fail" or {"result": ...}'
+MODEL_ANSWERS = '"retry" or "fail"'
+QUESTION = "strands-durable: in doubt"
+_MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
+
+
+def answers_to(name: str) -> str | None:
+    """Return which answers a question takes, by its name; None if it is not one of ours, and takes any."""
+    if not name.startswith(QUESTION):
+        return None
+    return ANSWERS if _MODEL_QUESTION.search(name) is None else MODEL_ANSWERS
+
+
+def refuse_malformed(execution_id: str, record: CallRecord, answers: dict[str, Any]) -> None:
+    """Raise if one of the answers is none to the question of ours that it is for."""
+    names = {found["id"]: found["name"] for found in (record.result or {}).get("interrupts") or ()}
+    for interrupt_id, answer in answers.items():
+        wrong = _wrong(names.get(interrupt_id, ""), answer)
+        if wrong is not None:
+            raise InDoubtError(execution_id, names[interrupt_id], wrong, f"Answer interrupt_id {interrupt_id} again.")
+
+
+def _wrong(name: str, answer: Any) -> str | None:
+    taken = answers_to(name)
+    if taken is None or answer in ("retry", "fail"):
+        return None
+    if isinstance(answer, dict) and set(answer) == {"result"} and taken == ANSWERS:
+        return None
+    return f"{answer!r} is not an answer to it: give {taken}"
+
+
+def answers_in(prompt: Any) -> dict[str, Any] | None:
+    """Return the answers if ``prompt`` is a list of them."""
+    if (
+        not isinstance(prompt, list)
+        or not prompt
+        or not all(isinstance(b, dict) and "interruptResponse" in b for b in prompt)
+    ):
+        return None
+    return {block["interruptResponse"]["interruptId"]: block["interruptResponse"]["response"] for block in prompt}

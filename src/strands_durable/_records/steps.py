@@ -1,0 +1,46 @@
+"""A recorded step, as plain frozen data: one attempt of a model call, tool call, node or side effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+_BESIDE_USAGE = ("leg", "cycle", "latencyMs")
+
+
+StepKind = Literal["model", "tool", "effect", "node"]
+
+
+StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
+"""started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
+another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
+given up after a change of the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One attempt of one step."""
+
+    step_id: int
+    key: str
+    attempt: int
+    kind: StepKind
+    name: str
+    status: StepStatus
+    title: str = ""
+    result: Any = None
+    error: Any = None
+    usage: dict[str, int] | None = None
+    config_id: int | None = None
+    started_at: float = 0.0
+    ended_at: float | None = None
+
+
+def shown_usage(recorded: dict[str, int] | None) -> dict[str, int] | None:
+    """Return what a step cost; beside it, the place in the loop is recorded, and that is not for readers."""
+    return None if recorded is None else {name: count for name, count in recorded.items() if name not in _BESIDE_USAGE}
+
+
+def shown_result(kind: StepKind, recorded: Any) -> Any:
+    """Return what a step gave; beside a tool's result, what it changed is recorded, and that is not for readers."""
+    return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded

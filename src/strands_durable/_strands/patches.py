@@ -1,0 +1,103 @@
+"""What is replaced in Strands for the whole process, each once and with equal results for agents that are not durable."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from strands import Agent
+from strands.event_loop import _retry, event_loop, streaming
+from strands.telemetry.tracer import get_tracer
+
+
+def offer_auxiliary(offer: Callable[[Agent, Any], Any]) -> None:
+    """Have ``offer(agent, model)`` say what `Agent.aux_model` gives: the model itself, or one that stands in for it."""
+    found = vars(Agent)["aux_model"]
+    if getattr(found.fget, "_strands_durable", False):
+        return
+
+    def aux_model(agent: Agent) -> Any:
+        return offer(agent, found.fget(agent))
+
+    aux_model.__doc__ = found.fget.__doc__
+    aux_model._strands_durable = True  # type: ignore[attr-defined]
+    Agent.aux_model = property(aux_model, found.fset)  # type: ignore[assignment]
+
+
+_ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+class _NotPlain(Exception):
+    """A value holds more than JSON data and bytes."""
+
+
+def _plain_copy(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) is str else _plain_copy(item) for key, item in value.items()}
+    if kind is list:
+        return [_plain_copy(item) for item in value]
+    if kind in _ATOMS:
+        return value
+    raise _NotPlain
+
+
+def copied(value: Any, memo: Any = None) -> Any:
+    """Copy as `copy.deepcopy` does."""
+    try:
+        return _plain_copy(value)
+    except (_NotPlain, RecursionError):
+        return copy.deepcopy(value, memo)
+
+
+class _QuickCopy:
+    """Stands in for the module ``copy`` where Strands copies the whole conversation, twice per model call.
+
+    Plain data is copied three times as fast, without the book-keeping for what plain data cannot have. Anything else is copied
+    as before.
+    """
+
+    copy = staticmethod(copy.copy)
+
+    deepcopy = staticmethod(copied)
+
+
+def quicken_copies() -> None:
+    """Spare most of the time that a long run spends on copies of its messages; nobody sees a difference but the clock."""
+    for module in (event_loop, streaming):
+        module.copy = _QuickCopy  # type: ignore[attr-defined]
+
+
+class _Patience:
+    """Stands in for the module ``asyncio`` where Strands waits before it asks a model again."""
+
+    def __init__(self, pause: Callable[[float, str], Any]) -> None:
+        self._pause = pause
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._pause(seconds, "throttled")
+
+
+def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
+    """Have ``pause(seconds, what)`` wait where `ModelRetryStrategy` does."""
+    _retry.asyncio = _Patience(pause)  # type: ignore[assignment, attr-defined]
+
+
+def silence_unheard_traces() -> None:
+    """Spare the encoding of the whole conversation into span events that nobody records.
+
+    Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is untouched.
+    """
+    tracer = get_tracer()
+    add_event_messages = tracer._add_event_messages
+    if getattr(add_event_messages, "_strands_durable", False):
+        return
+
+    def guarded(span: Any, messages: Any) -> None:
+        if span.is_recording():
+            add_event_messages(span, messages)
+
+    guarded._strands_durable = True  # type: ignore[attr-defined]
+    tracer._add_event_messages = guarded  # type: ignore[method-assign]

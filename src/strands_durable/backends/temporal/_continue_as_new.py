@@ -1,0 +1,79 @@
+"""Taking an execution from one run of its workflow to the next: in the new run's input where it fits, else in pieces.
+
+Temporal gives a new run 2 MB at most. What is larger stays in the history of the run before, until a worker has sent it to the
+new one; nothing else happens there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from ..._enginekit.compaction import prune
+from ..._enginekit.payloads import MAX_BYTES, Outside
+from ..._enginekit.replica import Replica, Rows
+from ..._records.logs import safe_logger
+from ._errors import is_unknown
+from ._heartbeat import signal
+from ._history import rebuilt
+from ._payload_parts import CARRIED_BYTES, Pieces
+from ._protocol import FORGOTTEN, PIECE, PREVIOUS, Carrying, Told
+
+logger = safe_logger(__name__)
+
+
+def leave(outside: Outside, replica: Replica, told: Told, execution_id: str) -> Told:
+    """Return the last batch of a worker that leaves, with what the next run of the workflow begins with.
+
+    Without it, where that is more than a run may begin with: the execution then continues in the same run.
+    """
+    prune(replica)
+    room, sizes = MAX_BYTES - len(json.dumps(told)), list[int]()
+
+    def too_large(packed: str) -> Rows:
+        sizes.append(len(packed))
+        return {PREVIOUS: [told["epoch"], told["number"]]}
+
+    whole = outside.sent(replica.export(), "", plainly=False, limit=room, put=too_large)
+    if not sizes:
+        return {**told, "whole": whole}
+    if sizes[0] <= CARRIED_BYTES:
+        return {**told, "whole": whole, "whole_bytes": sizes[0]}
+    logger.warning(
+        "execution_id=<%s>, bytes=<%d>, limit=<%d> | too large for a new run of the workflow, continues in the same one; "
+        "Temporal ends it at 50 MB: have the agent forget, or name a place for large payloads (payloads=) and resume",
+        execution_id,
+        sizes[0],
+        CARRIED_BYTES,
+    )
+    return {**told, "whole_bytes": sizes[0]}
+
+
+async def carry(client: Client, outside: Outside, given: Carrying) -> Rows:
+    """Send this run what the one before it had come to; return what refers to it."""
+    workflow_id = activity.info().workflow_id or ""
+    try:
+        replica = await rebuilt(client, outside, workflow_id, given["run_id"], given["base"])
+    except RPCError as error:
+        if not is_unknown(error):
+            raise
+        text = (
+            f"Execution {workflow_id!r} cannot continue: Temporal has deleted the run {given['run_id']} before this one"
+        )
+        raise ApplicationError(text, type=FORGOTTEN, non_retryable=True) from error
+    pieces = Pieces()
+    rows = await asyncio.to_thread(_packed, outside, replica, given["changes"], pieces)
+    await pieces.send(partial(signal, client, PIECE))
+    return rows
+
+
+def _packed(outside: Outside, replica: Replica, changes: Rows, pieces: Pieces) -> Rows:
+    replica.apply(outside.received(changes))
+    prune(replica)
+    return outside.sent(replica.export(), "", plainly=False, put=pieces.put)

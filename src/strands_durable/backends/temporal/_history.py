@@ -1,0 +1,248 @@
+"""An execution as the histories of its workflow's runs tell it, and waiting for what they tell next."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from ..._dispatch.queue import Queue
+from ..._enginekit.payloads import Outside
+from ..._enginekit.replica import Replica
+from ..._journal.lease import look
+from ..._journal.sqlite.journal import Journal
+from ..._records.executions import ExecutionStatus
+from ..._records.views import ExecutionDetail
+from ...errors import BackendUnavailableError
+from ._errors import is_astray, is_unknown
+from ._history_reader import Log, events_of, read
+from ._pending_activity import Presence
+from ._protocol import Position
+
+S = ExecutionStatus
+_T = WorkflowExecutionStatus
+_CLOSED = {
+    _T.COMPLETED: S.COMPLETED,
+    _T.FAILED: S.FAILED,
+    _T.TIMED_OUT: S.FAILED,
+    _T.CANCELED: S.CANCELLED,
+    _T.TERMINATED: S.CANCELLED,
+}
+_SHOWING = {
+    EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+}
+"""The events with which an execution is seen to do something else."""
+
+
+async def status_of(description: WorkflowExecution) -> ExecutionStatus:
+    """Return what an execution is doing, by what Temporal knows of its workflow."""
+    if description.status in _CLOSED:
+        return _CLOSED[description.status]
+    return S((await description.memo()).get("status", "PENDING"))
+
+
+class Story:
+    """What the runs of a workflow tell of its execution, the oldest first."""
+
+    def __init__(self, description: WorkflowExecutionDescription, logs: list[Log]) -> None:
+        self.description = description
+        self.run_id = description.run_id or ""
+        self.ended_as = "" if description.status is None else description.status.name
+        self._closed = _CLOSED.get(description.status) if description.status is not None else None
+        self._logs = logs
+        self._applied: list[tuple[int, int]] = []
+        self.replica = self._new()
+        self.advance()
+
+    def _new(self) -> Replica:
+        """Return the execution as it stood when the last run began."""
+        return _begun(self._logs)
+
+    def advance(self) -> None:
+        """Take over what the last run has told since."""
+        log = self._logs[-1]
+        places, known = log.batches(), len(self._applied)
+        if places[:known] != self._applied:  # what a worker told that had been given up was no part of it
+            self.replica, known = self._new(), 0
+        for place in places[known:]:
+            self.replica.apply(log.batch(place))
+        self._applied = places
+
+    @property
+    def position(self) -> Position:
+        """Where whoever goes on from here begins."""
+        return self._logs[-1].position()
+
+    @property
+    def failure(self) -> str:
+        """What the workflow has ended with, where the execution has not failed itself."""
+        return self._logs[-1].failure or f"its workflow has ended as {self.ended_as}"
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent."""
+        return self._logs[-1].start["agent"]
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """What the execution is doing."""
+        return self._closed or self.journal().status()
+
+    def journal(self) -> Journal:
+        """Return what is recorded."""
+        return Journal(look(self.replica, self._logs[0].start["execution_id"]))
+
+    def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+        self._close()
+        if presence.is_left:
+            self._logs[-1].withdraw(self.replica)
+            Queue(self.replica).pardon()
+        detail = self.replica.detail(run)
+        found = detail.execution
+        known = replace(
+            found,
+            owner=presence.owner or found.owner,
+            note=presence.note or found.note,
+            is_cancelling=presence.is_cancelling,
+        )
+        return replace(detail, execution=known)
+
+    def _close(self) -> None:
+        """Record, in the replica, how the workflow has ended where the execution itself has not come to its end."""
+        journal = self.journal()
+        if self._closed is None or journal.status() is self._closed:
+            return
+        with self.replica.transaction("workflow.closed"):
+            if self._closed is S.CANCELLED:
+                journal.cancel()
+            record = journal.call_at(0) if self._closed is S.FAILED else None
+            if record is not None:
+                error = {"type": "temporal:WorkflowFailure", "text": self.failure}
+                journal.insert_failure(record.call_id, record.attempt, error)
+                journal.end_call(record, S.FAILED)
+
+
+def _begun(logs: list[Log]) -> Replica:
+    """Return the execution as it stood when the last of these runs began."""
+    first = logs[0]
+    replica = first.empty()
+    replica.apply(first.rows())
+    for log, following in itertools.pairwise(logs):
+        for place in log.batches():
+            replica.apply(log.batch(place))
+        replica.apply(following.changes())
+    return replica
+
+
+async def rebuilt(client: Client, outside: Outside, workflow_id: str, run_id: str, upto: Position) -> Replica:
+    """Return an execution as a run of its workflow left it."""
+    logs = await _logs(client, outside, workflow_id, run_id, whole=False)
+
+    def build() -> Replica:
+        replica, last = _begun(logs), logs[-1]
+        if last.position() != upto:
+            raise BackendUnavailableError(workflow_id, f"the run {run_id} tells {last.position()} and not {upto}")
+        for place in last.batches():
+            replica.apply(last.batch(place))
+        return replica
+
+    return await asyncio.to_thread(build)
+
+
+async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
+    """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
+    description = await client.get_workflow_handle(workflow_id).describe()
+    logs = await _logs(client, outside, workflow_id, description.run_id or "", whole)
+    return await asyncio.to_thread(Story, description, logs)
+
+
+async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
+    logs = [await read(client, outside, workflow_id, run_id)]
+    while (whole or not logs[0].is_rooted) and logs[0].continued_from:
+        try:
+            logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
+        except RPCError as error:
+            if not is_unknown(error) or not logs[0].is_rooted:
+                raise
+            break  # Temporal has forgotten it
+    return logs
+
+
+async def runs_of(client: Client, outside: Outside, workflow_id: str, run_id: str) -> list[str]:
+    """Return a run and those that it went on from, as far as Temporal still has them."""
+    runs: list[str] = []
+    while run_id:
+        log = Log(client.data_converter, outside)
+        try:
+            async for event in events_of(client, workflow_id, run_id):
+                await log.add(event)
+                break
+        except RPCError as error:
+            if not is_unknown(error):
+                raise
+        else:
+            runs.append(run_id)
+        run_id = log.continued_from
+    return runs
+
+
+async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIterator[Story]:
+    """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
+    while True:
+        description = await client.get_workflow_handle(workflow_id).describe()
+        run_id = description.run_id or ""
+        logs = await _logs(client, outside, workflow_id, run_id, whole=True)
+        if description.status is not _T.RUNNING:
+            yield Story(description, logs)
+            return
+        log = logs[-1] = Log(client.data_converter, outside)
+        found: Story | None = None
+        async for event in _coming(client, workflow_id, run_id):
+            is_new = await log.add(event)
+            if event.event_id < description.history_length:
+                continue
+            if found is None:
+                found = Story(description, logs)
+            elif is_new:
+                found.advance()
+            if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:
+                yield found
+
+
+async def _coming(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[Any]:
+    """Yield the events of a run and those to come, until it is closed; or fewer, if it is to be read anew."""
+    try:
+        async for event in events_of(client, workflow_id, run_id, waiting=True):
+            yield event
+    except RPCError as error:
+        if not is_astray(error):
+            raise
+
+
+async def still(client: Client, workflow_id: str) -> None:
+    """Return when an execution has ended, or waits for a person."""
+    while True:
+        description = await client.get_workflow_handle(workflow_id).describe()
+        if await status_of(description) not in (S.PENDING, S.RUNNING):
+            return
+        await _shown(client, workflow_id, description)
+
+
+async def _shown(client: Client, workflow_id: str, description: WorkflowExecutionDescription) -> None:
+    """Return when an execution is seen to do something else."""
+    async for event in _coming(client, workflow_id, description.run_id or ""):
+        if event.event_id > description.history_length and event.event_type in _SHOWING:
+            return

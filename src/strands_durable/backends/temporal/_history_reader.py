@@ -1,0 +1,277 @@
+"""From a workflow's history to the execution that it records: which batches count, in which order, and how to add one."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
+
+from ..._dispatch.queue import Queue
+from ..._dispatch.requests import Requests
+from ..._enginekit.payloads import Outside
+from ..._enginekit.replica import Replica, Rows
+from ..._journal.lease import look
+from ..._journal.sqlite.journal import Journal
+from ..._records.executions import ACCEPTED
+from ..._records.logs import safe_logger
+from ._payload_parts import Parcels, piece_of
+from ._protocol import (
+    ACCEPT_DRIFT,
+    ALIVE,
+    CARRY,
+    COMMIT,
+    DRIVE,
+    PIECE,
+    PREVIOUS,
+    PROGRESS,
+    STEPS,
+    WAKE,
+    Position,
+    Start,
+    alive_of,
+    commit_of,
+    told_of,
+)
+
+logger = safe_logger(__name__)
+
+_TELLING = {DRIVE, WAKE, *STEPS.values()}
+
+
+class Log:
+    """What the history of one run tells, event by event."""
+
+    def __init__(self, converter: DataConverter, outside: Outside) -> None:
+        self._converter, self._outside = converter, outside
+        self.failure = ""
+        """What the workflow failed with, if it did."""
+        self.start: Start = {}
+        self.survivor = 0
+        """The last epoch whose worker was given up, and lives."""
+        self.accepted_drift = ""
+        """Names the last time that somebody accepted another version of the agent."""
+        self.continued_from = ""
+        self._parcels = Parcels()
+        self._carried: Rows | None = None
+        """What the run began with, where that is not in its first event."""
+        self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
+        self._bases: dict[int, Position] = {}
+        self._scheduled: dict[int, str] = {}
+        self._updates: dict[str, Any] = {}
+        self._steps: dict[int, tuple[int, list[Any]]] = {}
+        self._untouched: list[tuple[int, list[Any]]] = []
+        self._waiting: dict[tuple[int, str], list[Any]] = {}
+        """The steps that wait for their turn, by epoch and turn."""
+
+    async def add(self, event: HistoryEvent) -> bool:
+        """Take an event; return True if it tells something new."""
+        kind = event.event_type
+        if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            return await self._completed(event)
+        if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            return await self._scheduling(event)
+        if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+            canceled = event.activity_task_canceled_event_attributes
+            if canceled.scheduled_event_id in self._steps and not canceled.started_event_id:
+                self._untouched.append(self._steps[canceled.scheduled_event_id])
+            return False
+        if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+            return await self._signaled(event)
+        if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            accepted = event.workflow_execution_update_accepted_event_attributes
+            if accepted.accepted_request.input.name == COMMIT:
+                update_id = accepted.accepted_request.meta.update_id
+                self._updates[update_id] = await self._heard(accepted.accepted_request.input.args)
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
+            return await self._committing(event)
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            started = event.workflow_execution_started_event_attributes
+            self.start = cast(Start, await self._decoded(started.input))
+            self.continued_from = started.continued_execution_run_id or self.start.get("previous_run_id", "")
+            return True
+        elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            self.failure = event.workflow_execution_failed_event_attributes.failure.message
+        return False
+
+    async def _signaled(self, event: HistoryEvent) -> bool:
+        """Take a signal; what is malformed the workflow has ignored, too."""
+        signal = event.workflow_execution_signaled_event_attributes
+        if signal.signal_name == ACCEPT_DRIFT:
+            self.accepted_drift = str(event.event_time.ToNanoseconds())
+        if signal.signal_name == ALIVE:
+            alive = alive_of(await self._heard(signal.input))
+            if alive is not None and "queue" not in alive:
+                self.survivor = alive["epoch"]
+            return False
+        if signal.signal_name == PIECE:
+            self._parcels.add(piece_of(await self._heard(signal.input)))
+            return False
+        return signal.signal_name == PROGRESS and self._told(await self._heard(signal.input))
+
+    async def _completed(self, event: HistoryEvent) -> bool:
+        done = event.activity_task_completed_event_attributes
+        name = self._scheduled.get(done.scheduled_event_id)
+        if name == CARRY:
+            self._carried = await self._decoded(done.result)
+            return True
+        return name is not None and self._told(await self._decoded(done.result))
+
+    async def _scheduling(self, event: HistoryEvent) -> bool:
+        scheduled = event.activity_task_scheduled_event_attributes
+        name = scheduled.activity_type.name
+        if name in _TELLING or name == CARRY:
+            self._scheduled[event.event_id] = name
+        if name == DRIVE:
+            driving = await self._decoded(scheduled.input)
+            self._bases[driving["epoch"]] = driving["base"]
+        elif name in _TELLING and name != WAKE:
+            given = await self._decoded(scheduled.input)
+            if not given.get("held"):  # else it has begun in an epoch before, whatever becomes of this activity
+                self._steps[event.event_id] = given["epoch"], given["step"]
+            self._waiting.pop((given["epoch"], given["turn"]), None)
+        return False
+
+    async def _committing(self, event: HistoryEvent) -> bool:
+        completed = event.workflow_execution_update_completed_event_attributes
+        given = commit_of(self._updates.pop(completed.meta.update_id, None))
+        if given is None or not completed.outcome.HasField("success"):
+            return False
+        epoch, number = await self._decoded(completed.outcome.success)
+        self._bases[epoch], self._epochs[epoch][number] = given["base"], given["rows"]
+        return True
+
+    def _told(self, given: Any) -> bool:
+        told = told_of(given)
+        if told is None:
+            return False
+        epoch, number = told["epoch"], told["number"]
+        if number in self._epochs[epoch]:
+            return False
+        self._epochs[epoch][number] = told["rows"]
+        if epoch < max(self._bases, default=0):  # of one that was given up: what waits under him is no part of it
+            return True
+        # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
+        self._untouched = [found for found in self._untouched if found[0] >= epoch]
+        self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
+        waiting = [turn for turn in told["turns"] if not turn.get("held")]
+        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in waiting)
+        return True
+
+    def accept_drift(self, replica: Replica) -> None:
+        """Let any version take the execution over, if somebody accepted that and no worker has acted on it yet."""
+        if not self.accepted_drift:
+            return
+        if self.accepted_drift == Queue(replica).only().given.get(ACCEPTED, {}).get("token"):
+            return
+        journal = Journal(look(replica, self.start["execution_id"]))
+        with replica.transaction("drift.accept"):
+            Requests(replica).accept_drift(journal, self.accepted_drift)
+
+    def withdraw(self, replica: Replica) -> None:
+        """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
+        journal = Journal(look(replica, self.start["execution_id"]))
+        with replica.transaction("turn.withdraw"):
+            for call_id, key, attempt in (*(step for _, step in self._untouched), *self._waiting.values()):
+                journal.withdraw(call_id, key, attempt)
+
+    async def _decoded(self, payloads: Payloads) -> Any:
+        found = await self._converter.decode(payloads.payloads)
+        return found[0] if found else None
+
+    async def _heard(self, payloads: Payloads) -> Any:
+        """Return what was sent; None if it is no single value of ours. What a codec refuses is raised: it may be ours."""
+        raw = await self._converter.decode(payloads.payloads, [RawValue] * len(payloads.payloads))
+        try:
+            (found,) = self._converter.payload_converter.from_payloads([each.payload for each in raw])
+        except Exception as error:
+            logger.debug("execution_id=<%s>, error=<%r> | ignored", self.start.get("execution_id"), error)
+            return None
+        return found
+
+    # What it comes to
+
+    def has_told(self, epoch: int) -> bool:
+        """Say whether a worker of this epoch has told anything."""
+        return bool(self._epochs.get(epoch))
+
+    def batches(self, upto: Position | None = None) -> list[tuple[int, int]]:
+        """Return epoch and number of each batch that counts, in order."""
+        found: list[tuple[int, int]] = []
+        epochs = sorted({*self._epochs, *self._bases})
+        for index, epoch in enumerate(epochs):
+            last = self._bases[epochs[index + 1]][1] if index + 1 < len(epochs) else None
+            if upto is not None and epoch >= upto[0]:
+                last = upto[1] if epoch == upto[0] else 0
+            number = 0
+            while (last is None or number < last) and self._is_whole(epoch, number + 1):
+                number += 1
+                found.append((epoch, number))
+        return found
+
+    def _is_whole(self, epoch: int, number: int) -> bool:
+        rows = self._epochs[epoch].get(number)
+        return rows is not None and self._parcels.has(rows)
+
+    def _received(self, rows: Rows) -> Rows:
+        return self._outside.received(self._parcels.joined(rows))
+
+    def position(self) -> Position:
+        """Return where whoever goes on from here begins."""
+        epoch = max((*self._epochs, *self._bases), default=self.start["epoch"])
+        return [epoch, sum(1 for each, _ in self.batches() if each == epoch)]
+
+    def batch(self, place: tuple[int, int]) -> Rows:
+        """Return one batch."""
+        epoch, number = place
+        return self._received(self._epochs[epoch][number])
+
+    def rows(self) -> Rows:
+        """Return the execution as the run found it."""
+        return self._received(self.start["rows"] if self._carried is None else self._carried)
+
+    @property
+    def is_rooted(self) -> bool:
+        """Whether the history has all that the run began with; else it is yet to be taken over from the run before."""
+        return PREVIOUS not in self.start["rows"] or self._carried is not None
+
+    def changes(self) -> Rows:
+        """Return what was changed between the run before and this one."""
+        return self._outside.received(self.start.get("changes", {}))
+
+    def empty(self) -> Replica:
+        """Return an empty replica."""
+        return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._outside.max_text)
+
+    def replica(self, upto: Position) -> Replica | None:
+        """Return the execution as it stood at a position; None if history does not go as far yet."""
+        places = self.batches(upto)
+        if sum(1 for epoch, _ in places if epoch == upto[0]) != upto[1]:
+            return None
+        replica = self.empty()
+        replica.apply(self.rows())
+        for place in places:
+            replica.apply(self.batch(place))
+        return replica
+
+
+async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: bool = False) -> AsyncIterator[Any]:
+    """Yield the events of a run; with ``waiting``, also those that are yet to come, until it is closed."""
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id or None)
+    async for event in handle.fetch_history_events(wait_new_event=waiting):
+        yield event
+
+
+async def read(client: Client, outside: Outside, workflow_id: str, run_id: str) -> Log:
+    """Return what the history of a run tells."""
+    log = Log(client.data_converter, outside)
+    async for event in events_of(client, workflow_id, run_id):
+        await log.add(event)
+    return log

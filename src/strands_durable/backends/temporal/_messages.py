@@ -1,0 +1,50 @@
+"""What a worker tells of a batch, a step and an end, in forms that Temporal takes and people read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..._enginekit.driver import Driver
+from ..._enginekit.payloads import MAX_BYTES
+from ..._enginekit.replica import Rows
+from ..._records.step_gate import Turn
+from ._protocol import OMITTED
+
+_SUMMARY_LENGTH = 100
+_TEXT_LENGTH = 10_000
+
+
+def ended(driver: Driver, beside: int) -> dict[str, Any]:
+    """Return how far an execution has come, in a form that Temporal takes with so many bytes beside it."""
+    end = driver.ended()
+    result, error = end.result, end.error
+    if len(json.dumps(result)) + beside > MAX_BYTES:
+        result = {OMITTED: "its result is too large for Temporal, with what was recorded last"}
+    if error is not None:
+        error = {**error, "text": error["text"][:_TEXT_LENGTH]}
+    return {
+        "status": end.status.value,
+        "result": result,
+        "error": error,
+        "steps": end.steps,
+        "not_before": end.not_before,
+    }
+
+
+def what(rows: Rows, workflow_id: str | None) -> str:
+    """Return what a batch is, for an error."""
+    names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
+    of_tools = f", of {', '.join(names)}" if names else ""
+    return f"Execution {workflow_id!r}: what is recorded at once{of_tools}"
+
+
+def asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:
+    """Return what the workflow is to know of a step that waits."""
+    asked: dict[str, Any] = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt]}
+    asked["summary"] = ""
+    if is_inner:
+        asked["is_inner"] = True
+    if turn.kind != "model":
+        asked["summary"] = f"{turn.name} {turn.title}"[:_SUMMARY_LENGTH]
+    return {**asked, "until": turn.until} if turn.until else asked

@@ -1,0 +1,60 @@
+"""Executions that may have killed their worker: a process of its own tries them, and is started with the first of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
+
+from ..._dispatch.quarantine import Trials
+from ._protocol import DRIVE, NOT_HERE
+from ._slots import Seats, tuner
+
+_LOOK_SECONDS = 0.5
+_AGAIN = timedelta(seconds=1)
+
+
+@asynccontextmanager
+async def calling_for(
+    client: Client, task_queue: str, trials: Trials, drain_seconds: float, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Start the process once an execution waits on its task queue, and again whenever it has died; end it with ``stop``."""
+    task = asyncio.ensure_future(_call_for(client, task_queue, trials))
+    try:
+        async with trials.until(stop, drain_seconds):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _call_for(client: Client, task_queue: str, trials: Trials) -> None:
+    found = asyncio.Event()
+
+    @activity.defn(name=DRIVE)
+    async def hand_on(given: dict) -> Any:  # type: ignore[type-arg]
+        found.set()  # an execution waits there; it is offered again a moment later
+        raise ApplicationError(
+            "it is to be tried in a process of its own",
+            type=NOT_HERE,
+            category=ApplicationErrorCategory.BENIGN,
+            next_retry_delay=_AGAIN,
+        )
+
+    # From then on it does not ask again, and is not stopped: a worker that stops may lose what it asked for last.
+    seats = Seats(lambda: 0 if found.is_set() else 1)
+    poll = PollerBehaviorSimpleMaximum(1)
+    async with Worker(
+        client, task_queue=task_queue, activities=[hand_on], activity_task_poller_behavior=poll, tuner=tuner(seats)
+    ):
+        await found.wait()
+        while True:
+            trials.begin()
+            await asyncio.sleep(_LOOK_SECONDS)

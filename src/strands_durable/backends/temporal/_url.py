@@ -1,0 +1,82 @@
+"""What a ``temporal://`` URL says. TLS and keys are not in it: those come from Temporal's own environment and config file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import cast, get_args
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from ..._dispatch.ports import Working
+from ...errors import UnsupportedFeatureError
+from ._protocol import DEFAULT_QUEUE
+
+DEFAULT_ADDRESS = "localhost:7233"
+PAYLOADS = "STRANDS_DURABLE_PAYLOADS"
+"""The place for payloads where the URL names none: a key in it is then on no command line."""
+_TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
+_WORKERS = get_args(Working)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where executions are on Temporal."""
+
+    address: str | None
+    """None: where Temporal's environment says."""
+    namespace: str | None
+    task_queue: str
+    prefix: str
+    heartbeat_seconds: float
+    max_events: int
+    payloads: str | None
+    worker: Working
+    """What a worker of this very process carries, once it is started: everything, nothing, or only what is held here."""
+
+    @classmethod
+    def of(cls, url: str) -> Place:
+        """Read a URL."""
+        try:
+            return _read(urlsplit(url))
+        except ValueError as error:
+            raise UnsupportedFeatureError(
+                f"This {url.partition('://')[0]}:// URL",  # not the whole URL: there may be a password in it
+                f"{error}; a Temporal URL is temporal://HOST:PORT, with {', '.join(_TAKES)} behind a question mark",
+                "TLS and API keys come from Temporal's own environment variables or config file, never from a URL.",
+            ) from error
+
+    def __str__(self) -> str:
+        named = f"?namespace={self.namespace}" if self.namespace is not None else ""
+        return f"temporal://{self.address or ''}{named}"
+
+
+def _read(parts: SplitResult) -> Place:
+    options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    unknown = sorted(set(options) - set(_TAKES))
+    if unknown:
+        raise ValueError(f"there is no {', '.join(unknown)} in it")
+    if parts.username is not None or parts.path not in ("", "/"):
+        raise ValueError("there is more in it than a host and a port")
+    worker = options.get("worker", "on")
+    if worker not in _WORKERS:
+        raise ValueError(f"worker is {', '.join(_WORKERS)}")
+    heartbeat_seconds, max_events = float(options.get("heartbeat_seconds", 10.0)), int(options.get("max_events", 0))
+    if not heartbeat_seconds > 0 or max_events < 0:
+        raise ValueError("heartbeat_seconds is more than 0, max_events not less")
+    return Place(
+        address=_address(parts),
+        namespace=options.get("namespace"),
+        task_queue=options.get("task_queue", DEFAULT_QUEUE),
+        prefix=options.get("prefix", ""),
+        heartbeat_seconds=heartbeat_seconds,
+        max_events=max_events,
+        payloads=options.get("payloads") or os.environ.get(PAYLOADS) or None,
+        worker=cast(Working, worker),
+    )
+
+
+def _address(parts: SplitResult) -> str | None:
+    if parts.hostname is None:
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}:{parts.port or 7233}"
