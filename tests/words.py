@@ -32,7 +32,6 @@ AVOIDED = {
 """Patterns, with what to write instead."""
 
 PENDING = (
-    "CONTRIBUTING.md",
     "docs/cli.md (quoted)",
     "docs/guarantees.md (quoted)",
     "src/strands_durable/",

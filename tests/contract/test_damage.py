@@ -193,3 +193,13 @@ def test_a_dispatched_run_that_is_damaged_inside_is_put_off_with_a_note() -> Non
 def _note() -> Any:
     with closing(sqlite3.connect("runs.db")) as connection:
         return connection.execute("SELECT note FROM dispatches").fetchone()[0]
+
+
+def test_an_index_that_has_lost_its_entries_hides_no_execution_from_a_list_of_all(dense: bytes) -> None:
+    with closing(sqlite3.connect("runs.db")) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'executions_by_status'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    count = (page - 1) * size + 4  # the low byte of the number of entries
+    assert dense[count] == 5
+    found = with_file(changed(dense, count, 5 ^ 3))
+    assert isinstance(found, errors.DurableError)
