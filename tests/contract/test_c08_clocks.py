@@ -198,7 +198,7 @@ def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pyt
 
 def test_a_worker_looks_at_a_process_once_however_much_it_owns(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    monkeypatch.setattr("strands_durable._journal.owner._sight", lambda pid, started: looked.append(pid) or "gone")
+    monkeypatch.setattr("strands_durable._journal.owner._state_of", lambda pid, started: looked.append(pid) or "gone")
     owner = Owner.me().recorded()
     beats = [Beat(row_id, owner, 1, 1, 10.0) for row_id in range(3)]
     assert Liveness().dead(beats) == beats

@@ -179,7 +179,7 @@ def test_c08_where_starts_are_times_of_day_a_dead_owner_is_gone_and_a_doubtful_o
     assert float(me.started) == pytest.approx(psutil.Process().create_time())
     assert me.is_at_work()
     for started in ("1.5", ""):  # the number of a later process, or a record of an earlier version
-        assert Owner(**{**vars(me), "started": started}).sight() == "unknown"
+        assert Owner(**{**vars(me), "started": started}).state() == "unknown"
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     assert Owner(**{**vars(me), "pid": child.pid}).is_gone()
@@ -192,9 +192,9 @@ def test_c08_where_processes_cannot_be_seen_the_heartbeat_decides(monkeypatch: p
     me = Owner.me()
     monkeypatch.setattr("psutil.boot_time", refuse)
     monkeypatch.setattr("psutil.Process", refuse)
-    assert me.sight() == "unknown"
+    assert me.state() == "unknown"
     owners._owner.cache_clear()
     assert Owner.me().started == ""
     monkeypatch.undo()
-    assert Owner.me().sight() == "unknown"
+    assert Owner.me().state() == "unknown"
     owners._owner.cache_clear()

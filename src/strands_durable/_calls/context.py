@@ -97,7 +97,7 @@ async def within(standing: Frame, events: Any, seconds: float | None = None) -> 
     """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs.
 
     Raises:
-        TimedOut: It has not ended after so many ``seconds``.
+        TimedOut: It did not end within ``seconds``.
     """
     loop = asyncio.get_running_loop()
     until = None if seconds is None else loop.time() + seconds

@@ -1,11 +1,12 @@
-"""Who owns an execution, and whether it is alive: the one place that answers this.
+"""Which process owns an execution, and whether it is alive: the one place that decides this.
 
-An owner on this machine is looked up among its processes. Any other is judged by its heartbeat alone: it counts as dead when
-the beat has not changed for one lease, by the monotonic clock of the process that looks. The time of day on another machine
-does not matter. So nobody is found dead at the first look; a process that looks only once takes an owner elsewhere for alive.
+An owner on this machine is looked up among its processes. Any other owner is judged by its heartbeat alone: it counts as dead
+once the beat has not changed for one lease, measured by the monotonic clock of the process that looks; the time of day on the
+other machine does not matter. So no owner is dead at the first look, and a process that looks only once treats an owner
+elsewhere as alive.
 
-What only shows an owner, and replaces none, asks `seems_alive`: the same rule for one look, with the time of the last beat in
-place of a lease of watching.
+Commands that show an owner and replace none use `seems_alive`: the same rule for a single look, with the recorded end of the
+lease in place of a lease of watching.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Sight = Literal["at work", "gone", "unknown"]
-"""What can be seen of a process: it surely runs, it surely no longer runs, or neither is sure."""
+ProcessState = Literal["running", "gone", "unknown"]
+"""``unknown``: it runs elsewhere, was stopped by a signal, or cannot be inspected."""
 
 _LONG_SECONDS = 86400.0
-"""No lease is that long, and no clock that wrong: what seems to be is damaged."""
+"""No lease is this long and no clock this wrong: a later end of a lease is damaged data."""
 _UNKNOWN_SECONDS = 10.0
-"""How long a lease is taken to be that does not say."""
+"""The length of a lease that has none on record."""
 
 BEAT = "id, owner, fence, beat, lease_seconds"
 """The columns of `Beat`."""
@@ -51,7 +52,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """Return the owner whose recorded form is ``text``; one that cannot be read is some process elsewhere."""
+        """Return the owner whose recorded form is ``text``; an unreadable one is some process elsewhere."""
         try:
             recorded = json.loads(text)
             found = cls(**{name: kind(recorded[name]) for name, kind in _FIELDS.items()})
@@ -74,17 +75,17 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
     def is_gone(self) -> bool:
-        """Say whether this process surely no longer runs; False where nobody here can know."""
-        return self.sight() == "gone"
+        """Return whether this process certainly no longer runs; False if that cannot be known here."""
+        return self.state() == "gone"
 
     def is_at_work(self) -> bool:
-        """Say whether this process surely runs, so that a lease it did not renew does not make it dead."""
-        return self.sight() == "at work"
+        """Return whether this process certainly runs, so that a lease it did not renew does not make it dead."""
+        return self.state() == "running"
 
-    def sight(self) -> Sight:
-        """Return what can be seen of this process from here. One that was stopped by a signal is not at work."""
+    def state(self) -> ProcessState:
+        """Return what can be known of this process from here."""
         is_here = (self.host, self.boot_id, self.pid_namespace) == _machine(os.getpid())
-        return _sight(self.pid, self.started) if is_here else "unknown"
+        return _state_of(self.pid, self.started) if is_here else "unknown"
 
 
 _FIELDS = {"host": str, "boot_id": str, "pid_namespace": str, "pid": int, "started": str}
@@ -109,21 +110,21 @@ class Liveness:
         self._seen: dict[int, _Seen] = {}
 
     def is_alive(self, found: Beat) -> bool:
-        """Say whether the owner of an execution is to be taken for alive; to be asked again and again while one waits."""
+        """Return whether the owner of an execution counts as alive; while waiting for it, ask again and again."""
         return self._is_alive(found, _look)
 
     def dead(self, beats: Iterable[Beat]) -> list[Beat]:
-        """Return those whose owner is dead by the same rule; each process is looked at once, whatever it owns."""
+        """Return those whose owner is dead, by the same rule; a process that owns several is looked up once."""
         look = functools.cache(_look)
         return [found for found in beats if not self._is_alive(found, look)]
 
-    def _is_alive(self, found: Beat, look: Callable[[str], Sight]) -> bool:
-        sight = look(found.owner)
-        return sight == "at work" or (sight == "unknown" and not self._is_silent(found))
+    def _is_alive(self, found: Beat, look: Callable[[str], ProcessState]) -> bool:
+        state = look(found.owner)
+        return state == "running" or (state == "unknown" and not self._is_silent(found))
 
     def _is_silent(self, found: Beat) -> bool:
-        """Say whether a beat has not changed for one lease. A long time without a look counts half a lease at most: perhaps
-        nobody was running, the owner included."""
+        """Return whether a beat has not changed for one lease. A long time without a look counts half a lease at most: the
+        machine may have been asleep, and the owner with it."""
         now, seconds = time.monotonic(), found.lease_seconds if found.lease_seconds > 0 else _UNKNOWN_SECONDS
         with self._lock:
             seen = self._seen.get(found.row_id)
@@ -143,19 +144,19 @@ class _Seen:
 
 
 def seems_alive(owner: Owner, lease_until: object) -> bool:
-    """Say whether an owner is to be shown as alive, after one look; nobody is replaced by it.
+    """Return whether to show an owner as alive after a single look.
 
-    Where its process cannot be seen, the end of its lease is compared with the clock of this machine.
+    If its process cannot be inspected, the end of its lease is compared with the clock of this machine.
     """
-    sight = owner.sight()
-    if sight != "unknown":
-        return sight == "at work"
+    state = owner.state()
+    if state != "unknown":
+        return state == "running"
     now = time.time()
     return isinstance(lease_until, float) and now < lease_until < now + _LONG_SECONDS
 
 
-def _look(owner: str) -> Sight:
-    return Owner.parse(owner).sight()
+def _look(owner: str) -> ProcessState:
+    return Owner.parse(owner).state()
 
 
 @functools.lru_cache(maxsize=4)
@@ -170,9 +171,9 @@ def _owner(pid: int) -> Owner:
 
 @functools.lru_cache(maxsize=4)
 def _machine(pid: int) -> tuple[str, str, str]:
-    """Return where process ``pid``, this one, can be seen: its host, the id of its boot, and its namespace of pids.
+    """Return where processes can see this one, ``pid``: the host, the id of the boot and the namespace of pids.
 
-    Only Linux has the latter two. The time of a boot is no id: it moves with the clock.
+    Only Linux has the last two. The time of the boot identifies nothing: it moves when the clock is set.
     """
     return socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), _link("/proc/self/ns/pid")
 
@@ -191,9 +192,9 @@ def _link(path: str) -> str:
         return ""
 
 
-def _sight(pid: int, started: str) -> Sight:
-    """Return what can be seen of the process that was ``started`` then as ``pid``; a zombie is gone."""
-    import psutil  # takes 10 ms, and `ls` needs it only where something is owned
+def _state_of(pid: int, started: str) -> ProcessState:
+    """Return the state of the process that was given ``pid`` at ``started``; a zombie is gone."""
+    import psutil  # takes 10 ms, which `ls` spends only if an execution has an owner
 
     try:
         now, status = _start_and_status(pid)
@@ -205,16 +206,16 @@ def _sight(pid: int, started: str) -> Sight:
         return "gone"
     if now != started:
         return "gone" if _IS_EXACT and started else "unknown"
-    return "unknown" if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "at work"
+    return "unknown" if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "running"
 
 
 _IS_EXACT = sys.platform == "linux"
-"""Whether the start of a process is the same for all who look. Elsewhere psutil tells its time of day, and on macOS, once the
-clock was set, not the same to everybody: where it does not match, the heartbeat decides."""
+"""Whether every process sees the same start of another one. Elsewhere psutil has only the time of day, which on macOS differs
+between processes once the clock was set: a start that does not match then leaves the decision to the heartbeat."""
 
 
 def _start_and_status(pid: int) -> tuple[str, str]:
-    """Return when a process started, and its status; on Linux in clock ticks since the boot, as the kernel counts."""
+    """Return when a process started, and its status; on Linux the start is in clock ticks since the boot, as in the kernel."""
     import psutil
 
     while True:
@@ -224,5 +225,5 @@ def _start_and_status(pid: int) -> tuple[str, str]:
             created, status = process.create_time(), process.status()
         if not _IS_EXACT:
             return repr(created), status
-        if psutil.boot_time() == boot_time:  # else the clock was set meanwhile
+        if psutil.boot_time() == boot_time:  # otherwise the clock was set in between
             return str(round((created - boot_time) * os.sysconf("SC_CLK_TCK"))), status

@@ -1,4 +1,4 @@
-"""A time limit on what a task waits for, which is not confused with timeouts and cancels from elsewhere."""
+"""A time limit for a task that waits, kept apart from timeouts and cancels from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class TimedOut(Exception):
-    """What was awaited did not happen in time."""
+    """The time limit was reached."""
 
 
 async def limited(awaited: Awaitable[T], seconds: float | None) -> T:
-    """Return what ``awaited`` returns, or raise `TimedOut` after so many seconds.
+    """Return what ``awaited`` returns, or raise `TimedOut` after ``seconds``.
 
-    A cancel from elsewhere is passed on even if it comes together with the end of the time: `asyncio.wait_for` before Python
-    3.12 may lose it. Before Python 3.11.3 `asyncio.timeout` is itself a cancel in a task that was cancelled and went on.
+    A cancel from elsewhere is passed on even at the time limit; `asyncio.wait_for` before Python 3.12 may lose it.
+    `asyncio.timeout` before Python 3.11.3 raises `CancelledError` in a task that has caught an earlier cancel and continued.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -72,7 +72,7 @@ class Removal:
         return found.row_id
 
     def _is_alive(self, found: Beat, lease_until: object) -> bool:
-        """Say whether an owner is alive; one whose record cannot be read is while it may be renewing its lease."""
+        """Return whether an owner is alive; one whose record cannot be read counts as alive until its lease ends."""
         owner = Owner.parse(found.owner)
         return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
 

@@ -39,7 +39,7 @@ class Seats(CustomSlotSupplier):
         while not self._has_room():
             self._freed.clear()
             with suppress(TimedOut):
-                await limited(self._freed.wait(), _LOOK_SECONDS)  # nobody tells when there are more
+                await limited(self._freed.wait(), _LOOK_SECONDS)  # there is no notification when the count grows
         self._taken += 1
         return SlotPermit()
 
