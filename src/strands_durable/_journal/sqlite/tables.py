@@ -107,12 +107,16 @@ class Table:
     """What is in the columns that a row does not name."""
 
 
-@functools.cache
 def tables(version: int = FORMAT) -> dict[str, Table]:
     """Return the tables of a file of a format, by name; not from a file, which may be damaged.
 
     Read from the text of the schema: to have SQLite build it takes two milliseconds of every process.
     """
+    return _tables(version)
+
+
+@functools.cache
+def _tables(version: int) -> dict[str, Table]:
     later = ";".join(statements for number, statements in LATER.items() if number <= version)
     found = {name: _parts(body) for name, body in _TABLE.findall(f"{SCHEMA};{later}")}
     for name, column in _COLUMN.findall(later):
