@@ -35,7 +35,8 @@ from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import Turn
 from ..errors import DurableError, UnreadableError
-from .replica import Replica, Rows, StillHeart
+from .change_sets import ChangeSet
+from .replica import Replica, StillHeart
 
 logger = safe_logger(__name__)
 
@@ -72,7 +73,7 @@ class Batch:
     """What has changed since the batch before, and which steps wait for their turn since then."""
 
     number: int
-    rows: Rows
+    rows: ChangeSet
     turns: dict[str, Turn]
     inner: frozenset[str]
     """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
