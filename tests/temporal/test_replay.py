@@ -13,12 +13,12 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from strands_durable import ExecutionStatus
-from strands_durable._dispatch.runner import Carrier
+from strands_durable._dispatch.runner import ExecutionRunner
 from strands_durable._enginekit.change_sets import ChangeSet, rows_of
-from strands_durable._enginekit.driver import Driver, Loop
-from strands_durable._enginekit.payloads import Outside
+from strands_durable._enginekit.driver import AgentLoop, Driver
+from strands_durable._enginekit.payloads import PayloadStore
 from strands_durable._enginekit.replica import Replica
-from strands_durable.backends.temporal._history_reader import Log
+from strands_durable.backends.temporal._history_reader import HistoryReader
 from strands_durable.backends.temporal._worker import sandbox
 from strands_durable.backends.temporal._workflow import ExecutionWorkflow
 from strands_durable.testing import agents as contract
@@ -33,9 +33,9 @@ def named(path: Path) -> str:
     return f"{path.parent.name} {path.stem}"
 
 
-def read(path: Path) -> Log:
-    async def read() -> Log:
-        log = Log(DataConverter.default, Outside(None))
+def read(path: Path) -> HistoryReader:
+    async def read() -> HistoryReader:
+        log = HistoryReader(DataConverter.default, PayloadStore(None))
         for event in WorkflowHistory.from_json("run", path.read_text()).events:
             await log.add(event)
         return log
@@ -57,16 +57,16 @@ def run(whole: ChangeSet) -> ExecutionStatus:
     """Run an execution as far as it goes, with the agents of today."""
     assert agents.cycler
     assert contract.contract_agent
-    replica, news, loop = Replica("run"), threading.Event(), Loop()
+    replica, news, loop = Replica("run"), threading.Event(), AgentLoop()
     replica.apply(whole)
-    driver = Driver(replica, Carrier(1e9), alone=False, on_news=news.set)
+    driver = Driver(replica, ExecutionRunner(1e9), alone=False, on_notify=news.set)
     assert asyncio.run(driver.refusal()) is None
     loop.run(driver)
-    while not (driver.is_over and driver.is_calm):
+    while not (driver.is_over and driver.is_quiescent):
         assert news.wait(30), "nothing more happens"
         news.clear()
-        if driver.is_calm and driver.has_untold:
-            for turn_id in driver.batch().turns:
+        if driver.is_quiescent and driver.has_unreported:
+            for turn_id in driver.batch().tickets:
                 driver.open(turn_id)
     loop.stop()
     return driver.ended().status

@@ -43,7 +43,7 @@ STEP_4 = {"id": 7, "call": 1, "key": "000001/model", "attempt": 1, "kind": "mode
 def dispatched() -> Replica:
     replica = Replica.new("new")
     spec = agents.contract_agent.spec_with(folder="/nowhere", script=["Hi."])
-    Requests(replica).put(spec, "Go", "run", None, None)
+    Requests(replica).dispatch(spec, "Go", "run", None, None)
     return replica
 
 

@@ -19,7 +19,7 @@ from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import REPLICA
 from .._journal.sqlite.tables import SCHEMA
 from .._records.views import ExecutionDetail
@@ -147,16 +147,16 @@ class Replica(Store):
             return change_set({name: rows for name, rows in found.items() if rows})
 
 
-class StillHeart(Heart):
+class NoRenewer(LeaseRenewer):
     """Renews nothing: whoever keeps a replica's changes decides who owns the execution."""
 
     def __init__(self) -> None:
         pass
 
-    def keep(self, lease: Any) -> None:
+    def add(self, lease: Any) -> None:
         """There is nothing to renew."""
 
-    def let_go(self, lease: Any) -> None:
+    def remove(self, lease: Any) -> None:
         """There is nothing to let go."""
 
     def stop(self) -> None:
