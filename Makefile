@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
 
-.PHONY: help demo demo-temporal test test-long test-all check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
+.PHONY: help demo demo-temporal test test-long test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,9 @@ test-long: $(READY)  ## The rest: fleets of workers, and kills, freezes and outa
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m long
 
 test-all: test test-long  ## All tests
+
+test-pythons: $(READY)  ## What another version of Python may break, on each supported one that is found
+	$(BIN)/python -m tests.pythons
 
 check: $(READY)  ## What CI runs besides the tests: format, lint, import direction, types, also of what the documents show
 	$(BIN)/ruff format --check .
@@ -72,4 +75,4 @@ bench-temporal: $(PEERS_READY)  ## The same on Temporal, beside Temporal's own p
 	$(PEERS)/bin/python -m bench.temporal
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site
+	rm -rf $(VENV) $(VENV)-3.* $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site

@@ -63,7 +63,7 @@ def write_all(folder: Path) -> int:
 def check(folder: Path) -> tuple[int, str]:
     """Have pyright look at each folder as a project of its own."""
     roots = [{"root": each.name} for each in sorted(folder.iterdir()) if each.is_dir()]
-    options = {"executionEnvironments": roots, "pythonVersion": "3.10", "typeCheckingMode": "standard"}
+    options = {"executionEnvironments": roots, "pythonVersion": "3.11", "typeCheckingMode": "standard"}
     (folder / "pyrightconfig.json").write_text(json.dumps(options))
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)

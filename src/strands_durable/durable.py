@@ -10,7 +10,7 @@ import inspect
 import time
 import uuid as _uuid
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 from ._calls.context import current_context
@@ -48,7 +48,7 @@ async def sleep(seconds: float) -> None:
 
 def now() -> datetime:
     """Return the current time in UTC, the same one after a crash."""
-    return _recorded("now", lambda: datetime.now(timezone.utc))
+    return _recorded("now", lambda: datetime.now(UTC))
 
 
 def uuid() -> _uuid.UUID:

@@ -360,7 +360,7 @@ def test_c01_restart_starts_over_for_each_object_and_agents_of_a_run_stay_togeth
 @in_a_loop
 async def test_c01_a_call_that_timed_out_is_resumed_and_finished_tools_are_not_run_again() -> None:
     agent = agent_of(TWO_TOOLS)
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await _until_shipping(agent.invoke_async("Go"))
     assert query("SELECT status FROM executions") == [("RUNNING",)]
     assert str(await agent.invoke_async("Go")) == "Done.\n"
@@ -373,7 +373,7 @@ async def test_c01_a_call_that_timed_out_is_resumed_and_finished_tools_are_not_r
 
 @in_a_loop
 async def test_c01_a_call_whose_task_was_cancelled_is_resumed_by_a_new_object() -> None:
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await _until_shipping(agent_of(TWO_TOOLS).invoke_async("Go"))
     assert str(await agent_of(TWO_TOOLS).invoke_async("Go")) == "Done.\n"
     assert effects["book Paris"] == 1
@@ -397,7 +397,7 @@ async def test_c01_a_stream_that_was_broken_off_is_resumed(closed: str) -> None:
 @in_a_loop
 async def test_c01_another_input_after_a_timeout_ends_the_call_that_was_left() -> None:
     agent = agent_of([*TWO_TOOLS[:2], "Never mind."])
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await _until_shipping(agent.invoke_async("Go"))
     await agent.invoke_async("Forget it")
     assert query("SELECT position, status FROM calls") == [(0, "FAILED"), (1, "COMPLETED")]
@@ -529,7 +529,7 @@ def test_c01_a_retry_loop_around_an_orchestrator_resumes_it(fails_once: None, bu
 @in_a_loop
 async def test_c01_an_orchestrator_that_timed_out_is_resumed() -> None:
     graph = graph_of(TWO_TOOLS)
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await _until_shipping(graph.invoke_async("Go"))
     result = await graph.invoke_async("Go")
     assert result.status is Status.COMPLETED
@@ -541,7 +541,7 @@ async def test_c01_an_orchestrator_that_timed_out_is_resumed() -> None:
 @in_a_loop
 async def test_c01_another_task_after_a_timeout_is_a_further_call_of_an_orchestrator() -> None:
     graph = graph_of([*TWO_TOOLS[:2], "Never mind."])
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await _until_shipping(graph.invoke_async("Go"))
     await graph.invoke_async("Forget it")
     assert query("SELECT position, status FROM calls WHERE parent = 0") == [(0, "FAILED"), (1, "COMPLETED")]

@@ -154,6 +154,26 @@ def test_an_owner_that_is_seen_at_work_is_listed_whatever_the_clocks_say() -> No
     owner.join()
 
 
+@pytest.mark.parametrize("seconds", [-HOUR, 5.0, 9e9])
+@pytest.mark.parametrize("where", ["here", "gone", "elsewhere"])
+def test_the_owner_that_is_shown_is_the_one_that_nobody_would_replace(
+    where: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls([call("book", city="Paris"), "Done."], ["Go"], {})
+    other = {"here": {}, "gone": {"started": "1"}, "elsewhere": {"host": "elsewhere"}}
+    owner, lease_until = Owner(**{**vars(Owner.me()), **other[where]}), time.time() + seconds
+    query("UPDATE executions SET owner = ?, lease_seconds = 10, lease_until = ?", owner.recorded(), lease_until)
+    (found,) = Catalog("runs.db").executions()
+    now, liveness = 100.0, Liveness()
+    monkeypatch.setattr("strands_durable._journal.owner.time.monotonic", lambda: now)
+    beat = Beat(1, owner.recorded(), 1, 1, 10.0)
+    assert liveness.dead([beat]) == ([beat] if where == "gone" else []), "nobody else is dead at the first look"
+    for _ in range(0 if seconds == 5.0 else 3):  # else its last beat is a lease ago, or its end was never one
+        now += 4
+        liveness.is_alive(beat)
+    assert found.owner == (str(owner) if liveness.is_alive(beat) else None)
+
+
 def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("strands_durable._journal.owner.time.monotonic", lambda: now)
@@ -176,6 +196,15 @@ def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pyt
     assert not is_alive(beat=2)
 
 
+def test_a_worker_looks_at_a_process_once_however_much_it_owns(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr("strands_durable._journal.owner._state_of", lambda pid, started: looked.append(pid) or "gone")
+    owner = Owner.me().recorded()
+    beats = [Beat(row_id, owner, 1, 1, 10.0) for row_id in range(3)]
+    assert Liveness().dead(beats) == beats
+    assert looked == [os.getpid()]
+
+
 def test_an_owner_that_cannot_be_read_is_some_process_elsewhere() -> None:
     for text in (
         "",
@@ -183,6 +212,8 @@ def test_an_owner_that_cannot_be_read_is_some_process_elsewhere() -> None:
         "[]",
         '{"host": 1}',
         '{"host":"a","boot_id":"b","pid_namespace":"c","pid":"x","started":"1"}',
+        '{"host":"a","boot_id":"b","pid_namespace":"c","pid":1e999,"started":"1"}',
+        Owner(**{**vars(Owner.me()), "pid": -1}).recorded(),
     ):
         owner = Owner.parse(text)
         assert (owner.is_gone(), owner.is_at_work()) == (False, False)

@@ -9,12 +9,15 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from strands_durable import errors
+from strands_durable._journal import owner as owners
 from strands_durable._journal.lease import Owner, acquire
 from strands_durable._journal.sqlite.database import Store
 from strands_durable.testing import call
@@ -49,7 +52,7 @@ def test_c08_a_killed_owner_that_nobody_has_waited_for_counts_as_gone() -> None:
     owner = subprocess.Popen([sys.executable, "-c", code % options], env={**os.environ, "PYTHONPATH": str(root)})
     until(Path("waiting").exists)
     owner.send_signal(signal.SIGKILL)
-    until(lambda: Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    until(lambda: psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE)
     Path("go").touch()
     assert calls(WAITS, ["Go"], options)[0]["text"] == "Done."
     owner.wait()
@@ -146,3 +149,52 @@ def test_c08_an_owner_is_named_so_that_a_later_process_is_not_mistaken_for_it() 
     assert Owner(**{**vars(me), "started": "1"}).is_gone(), "the number was given to another process"
     assert not Owner(**{**vars(me), "boot_id": "other"}).is_gone(), "on another machine nobody can know"
     assert Owner.parse(me.recorded()) == me
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts from the boot")
+def test_c08_an_owner_is_recorded_as_before_and_stays_the_same_when_the_clock_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    me, boot_time = Owner.me(), psutil.boot_time()
+    assert me.started == Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot_time + 3600)
+    assert me.is_at_work()
+    set_just_now = iter([boot_time, boot_time + 1])
+    monkeypatch.setattr("psutil.boot_time", lambda: next(set_just_now, boot_time + 3600))
+    assert me.is_at_work()
+
+
+@pytest.fixture
+def without_exact_starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have processes as a machine without /proc has them, such as a Mac."""
+    monkeypatch.setattr(owners, "_IS_EXACT", False)
+    owners._owner.cache_clear()
+    yield
+    owners._owner.cache_clear()
+
+
+@pytest.mark.usefixtures("without_exact_starts")
+def test_c08_where_starts_are_times_of_day_a_dead_owner_is_gone_and_a_doubtful_one_is_judged_by_its_heartbeat() -> None:
+    me = Owner.me()
+    assert float(me.started) == pytest.approx(psutil.Process().create_time())
+    assert me.is_at_work()
+    for started in ("1.5", ""):  # the number of a later process, or a record of an earlier version
+        assert Owner(**{**vars(me), "started": started}).state() == "unknown"
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert Owner(**{**vars(me), "pid": child.pid}).is_gone()
+
+
+def test_c08_where_processes_cannot_be_seen_the_heartbeat_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("/proc/stat")
+
+    me = Owner.me()
+    monkeypatch.setattr("psutil.boot_time", refuse)
+    monkeypatch.setattr("psutil.Process", refuse)
+    assert me.state() == "unknown"
+    owners._owner.cache_clear()
+    assert Owner.me().started == ""
+    monkeypatch.undo()
+    assert Owner.me().state() == "unknown"
+    owners._owner.cache_clear()

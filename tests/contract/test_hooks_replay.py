@@ -293,7 +293,7 @@ def test_c02_an_abandoned_call_does_not_stand_in_the_way_of_the_next() -> None:
         agent = agent_of(script, [sometimes, work])
         try:
             await asyncio.wait_for(agent.invoke_async("A"), 0.3)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             pass
         with CrashPoints().recording() if point is None else CrashPoints().crashing(point, "raise"):
             return str(await agent.invoke_async("B"))

@@ -16,11 +16,10 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-import tomllib  # type: ignore[import-not-found]
 
 from .source import CACHE, fetched, strands_version
 

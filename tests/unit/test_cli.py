@@ -366,7 +366,7 @@ def test_commands_that_run_no_agent_import_no_strands_and_json_needs_no_rich() -
     code = (
         "import sys\nfrom strands_durable._cli import main\n"
         "try:\n    main(sys.argv[1:], standalone_mode=False)\n"
-        "finally:\n    print(sorted({name.split('.')[0] for name in sys.modules} & {'strands', 'rich'}))"
+        "finally:\n    print(sorted({name.split('.')[0] for name in sys.modules} & {'strands', 'rich', 'psutil'}))"
     )
     for args, expected in (
         (["ls"], "['rich']"), (["show", "trip"], "['rich']"), (["ls", "--json"], "[]"), (["show", "trip", "--json"], "[]"),

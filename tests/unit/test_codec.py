@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from http import HTTPStatus
@@ -29,7 +29,7 @@ VALUES: list[Any] = [
     Decimal("1.10"), Decimal("NaN"), UUID(int=7), math.inf, -math.inf,
     "halves \ud83d\ude00", {"\ud83d\ude00": 1}, complex(-0.0, math.inf), range(9, 1, -2), Path("a/b"), PureWindowsPath("c:\\x"),
     Counter({"a": 2, (1, 2): -1}), OrderedDict([("b", 1), (2, "a")]), defaultdict(None, a=1), defaultdict(int, {1: 2}),
-    deque([1, (2,)]), deque([1, 2], maxlen=2), timezone.utc, timezone(timedelta(hours=1), "CET"), ZoneInfo("Europe/Paris"),
+    deque([1, (2,)]), deque([1, 2], maxlen=2), UTC, timezone(timedelta(hours=1), "CET"), ZoneInfo("Europe/Paris"),
     datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Paris")), time(1, tzinfo=timezone(timedelta(0), "GMT")),
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -117,7 +117,7 @@ class Trip(BaseModel):
 
 register_type(Real, name="reals", to_json=float, from_json=Real)
 ZONES = [
-    None, timezone.utc, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=1), "CET"),
+    None, UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=1), "CET"),
     ZoneInfo("Europe/Paris"), ZoneInfo("UTC"), Zone(),
 ]  # fmt: skip
 TEXTS = [

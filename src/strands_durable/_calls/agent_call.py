@@ -14,7 +14,6 @@ The order is the promise: an intent before its step, a result after it, and noth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,7 +89,7 @@ class Call(DurableCall):
                 head.state_is_written()
             head.flush(journal, call_id)
             progress = CallProgress(ranges=history.ranges)
-            journal.write_head(call_id, [("progress", _compact(progress))])
+            journal.write_head(call_id, [("progress", progress.recorded())])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         return cls(call_context, record, progress)
@@ -284,7 +283,7 @@ class Call(DurableCall):
         )
         with self.journal.transaction(label):
             self.journal.write_messages(self.record.lineage, self._rows)
-            self.journal.write_head(self.record.call_id, [("closing", _compact(closing))])
+            self.journal.write_head(self.record.call_id, [("closing", closing.recorded())])
             yield
 
     # Committing
@@ -308,8 +307,8 @@ class Call(DurableCall):
     def flushing(self, label: str, *, lasting: bool = True) -> Iterator[None]:
         """Commit what was captured, together with what the block writes."""
         with self.journal.transaction(label, lasting=lasting):
-            self._flush()
             yield
+            self._flush()  # last: what a step leaves in the head belongs to the moment when it has ended
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""
@@ -355,10 +354,5 @@ class Call(DurableCall):
             self._rows = []
         self.head.flush(self.journal, self.record.call_id)
         if self.progress is not self._written:
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
             self._written = self.progress
-
-
-def _compact(progress: CallProgress) -> str:
-    fields = {name: value for name, value in vars(progress).items() if name != "waits" or value}
-    return json.dumps(fields, separators=(",", ":"))

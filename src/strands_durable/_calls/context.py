@@ -6,6 +6,7 @@ only while the agent's own code runs, never across a yield to the consumer of a 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._records.deadline import limited
 from .._records.keys import idempotency_key, path
 
 if TYPE_CHECKING:
@@ -91,15 +93,20 @@ current_context: ContextVar[StepContext | None] = ContextVar("strands_durable_fr
 enclosing: ContextVar[Call | OrchestratorCall | None] = ContextVar("strands_durable_call", default=None)
 
 
-async def within(step_context: StepContext, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
-    """Run a generator with ``step_context`` as its frame; never across a yield, where the consumer's code runs."""
-    guard = deadline or nullcontext()
+async def within(step_context: StepContext, events: Any, seconds: float | None = None) -> AsyncGenerator[Any, None]:
+    """Run a generator inside ``step_context``; never across a yield, where the consumer's code runs.
+
+    Raises:
+        TimedOut: It did not end within ``seconds``.
+    """
+    loop = asyncio.get_running_loop()
+    until = None if seconds is None else loop.time() + seconds
     try:
         while True:
             token = current_context.set(step_context)
             try:
-                with guard:
-                    event = await events.__anext__()
+                following = events.__anext__()
+                event = await (following if until is None else limited(following, until - loop.time()))
             except StopAsyncIteration:
                 return
             finally:

@@ -85,7 +85,7 @@ class OrchestratorCall(DurableCall):
             call_id, _ = journal.insert_call(address, adapter.kind, given=given, config_id=config_id)
             base = adapter.base()
             parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", _compact(CallProgress())), *parts])
+            journal.write_head(call_id, [("progress", CallProgress().recorded()), *parts])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         return cls(adapter, journal, local, options, outer, record)
@@ -108,7 +108,7 @@ class OrchestratorCall(DurableCall):
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
         with self.journal.transaction(label):  # what it carries is on record, and not yet in place
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
             if answers is not None:
                 self.journal.insert_answers(self.record.call_id, answers)
             self.journal.reopen_call(self.record)
@@ -264,7 +264,7 @@ class OrchestratorCall(DurableCall):
         self.progress = replace(self.progress, phase=phase, resume=resume)
 
     def _write(self) -> None:
-        parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
+        parts = [("progress", self.progress.recorded()), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
             parts.append(("carried", encode(self.adapter.carried(), f"What {self.adapter.name!r} carries")))
         if self.invocation_state is not None:
@@ -320,7 +320,3 @@ class OrchestratorCall(DurableCall):
 def has_returned_failure(row: StepRecord) -> bool:
     """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
     return row.status == "failed" and row.error is None and "status" in row.result
-
-
-def _compact(progress: CallProgress) -> str:
-    return json.dumps(vars(progress), separators=(",", ":"))

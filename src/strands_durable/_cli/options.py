@@ -106,7 +106,7 @@ def moment_of(ctx: click.Context, param: click.Parameter, given: str | None) -> 
     if given is None:
         return None
     try:
-        return datetime.fromisoformat(re.sub("Z$", "+00:00", given)).timestamp()
+        return datetime.fromisoformat(given).timestamp()
     except ValueError:
         pass
     try:

@@ -225,7 +225,7 @@ async def _carried(asking: Run, agent: DurableAgent, backend: DurableBackend) ->
         is_over = not isinstance(error, TimeoutError)
         return _report_error(asking, error), await _error_json(asking, handle, error), is_over
     finally:
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(backend.close(), _CLOSE_SECONDS)
 
 

@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+from .._records.deadline import TimedOut, limited
+
 T = TypeVar("T")
 
 
@@ -48,11 +50,10 @@ async def in_time(
             loop.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=run, name=f"strands-durable-build-{agent}", daemon=True).start()
-    waiting = asyncio.ensure_future(ended.wait())
     try:
-        await asyncio.wait({waiting}, timeout=seconds)
+        with suppress(TimedOut):
+            await limited(ended.wait(), seconds)
     finally:
-        waiting.cancel()
         with lock:
             is_left = not outcome.done()
     if is_left:

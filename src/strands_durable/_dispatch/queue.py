@@ -174,8 +174,8 @@ class Queue:
     def _dead(self) -> list[int]:
         """Return the executions whose owner, another process, is dead."""
         me = Owner.me().recorded()
-        beats = self._dispatches.beats()
-        return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
+        beats = [found for found in self._dispatches.beats() if found.owner != me]
+        return [found.row_id for found in self._store.liveness.dead(beats)]
 
     def only(self) -> QueuedExecution:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""

@@ -30,6 +30,8 @@ from .change_sets import ChangeSet, Row, change_set, upgrade
 class Replica(Store):
     """A store in memory, for one execution."""
 
+    keeps_past = False
+
     def __init__(self, name: str, max_text: int | None = None) -> None:
         self.max_text = max_text
         self.path = Path(f"{REPLICA}{name}")

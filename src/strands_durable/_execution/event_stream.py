@@ -74,7 +74,7 @@ async def _cancel_if_due() -> None:
     asyncio raises it where the task next waits, which it may not do before it ends.
     """
     task = asyncio.current_task()
-    if task is not None and getattr(task, "cancelling", lambda: 1)():  # Python 3.10 cannot tell
+    if task is not None and task.cancelling():
         await give_way()
 
 

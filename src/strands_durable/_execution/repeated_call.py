@@ -112,7 +112,7 @@ class Repetition:
         outer, step = enclosing.set(self._call), current_context.set(step_context)  # type: ignore[arg-type]
         try:
             return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise self.error(f"it did not answer within {self._policy.timeout} s") from None
         except InterruptException:
             raise self.error("it asks a person, who had answered in the process that is gone") from None

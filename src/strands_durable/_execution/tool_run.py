@@ -16,6 +16,7 @@ from .._calls.context import StepContext, within
 from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest, title_of
+from .._records.deadline import TimedOut
 from .._records.keys import path
 from .._records.patches import difference
 from .._records.policy import ToolPolicy
@@ -30,7 +31,6 @@ from .._strands.agents import (
 )
 from .._strands.fingerprints import loaded_since, tools_of
 from .._strands.patches import copied
-from .deadline import Deadline, TimedOut
 from .in_doubt import judge_tool, outcome_of, tool_result, unknown
 from .late_results import event_of
 from .reruns import note_rerun
@@ -89,7 +89,7 @@ class ToolRun:
         context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
         chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(step_context, next_fn(context), Deadline(self._policy.timeout)):
+            async for event in within(step_context, next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue

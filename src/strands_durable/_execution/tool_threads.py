@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from .._journal.running_tools import RunningTools
+from .._records.deadline import TimedOut, limited
 from .._records.logs import safe_logger
 
 logger = safe_logger(__name__)
@@ -83,14 +84,12 @@ class ToolThread:
                 loop.call_soon_threadsafe(ended.set)
 
         outcome.add_done_callback(tell)
-        waiting = asyncio.ensure_future(ended.wait())
         try:
-            await asyncio.wait({waiting}, timeout=seconds)
+            with suppress(TimedOut):
+                await limited(ended.wait(), seconds)
         except asyncio.CancelledError:
             self.detach()
             raise
-        finally:
-            waiting.cancel()
 
     @property
     def is_detached(self) -> bool:

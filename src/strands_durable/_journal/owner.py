@@ -1,8 +1,12 @@
-"""Who owns an execution, and whether it is alive: the one place that answers this.
+"""Which process owns an execution, and whether it is alive: the one place that decides this.
 
-An owner on this machine is looked up among its processes. Any other is judged by its heartbeat alone: it counts as dead when
-the beat has not changed for one lease, by the monotonic clock of the process that looks. The time of day on another machine
-does not matter. So nobody is found dead at the first look; a process that looks only once takes an owner elsewhere for alive.
+An owner on this machine is looked up among its processes. Any other owner is judged by its heartbeat alone: it counts as dead
+once the beat has not changed for one lease, measured by the monotonic clock of the process that looks; the time of day on the
+other machine does not matter. So no owner is dead at the first look, and a process that looks only once treats an owner
+elsewhere as alive.
+
+Commands that show an owner and replace none use `seems_alive`: the same rule for a single look, with the recorded end of the
+lease in place of a lease of watching.
 """
 
 from __future__ import annotations
@@ -11,13 +15,21 @@ import functools
 import json
 import os
 import socket
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+ProcessState = Literal["running", "gone", "unknown"]
+"""``unknown``: it runs elsewhere, was stopped by a signal, or cannot be inspected."""
+
+_LONG_SECONDS = 86400.0
+"""No lease is this long and no clock this wrong: a later end of a lease is damaged data."""
 _UNKNOWN_SECONDS = 10.0
-"""How long a lease is taken to be that does not say."""
+"""The length of a lease that has none on record."""
 
 BEAT = "id, owner, fence, beat, lease_seconds"
 """The columns of `Beat`."""
@@ -40,12 +52,15 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """Return the owner whose recorded form is ``text``; one that cannot be read is some process elsewhere."""
+        """Return the owner whose recorded form is ``text``; an unreadable one is some process elsewhere."""
         try:
-            found = json.loads(text)
-            return cls(**{name: kind(found[name]) for name, kind in _FIELDS.items()})
-        except (ValueError, TypeError, KeyError):
+            recorded = json.loads(text)
+            found = cls(**{name: kind(recorded[name]) for name, kind in _FIELDS.items()})
+        except (ArithmeticError, ValueError, TypeError, KeyError):
+            found = None
+        if found is None or found.pid <= 0:
             return cls(host="an unknown host", boot_id="", pid_namespace="", pid=0, started=str(text)[:200])
+        return found
 
     @property
     def is_known(self) -> bool:
@@ -60,16 +75,17 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
     def is_gone(self) -> bool:
-        """Say whether this process surely no longer runs; False where nobody here can know."""
-        return self._is_here() and _start_of(self.pid) != self.started
+        """Return whether this process certainly no longer runs; False if that cannot be known here."""
+        return self.state() == "gone"
 
     def is_at_work(self) -> bool:
-        """Say whether this process surely runs, so that a lease it did not renew does not make it dead."""
-        return self._is_here() and _start_of(self.pid) == self.started and not _is_stopped(self.pid)
+        """Return whether this process certainly runs, so that a lease it did not renew does not make it dead."""
+        return self.state() == "running"
 
-    def _is_here(self) -> bool:
-        me = Owner.me()
-        return (self.host, self.boot_id, self.pid_namespace) == (me.host, me.boot_id, me.pid_namespace)
+    def state(self) -> ProcessState:
+        """Return what can be known of this process from here."""
+        is_here = (self.host, self.boot_id, self.pid_namespace) == _machine(os.getpid())
+        return _state_of(self.pid, self.started) if is_here else "unknown"
 
 
 _FIELDS = {"host": str, "boot_id": str, "pid_namespace": str, "pid": int, "started": str}
@@ -94,15 +110,21 @@ class Liveness:
         self._seen: dict[int, _Seen] = {}
 
     def is_alive(self, found: Beat) -> bool:
-        """Say whether the owner of an execution is to be taken for alive; to be asked again and again while one waits."""
-        owner = Owner.parse(found.owner)
-        if owner.is_at_work():
-            return True
-        return not owner.is_gone() and not self._is_silent(found)
+        """Return whether the owner of an execution counts as alive; while waiting for it, ask again and again."""
+        return self._is_alive(found, _look)
+
+    def dead(self, beats: Iterable[Beat]) -> list[Beat]:
+        """Return those whose owner is dead, by the same rule; a process that owns several is looked up once."""
+        look = functools.cache(_look)
+        return [found for found in beats if not self._is_alive(found, look)]
+
+    def _is_alive(self, found: Beat, look: Callable[[str], ProcessState]) -> bool:
+        state = look(found.owner)
+        return state == "running" or (state == "unknown" and not self._is_silent(found))
 
     def _is_silent(self, found: Beat) -> bool:
-        """Say whether a beat has not changed for one lease. A long time without a look counts half a lease at most: perhaps
-        nobody was running, the owner included."""
+        """Return whether a beat has not changed for one lease. A long time without a look counts half a lease at most: the
+        machine may have been asleep, and the owner with it."""
         now, seconds = time.monotonic(), found.lease_seconds if found.lease_seconds > 0 else _UNKNOWN_SECONDS
         with self._lock:
             seen = self._seen.get(found.row_id)
@@ -121,15 +143,39 @@ class _Seen:
     silent_seconds: float = 0.0
 
 
+def seems_alive(owner: Owner, lease_until: object) -> bool:
+    """Return whether to show an owner as alive after a single look.
+
+    If its process cannot be inspected, the end of its lease is compared with the clock of this machine.
+    """
+    state = owner.state()
+    if state != "unknown":
+        return state == "running"
+    now = time.time()
+    return isinstance(lease_until, float) and now < lease_until < now + _LONG_SECONDS
+
+
+def _look(owner: str) -> ProcessState:
+    return Owner.parse(owner).state()
+
+
 @functools.lru_cache(maxsize=4)
 def _owner(pid: int) -> Owner:
-    return Owner(
-        host=socket.gethostname(),
-        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
-        pid_namespace=_link("/proc/self/ns/pid"),
-        pid=pid,
-        started=_start_of(pid) or "",
-    )
+    host, boot_id, pid_namespace = _machine(pid)
+    try:
+        started = _start_and_status(pid)[0]
+    except (OSError, RuntimeError):  # no /proc, as in some sandboxes: the heartbeat decides
+        started = ""
+    return Owner(host=host, boot_id=boot_id, pid_namespace=pid_namespace, pid=pid, started=started)
+
+
+@functools.lru_cache(maxsize=4)
+def _machine(pid: int) -> tuple[str, str, str]:
+    """Return where processes can see this one, ``pid``: the host, the id of the boot and the namespace of pids.
+
+    Only Linux has the last two. The time of the boot identifies nothing: it moves when the clock is set.
+    """
+    return socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), _link("/proc/self/ns/pid")
 
 
 def _first_line(path: str) -> str:
@@ -146,30 +192,38 @@ def _link(path: str) -> str:
         return ""
 
 
-def _start_of(pid: int) -> str | None:
-    """Return when process ``pid`` started, in the kernel's own count; None if it is gone (a zombie is gone)."""
+def _state_of(pid: int, started: str) -> ProcessState:
+    """Return the state of the process that was given ``pid`` at ``started``; a zombie is gone."""
+    import psutil  # takes 10 ms, which `ls` spends only if an execution has an owner
+
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None if Path("/proc/self/stat").exists() or not _answers(pid) else ""
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+        now, status = _start_and_status(pid)
+    except psutil.NoSuchProcess:
+        return "gone"
+    except (psutil.AccessDenied, OSError, RuntimeError):
+        return "unknown"
+    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        return "gone"
+    if now != started:
+        return "gone" if _IS_EXACT and started else "unknown"
+    return "unknown" if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "running"
 
 
-def _is_stopped(pid: int) -> bool:
-    """Say whether a process was stopped by a signal; where nobody here can know, say it was not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
+_IS_EXACT = sys.platform == "linux"
+"""Whether every process sees the same start of another one. Elsewhere psutil has only the time of day, which on macOS differs
+between processes once the clock was set: a start that does not match then leaves the decision to the heartbeat."""
 
 
-def _answers(pid: int) -> bool:
-    """Where there is no /proc (macOS), ask with signal 0."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _start_and_status(pid: int) -> tuple[str, str]:
+    """Return when a process started, and its status; on Linux the start is in clock ticks since the boot, as in the kernel."""
+    import psutil
+
+    while True:
+        boot_time = psutil.boot_time() if _IS_EXACT else 0.0
+        process = psutil.Process(pid)
+        with process.oneshot():
+            created, status = process.create_time(), process.status()
+        if not _IS_EXACT:
+            return repr(created), status
+        if psutil.boot_time() == boot_time:  # otherwise the clock was set in between
+            return str(round((created - boot_time) * os.sysconf("SC_CLK_TCK"))), status

@@ -14,8 +14,9 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
+from ..._records.deadline import TimedOut, limited
 from ...errors import BackendUnavailableError
 from .connection import Connection
 from .database import Store
@@ -41,11 +42,8 @@ class ChangeEvent:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait for a change, or until the time is over."""
-        told = asyncio.ensure_future(self._event.wait())  # wait_for, before Python 3.12, may lose that we are cancelled
-        try:
-            await asyncio.wait({told}, timeout=timeout)
-        finally:
-            told.cancel()
+        with suppress(TimedOut):
+            await limited(self._event.wait(), timeout)
         self._event.clear()
 
 

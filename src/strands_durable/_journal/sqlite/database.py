@@ -21,8 +21,9 @@ from ..owner import Liveness
 from . import blobs, checksums
 from .connection import Connection
 from .forks import fork_guard
-from .schema import FORMAT, create, upgrade, version_in
+from .schema import create, upgrade, version_in
 from .store_file import StoreFile, create_private, keep_for_ever, version_of
+from .tables import FORMAT
 
 __all__ = ["FORMAT", "Fence", "Store", "damaged", "is_damage", "path_of", "translated"]
 
@@ -73,6 +74,8 @@ class Store:
 
     max_text: int | None = None
     """How long the recorded form of a result may be; None for any length."""
+    keeps_past = True
+    """Whether heads are kept as they were when earlier steps ended; the history of an engine does so by itself."""
     is_abandoned = False
     """Whether what SQLite keeps beside the file was lost: this process must not write to it any more."""
     _is_unscrubbed = False

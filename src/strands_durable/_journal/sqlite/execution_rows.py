@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,7 +12,7 @@ from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.spec import AgentSpec
 from ..._records.views import ERROR_LENGTH, short
 from ...errors import UnreadableError
-from ..owner import Owner
+from ..owner import Owner, seems_alive
 from ..unreadable import reading
 from .blobs import shown
 
@@ -90,14 +89,7 @@ def _readable(row: Any) -> ExecutionRecord:
     )
 
 
-def _living(owner: str | None, lease_until: float) -> str | None:
-    """Return the owner if it seems to be alive.
-
-    One look cannot tell whether an owner elsewhere still beats: here its lease is compared with the clock of this machine.
-    This is good enough to be shown; nobody is replaced by it.
-    """
-    if owner is None:
-        return None
-    found = Owner.parse(words(owner))
-    is_alive = found.is_at_work() or (time.time() < lease_until and not found.is_gone())
-    return str(found) if is_alive else None
+def _living(owner: str | None, lease_until: object) -> str | None:
+    """Return the owner if it seems to be alive."""
+    found = None if owner is None else Owner.parse(words(owner))
+    return str(found) if found is not None and seems_alive(found, lease_until) else None

@@ -321,13 +321,17 @@ class Journal(Shelf):
             self.with_chunks.discard(place)
         if self.lease.on_progress is not None:
             self.lease.on_progress()
+        self._number = self.last_number() + 1
+        return self._number
+
+    def last_number(self) -> int:
+        """Return how many steps of the execution have ended."""
         if self._number is None:
             found = self._connection.execute(
                 "SELECT max(steps.number) FROM calls JOIN steps ON steps.call = calls.id WHERE calls.execution = ?",
                 (self.lease.row_id,),
             ).fetchone()[0]
-            self._number = found or 0
-        self._number += 1
+            self._number = int(found or 0)
         return self._number
 
     def set_step_result(self, step_id: int, result: str) -> None:

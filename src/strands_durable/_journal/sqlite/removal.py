@@ -9,11 +9,10 @@ What agents were made of (``configs``) is shared between executions, says nothin
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from ..._records.logs import safe_logger
 from ...errors import ExecutionBusyError, ExecutionNotFoundError
-from ..owner import BEAT, Beat, Owner
+from ..owner import BEAT, Beat, Owner, seems_alive
 from . import blobs
 from .connection import Connection
 from .database import Store
@@ -25,10 +24,9 @@ _PIECE_BYTES = 2_000_000
 """How much is deleted at a time."""
 _ROW_BYTES = 500
 _SCRUB_SECONDS = 1.0
-_LONG_SECONDS = 3600.0
-"""No lease is that long: what seems to be is damaged."""
 _OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("chunks", "call"), ("heads", "call"),
-             ("state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
+             ("state", "call"), ("past_heads", "call"),
+             ("past_state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
 _OF_EXECUTION = (("calls", "execution"), ("dispatches", "execution"), ("executions", "id"))
 
 
@@ -74,12 +72,10 @@ class Removal:
             )
         return found.row_id
 
-    def _is_alive(self, found: Beat, lease_until: Any) -> bool:
-        """Say whether an owner is alive; one whose record cannot be read is while it may be renewing its lease."""
-        if Owner.parse(found.owner).is_known:
-            return self._store.liveness.is_alive(found)
-        now = time.time()
-        return isinstance(lease_until, float) and now < lease_until < now + _LONG_SECONDS
+    def _is_alive(self, found: Beat, lease_until: object) -> bool:
+        """Return whether an owner is alive; one whose record cannot be read counts as alive until its lease ends."""
+        owner = Owner.parse(found.owner)
+        return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
 
     def _finish(self) -> None:
         """Delete what is left of every execution whose removal was begun, in pieces; others write in between."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..._enginekit.driver import Batch, Driver
 from ..._journal.lease import ExecutionReleasedError
+from ..._records.deadline import TimedOut, limited
 from ..._records.logs import safe_logger
 from ..._records.step_gate import StepTicket
 from ._heartbeat import BEAT_SECONDS, Beat
@@ -59,8 +60,8 @@ class ActiveExecution:
     async def change(self, seconds: float = BEAT_SECONDS) -> None:
         """Wait for news, or for a moment."""
         try:
-            await asyncio.wait_for(self.news.wait(), seconds)
-        except asyncio.TimeoutError:
+            await limited(self.news.wait(), seconds)
+        except TimedOut:
             return
         self.news.clear()
 

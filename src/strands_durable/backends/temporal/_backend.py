@@ -99,7 +99,7 @@ class TemporalBackend(DurableBackend):
         _settle_at_exit()
         try:
             return await asyncio.wait_for(Client.connect(**config), _CONNECT_SECONDS)
-        except (RuntimeError, asyncio.TimeoutError) as error:
+        except (TimeoutError, RuntimeError) as error:
             raise unreachable(self.config, config["target_host"], error) from error
 
     def workflow_id(self, execution_id: str) -> str:

@@ -24,7 +24,7 @@ async def remove(client: Client, payload_store: PayloadStore, workflow_id: str, 
         await _delete(client, workflow_id, each)
     try:
         await asyncio.wait_for(_forgotten(client, workflow_id), _PATIENCE_SECONDS)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return  # Temporal has it to do, and does it
 
 

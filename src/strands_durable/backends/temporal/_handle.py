@@ -75,7 +75,7 @@ class TemporalHandle(ExecutionHandle):
             with waiting_for_execution(), self._translated():
                 async with watched(self.execution_id, self._why_it_waits):
                     await asyncio.wait_for(waiting, timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             status, why = (await self.status()).value, await self._why_it_waits()
             text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "
             raise TimeoutError(text + ("it continues" if why is None else why)) from None
@@ -138,7 +138,7 @@ class TemporalHandle(ExecutionHandle):
                 async with workflow_worker(await self._backend.client(), self._backend.config.task_queue):
                     await asyncio.wait_for(update, _PATIENCE_SECONDS)
             update.result()
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise BackendUnavailableError(
                 str(self._backend.config), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
             ) from None

@@ -199,10 +199,9 @@ class TemporalDurability:
 
 
 def _is_cancelled() -> bool:
-    """Say whether it is the code around this that was cancelled; Python 3.10 does not know, and then it is taken for that."""
+    """Say whether it is the code around this that was cancelled."""
     task = asyncio.current_task()
-    count = getattr(task, "cancelling", None)
-    return count is None or count() > 0
+    return task is None or task.cancelling() > 0
 
 
 class StrandsDurablePlugin(Plugin):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from temporalio.worker import (
     CustomSlotSupplier,
@@ -14,6 +15,8 @@ from temporalio.worker import (
     SlotReserveContext,
     WorkerTuner,
 )
+
+from ..._records.deadline import TimedOut, limited
 
 _LOOK_SECONDS = 0.2
 _MANY = 1000
@@ -35,10 +38,8 @@ class SlotSupplier(CustomSlotSupplier):
         """Wait for a free slot."""
         while not self._has_room():
             self._freed.clear()
-            try:
-                await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)  # nobody tells when there are more
-            except asyncio.TimeoutError:
-                continue
+            with suppress(TimedOut):
+                await limited(self._freed.wait(), _LOOK_SECONDS)  # there is no notification when the count grows
         self._taken += 1
         return SlotPermit()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError
@@ -64,7 +64,7 @@ def _query(config: TemporalConfig, wanted: Collection[ExecutionStatus] | None, s
     if config.prefix:
         parts.append(f"WorkflowId STARTS_WITH {_quoted(config.prefix)}")
     if since is not None:
-        moment = datetime.fromtimestamp(since, timezone.utc).isoformat()
+        moment = datetime.fromtimestamp(since, UTC).isoformat()
         parts.append(f"(ExecutionStatus = 'Running' OR CloseTime >= '{moment}')")
     return " AND ".join(parts)
 

@@ -133,7 +133,7 @@ async def _drained(activities: Activities, seconds: float) -> bool:
     activities.stop()
     try:
         await asyncio.wait_for(activities.idle(), seconds)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return False
     return True
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from ._activity_calls import ask, carry, start_driving
 from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
@@ -253,7 +254,7 @@ class ExecutionWorkflow:
         lost, seconds = self._epoch, min(_SURVIVOR_SECONDS, self._start["heartbeat_seconds"] / 2)
         try:
             await workflow.wait_condition(lambda: self._survivor == lost, timeout=seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return
 
     async def _until_left(self, drive: asyncio.Task[BatchMessage]) -> BatchMessage | None:
@@ -299,7 +300,7 @@ class ExecutionWorkflow:
                 return None
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
-            is_timeout = isinstance(error.cause, TimeoutError)
+            is_timeout = isinstance(error.cause, ActivityTimeoutError)
             if is_too_large(error):
                 raise too_large(error) from None
             if not is_timeout and not is_gone(error):
@@ -363,7 +364,7 @@ class ExecutionWorkflow:
             if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
                 self._broken = too_large(error) if is_too_large(error) else None
-                self._is_suspected = self._is_timed_out = isinstance(error.cause, TimeoutError)
+                self._is_suspected = self._is_timed_out = isinstance(error.cause, ActivityTimeoutError)
             return None
         finally:
             if epoch == self._epoch:
