@@ -14,7 +14,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from .._journal.owner import Liveness
+from .._journal.owner import Beat, Liveness
 from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
@@ -47,7 +47,7 @@ class Replica(Store):
         for table in self._tables.values():
             table.watch(self._connection)
         self._connection.execute("ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0")  # not told
-        self.liveness = Liveness()
+        self.liveness = _EngineDecides()
         self._hash_key: bytes | None = None
         self._has_views = False
 
@@ -147,6 +147,14 @@ class Replica(Store):
         with self._lock, self._mapped():
             found = {name: table.all(self._connection) for name, table in self._tables.items()}
             return change_set({name: rows for name, rows in found.items() if rows})
+
+
+class _EngineDecides(Liveness):
+    """Takes no owner for alive: whether one is, the engine knows, and asks nothing of a replica while one is."""
+
+    def is_alive(self, found: Beat) -> bool:
+        """Never."""
+        return False
 
 
 class NoRenewer(LeaseRenewer):

@@ -304,7 +304,7 @@ class TemporalBackend(DurableBackend):
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
         quarantine = None if trial_command is None else QuarantineProcess(trial_command)
         return await self._work(
-            concurrency, drain_seconds, stop or asyncio.Event(), trials=quarantine, is_trial=is_trial
+            concurrency, drain_seconds, stop or asyncio.Event(), quarantine=quarantine, is_trial=is_trial
         )
 
     async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:
