@@ -15,8 +15,9 @@ from strands import Agent, tool
 from strands_durable import current_step, durable, durable_agent
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.runner import ExecutionRunner
+from strands_durable._enginekit.change_sets import ChangeSet
 from strands_durable._enginekit.driver import AgentLoop, Driver
-from strands_durable._enginekit.replica import Replica, Rows
+from strands_durable._enginekit.replica import Replica
 from strands_durable._journal.lease import ExecutionReleasedError
 from strands_durable._records import crash_points
 from strands_durable._records.executions import ExecutionStatus
@@ -66,7 +67,7 @@ class Engine:
     def __init__(self) -> None:
         replica = Replica.new("new")
         Requests(replica).dispatch(turner.spec_with(), "Go", "run", None, None)
-        self._batches: list[Rows] = [replica.changes()]
+        self._batches: list[ChangeSet] = [replica.changes()]
         self._loop = AgentLoop()
         self.points: list[str] = []
 
@@ -80,8 +81,7 @@ class Engine:
     def drained_at(self, point: str | None, *, cancelled: bool = False) -> ExecutionStatus:
         """Have a driver carry the execution, and want it back when it reaches a point; or have it cancelled, then."""
         replica, news, points = Replica("run"), threading.Event(), []
-        for rows in self._batches:
-            replica.apply(rows)
+        replica.apply(*self._batches)
         driver = Driver(replica, ExecutionRunner(1e9), alone=False, on_notify=news.set)
 
         def reached(name: str) -> None:

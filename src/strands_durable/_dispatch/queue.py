@@ -56,6 +56,8 @@ class QueuedExecution:
     tries: int
     version: str
     """The agent, its fingerprint and the arguments of its factory: what a worker has, or has not."""
+    claimant: Owner
+    """Who looks at it."""
 
     @property
     def accepts_drift(self) -> Literal["any", "adopted"] | None:
@@ -70,7 +72,7 @@ class QueuedExecution:
             return True
         if self.owner is None:
             return False
-        owner, me = Owner.parse(self.owner), Owner.me()
+        owner, me = Owner.parse(self.owner), self.claimant
         return owner != me and not (owner.host == me.host and owner.boot_id != me.boot_id)
 
 
@@ -117,10 +119,15 @@ local_claims = LocalClaims()
 
 
 class Queue:
-    """The dispatched executions of a store, as workers see them."""
+    """The dispatched executions of a store, as workers see them.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Args:
+        store: The store.
+        me: Who claims them, where an engine tells owners apart by more than their process.
+    """
+
+    def __init__(self, store: Store, me: Owner | None = None) -> None:
+        self._store, self._me = store, me or Owner.me()
         self._dispatches = Dispatches(store)
 
     def claimable(
@@ -186,7 +193,7 @@ class Queue:
 
     def _read(self, row_id: int) -> QueuedExecution | None:
         row = self._dispatches.row(row_id)
-        return None if row is None else _queued(row)
+        return None if row is None else _queued(row, self._me)
 
     def clear_suspicion(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
@@ -203,7 +210,7 @@ class Queue:
         except UnreadableError as error:
             self.put_aside(queued.row_id, queued.execution_id, error)
             return None
-        me, is_suspected = Owner.me().recorded(), alone or queued.is_suspected
+        me, is_suspected = self._me.recorded(), alone or queued.is_suspected
         deaths = queued.deaths + (1 if queued.was_alone and queued.owner is not None else 0)
         with self._store.transaction("claim", lasting=False):
             if not self._dispatches.claim(queued.row_id, queued.fence, me, seconds):
@@ -247,6 +254,12 @@ class Queue:
         with self._store.transaction("call.failed", lease):
             if journal.status() in (S.PENDING, S.RUNNING):
                 self._fail(journal, error)
+
+    def give_up(self, lease: Lease, error: BaseException) -> None:
+        """Record that an execution failed, and take it from its owner, whatever still runs there."""
+        self.fail(lease, error)
+        with self._store.transaction("evict", lease):
+            self._dispatches.evict(lease.row_id)
 
     def _fail(self, journal: Journal, error: BaseException) -> None:
         record = journal.call_at(0)
@@ -302,7 +315,7 @@ def _checked(given: Any) -> dict[str, Any]:
     return found
 
 
-def _queued(row: Any) -> QueuedExecution:
+def _queued(row: Any, me: Owner) -> QueuedExecution:
     row_id, execution_id, run, fence, owner, cancel_asked_at, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries, version = rest
     return QueuedExecution(
@@ -321,4 +334,5 @@ def _queued(row: Any) -> QueuedExecution:
         deaths=deaths,
         tries=tries,
         version=version,
+        claimant=me,
     )

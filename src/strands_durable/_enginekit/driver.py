@@ -26,6 +26,7 @@ from .._dispatch.registry import agents
 from .._dispatch.runner import ExecutionRunner, Threads, cancel, give_back, refusal
 from .._journal.lease import ExecutionReleasedError, Lease, look
 from .._journal.outcome import interrupts_of, result_of
+from .._journal.owner import Owner
 from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
@@ -35,7 +36,8 @@ from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
-from .replica import NoRenewer, Replica, Rows
+from .change_sets import ChangeSet
+from .replica import NoRenewer, Replica
 
 logger = safe_logger(__name__)
 
@@ -72,7 +74,7 @@ class Batch:
     """What has changed since the batch before, and which steps wait for their turn since then."""
 
     number: int
-    rows: Rows
+    rows: ChangeSet
     tickets: dict[str, StepTicket]
     inner: frozenset[str]
     """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
@@ -99,14 +101,27 @@ class Driver:
     Args:
         replica: The rows of the execution.
         runner: What runs it.
-        alone: Whether it may have killed its last worker, and is tried apart from others.
         on_notify: Called, from any thread, when there may be a batch to take.
+        alone: Whether it may have killed its last worker, and is tried apart from others.
+        stays: Whether it stays once it is cleared of that: for an engine whose processes run one execution each.
+        owner: Who runs it, where the engine tells owners apart by more than their process.
+        reports_claim: Whether the claim is a batch of its own, before any code of the agent runs. It always is with ``alone``.
     """
 
     def __init__(
-        self, replica: Replica, runner: ExecutionRunner, *, alone: bool, on_notify: Callable[[], None]
+        self,
+        replica: Replica,
+        runner: ExecutionRunner,
+        *,
+        on_notify: Callable[[], None],
+        alone: bool = False,
+        stays: bool = False,
+        owner: Owner | None = None,
+        reports_claim: bool = False,
     ) -> None:
-        self._replica, self._runner, self._alone, self._on_notify = replica, runner, alone, on_notify
+        self._replica, self._runner, self._on_notify = replica, runner, on_notify
+        self._alone, self._stays, self._reports_claim = alone, stays, reports_claim
+        self._queue = Queue(replica, owner)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lease: Lease | None = None
@@ -117,6 +132,7 @@ class Driver:
         """The turns that somebody waits for."""
         self._unreported: list[str] = []
         self._open: set[str] = set()
+        self._has_results = False
         self._generation = 0
         self._serial = 0
         self._batches = 0
@@ -128,10 +144,9 @@ class Driver:
 
     async def refusal(self) -> str | None:
         """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
-        queue = Queue(self._replica)
         try:
-            queued = queue.only()
-            queue.prompt_of(queued)
+            queued = self._queue.only()
+            self._queue.prompt_of(queued)
         except UnreadableError as error:
             return f"it cannot be read here: {error.reason}. {error.hint}"
         agent = agents.get(queued.agent)
@@ -145,7 +160,7 @@ class Driver:
     @property
     def is_suspected(self) -> bool:
         """Whether the execution may have killed its last worker."""
-        return Queue(self._replica).only().is_suspected
+        return self._queue.only().is_suspected
 
     def open(self, ticket_id: str) -> bool:
         """Let a step run; False if it is not known here, or has run."""
@@ -167,6 +182,21 @@ class Driver:
         return bool(self._unreported)
 
     @property
+    def has_results(self) -> bool:
+        """Whether a step has ended since the last batch."""
+        return self._has_results
+
+    def waiting(self) -> dict[str, StepTicket]:
+        """Return the steps that wait for their turn, whether a batch has told of them or not."""
+        with self._lock:
+            return {ticket_id: self._tickets[ticket_id] for ticket_id in self._closed}
+
+    def running(self) -> dict[str, StepTicket]:
+        """Return the steps that were let run and have not ended."""
+        with self._lock:
+            return {ticket_id: self._tickets[ticket_id] for ticket_id in self._open}
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a step of it waits for another execution, which may need this very worker."""
         return self._lease is not None and self._lease.waits > 0
@@ -181,7 +211,7 @@ class Driver:
         with self._lock:
             self._batches += 1
             told = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
-            self._unreported = []
+            self._unreported, self._has_results = [], False
             inner = frozenset(ticket_id for ticket_id, ticket in told.items() if self._is_inner(ticket))
             return Batch(number=self._batches, rows=self._replica.changes(), tickets=told, inner=inner)
 
@@ -221,6 +251,16 @@ class Driver:
                 future.set_result(None)
             else:
                 future.set_exception(self._halt)
+
+    def give_up(self, error: DurableError) -> Batch:
+        """Record that the execution has failed, although a step of it still runs; return the last batch that there is.
+
+        For an engine whose process must end before the step does. Whatever the step records from here on is refused.
+        """
+        self.halt(ExecutionReleasedError())
+        if self._lease is not None:
+            self._queue.give_up(self._lease, error)
+        return self.batch()
 
     def _is_inner(self, ticket: StepTicket) -> bool:
         return any((self._tickets[each].call_id, self._tickets[each].key) in ticket.around for each in self._open)
@@ -267,6 +307,7 @@ class Driver:
         with self._lock:
             for ticket_id in [each for each in self._open if self._tickets[each] is ticket]:
                 self._open.discard(ticket_id)
+                self._has_results = True
                 del self._tickets[ticket_id]
         self._notify()
 
@@ -286,9 +327,8 @@ class Driver:
             self._notify()
 
     async def _run_claim(self) -> None:
-        queue = Queue(self._replica)
-        queued = queue.only()
-        claim = queue.claim(queued, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
+        queued = self._queue.only()
+        claim = self._queue.claim(queued, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
         if claim is None:
             return
         lease = claim.lease
@@ -297,13 +337,13 @@ class Driver:
             lease.halt = self._halt
 
         def seen() -> None:
-            if self._alone and not lease.is_alone:
+            if self._alone and not self._stays and not lease.is_alone:
                 self.halt(
                     ExecutionReleasedError(), gently=True
                 )  # it is cleared: it need not be apart from others any more
 
         try:
-            if lease.is_alone:
+            if lease.is_alone or self._reports_claim:
                 await self._report_claim()
             if not isinstance(lease.halt, ExecutionReleasedError):
                 await self._runner.run(claim, seen)

@@ -1,4 +1,4 @@
-"""Rows on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
+"""ChangeSet on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
 
 The place is named by a URL, and reached through `fsspec`: a shared folder, a bucket. Nothing is ever deleted there by us: what
 an engine's history refers to must be there for as long as the history is. Knows no Strands and no engine.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendUnavailableError, PayloadTooLargeError
-from .replica import Rows, pack, unpack
+from .change_sets import ChangeSet, map_cells, pack, unpack
 
 CELL_BYTES = 64_000
 """Above this, a cell goes outside, if there is a place for it."""
@@ -48,13 +48,13 @@ class PayloadStore:
 
     def offload(
         self,
-        rows: Rows,
+        rows: ChangeSet,
         what: str,
         *,
         plainly: bool = True,
         limit: int = MAX_BYTES,
-        put: Callable[[str], Rows] | None = None,
-    ) -> Rows:
+        put: Callable[[str], ChangeSet] | None = None,
+    ) -> ChangeSet:
         """Return rows in a form that an engine takes.
 
         Args:
@@ -65,7 +65,7 @@ class PayloadStore:
             put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
         """
         if self._url is not None:
-            rows = {table: _mapped(found, self._offload) for table, found in rows.items()}
+            rows = map_cells(rows, self._offload)
         if plainly and len(json.dumps(rows)) <= PLAIN_BYTES:
             return rows
         packed = pack(rows)
@@ -77,13 +77,14 @@ class PayloadStore:
             return put(packed)
         return {_PACKED: packed}
 
-    def load(self, rows: Rows) -> Rows:
+    def load(self, rows: ChangeSet) -> ChangeSet:
         """Return the rows that were sent."""
         if _AWAY in rows:
             rows = {_PACKED: self._get(rows[_AWAY]).decode()}
         if _PACKED in rows:
             rows = unpack(rows[_PACKED])
-        return {table: _mapped(found, self._load) for table, found in rows.items()}
+        loaded: ChangeSet = map_cells(rows, self._load)
+        return loaded
 
     def _offload(self, cell: Any) -> Any:
         if isinstance(cell, str) and len(cell) > CELL_BYTES:
@@ -138,11 +139,6 @@ class PayloadStore:
         files, root = url_to_fs(self._url)
         files.makedirs(root, exist_ok=True)
         return files, root
-
-
-def _mapped(found: Any, change: Any) -> Any:
-    """Return rows with each cell changed; keys of rows that are gone are left alone."""
-    return [[change(cell) for cell in row] for row in found] if isinstance(found, list) else found
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -24,9 +24,10 @@ from ..._dispatch.connect import with_worker
 from ..._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
 from ..._dispatch.requests import Requests
+from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.payloads import MAX_BYTES, PayloadStore
-from ..._enginekit.replica import Replica, Rows
+from ..._enginekit.replica import Replica
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.spec import AgentSpec
@@ -214,7 +215,7 @@ class TemporalBackend(DurableBackend):
     def _carry_on(self, given: Start, known: ExecutionHistory) -> None:
         """Have a new run begin with what is recorded; what is too large for that it takes over from the run before."""
 
-        def previous(packed: str) -> Rows:
+        def previous(packed: str) -> ChangeSet:
             if len(packed) > CARRIED_BYTES:
                 raise PayloadTooLargeError("What is resumed", len(packed), CARRIED_BYTES)
             given["carried_bytes"] = len(packed)

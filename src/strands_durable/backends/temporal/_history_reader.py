@@ -16,8 +16,9 @@ from temporalio.converter import DataConverter
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
+from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.payloads import PayloadStore
-from ..._enginekit.replica import Replica, Rows
+from ..._enginekit.replica import Replica
 from ..._journal.lease import look
 from ..._journal.sqlite.journal import Journal
 from ..._records.executions import ACCEPTED
@@ -60,9 +61,9 @@ class HistoryReader:
         """Names the last time that somebody accepted another version of the agent."""
         self.continued_from = ""
         self._parcels = Parcels()
-        self._carried: Rows | None = None
+        self._carried: ChangeSet | None = None
         """What the run began with, where that is not in its first event."""
-        self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
+        self._epochs: dict[int, dict[int, ChangeSet]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
         self._scheduled: dict[int, str] = {}
         self._updates: dict[str, Any] = {}
@@ -220,7 +221,7 @@ class HistoryReader:
         rows = self._epochs[epoch].get(number)
         return rows is not None and self._parcels.has(rows)
 
-    def _received(self, rows: Rows) -> Rows:
+    def _received(self, rows: ChangeSet) -> ChangeSet:
         return self._payload_store.load(self._parcels.joined(rows))
 
     def position(self) -> Position:
@@ -228,12 +229,12 @@ class HistoryReader:
         epoch = max((*self._epochs, *self._bases), default=self.start["epoch"])
         return [epoch, sum(1 for each, _ in self.batches() if each == epoch)]
 
-    def batch(self, place: tuple[int, int]) -> Rows:
+    def batch(self, place: tuple[int, int]) -> ChangeSet:
         """Return one batch."""
         epoch, number = place
         return self._received(self._epochs[epoch][number])
 
-    def rows(self) -> Rows:
+    def rows(self) -> ChangeSet:
         """Return the execution as the run found it."""
         return self._received(self.start["rows"] if self._carried is None else self._carried)
 
@@ -242,7 +243,7 @@ class HistoryReader:
         """Whether the history has all that the run began with; else it is yet to be taken over from the run before."""
         return PREVIOUS not in self.start["rows"] or self._carried is not None
 
-    def changes(self) -> Rows:
+    def changes(self) -> ChangeSet:
         """Return what was changed between the run before and this one."""
         return self._payload_store.load(self.start.get("changes", {}))
 
