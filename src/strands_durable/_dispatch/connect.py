@@ -22,6 +22,8 @@ _OURS = {
     "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
     "temporal": "strands_durable.backends.temporal:TemporalBackend",
 }
+_FOR_TESTS = {"memory": "strands_durable.testing.memory:MemoryBackend"}
+"""Not offered to users: what is there dies with the process."""
 
 
 def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
@@ -46,7 +48,7 @@ def with_worker(url: str, what: WorkerMode) -> str:
 
 
 def _maker(scheme: str) -> Callable[[str], DurableBackend]:
-    if scheme in _OURS:
+    if scheme in _OURS or scheme in _FOR_TESTS:
         return _own(scheme)
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme in offered:
@@ -60,7 +62,7 @@ def _maker(scheme: str) -> Callable[[str], DurableBackend]:
 
 
 def _own(scheme: str) -> Callable[[str], DurableBackend]:
-    module, _, name = _OURS[scheme].partition(":")
+    module, _, name = {**_OURS, **_FOR_TESTS}[scheme].partition(":")
     try:
         return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
     except ModuleNotFoundError as error:

@@ -18,25 +18,20 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
 from .._dispatch.runner import ExecutionRunner, Threads, cancel, give_back, refusal
-from .._journal.lease import ExecutionReleasedError, Lease, look
-from .._journal.outcome import interrupts_of, result_of
+from .._journal.lease import ExecutionReleasedError, Lease
 from .._journal.owner import Owner
-from .._journal.sqlite.dispatches import Dispatches
-from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
-from .._records.calls import CallRecord
-from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
 from .change_sets import ChangeSet
+from .progress import RunEnd, end_of
 from .replica import NoRenewer, Replica
 
 logger = safe_logger(__name__)
@@ -78,21 +73,6 @@ class Batch:
     tickets: dict[str, StepTicket]
     inner: frozenset[str]
     """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunEnd:
-    """How far an execution has come here."""
-
-    status: ExecutionStatus
-    """PENDING and RUNNING: it was left, and is to be gone on with, by somebody else or later."""
-    result: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    interrupts: tuple[str, ...] = ()
-    steps: int = 0
-    not_before: float = 0.0
-    """Not to be gone on with before then, in seconds since the epoch."""
-    note: str | None = None
 
 
 class Driver:
@@ -185,6 +165,11 @@ class Driver:
     def has_results(self) -> bool:
         """Whether a step has ended since the last batch."""
         return self._has_results
+
+    @property
+    def batches(self) -> int:
+        """How many batches were taken."""
+        return self._batches
 
     def waiting(self) -> dict[str, StepTicket]:
         """Return the steps that wait for their turn, whether a batch has told of them or not."""
@@ -386,23 +371,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def end_of(replica: Replica) -> RunEnd:
-    """Return how far the execution of a replica has come."""
-    execution_id, steps, not_before, note = Dispatches(replica).standing()
-    journal = Journal(look(replica, execution_id))
-    status, record = journal.status(), journal.call_at(0)
-    more = {} if record is None else _facts(journal, record, status)
-    return RunEnd(status=status, steps=steps, not_before=not_before, note=note, **more)
-
-
-def _facts(journal: Journal, record: CallRecord, status: ExecutionStatus) -> dict[str, Any]:
-    if status is S.FAILED:
-        failure = journal.last_failure(record.call_id)
-        return {"error": {"type": failure["type"], "text": summary(failure)}}
-    if status is S.COMPLETED:
-        return {"result": result_of(journal, record).to_json()}
-    if status is S.SUSPENDED:
-        return {"interrupts": tuple(found.id for found in interrupts_of(record))}
-    return {}
