@@ -187,7 +187,9 @@ class Call(Latch):
         """Stand in the hooks before or after the model call under way."""
         if self.past is not None:
             self.past.carry(self.agent.event_loop_metrics)
-        if phase == "after":
+        if phase == "before":
+            self.history.forget_copies()  # Strands is about to make new ones
+        else:
             self.models.settle_state()
         key = self.models.key(phase)
         frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))

@@ -86,7 +86,7 @@ class ModelSteps:
         is_known = recorded is not None and recorded.attempt >= progress.attempt
         return self.may_have_begun and not is_known and not progress.waits
 
-    def start(self, *, lasting: bool) -> None:
+    def start(self, request: Any, *, lasting: bool) -> None:
         """Commit the conversation as the model is about to see it. This is the model call's intent.
 
         Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
@@ -94,7 +94,7 @@ class ModelSteps:
         """
         self.may_have_begun = False
         call = self._call
-        self._call.commit_head(
+        call.commit_head(
             "model.start",
             "model",
             lasting=lasting,
@@ -103,6 +103,7 @@ class ModelSteps:
             forced=forced_output(call.agent),
             in_loop=call.tools.in_loop(),
         )
+        call.history.compare_with(request.messages, call.agent.messages)
 
     def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
         """Commit an answer and return it as it was recorded."""
