@@ -3,6 +3,7 @@
     call.begin   the input and the agent as it was found                         ready
     model.start  new messages and the head, before a model call                  model
     model.done   the answer, as soon as it is there                              model
+    answer.sync  the answer as a message, and the head, before an inline tool    tools
     tool.start   the answer as a message, the head, and a tool's intent          tools
     tool.done    a tool's result with its state changes and cancel flags         tools
     call.end     the last messages, the head, the result                         done, waiting, failed
@@ -305,6 +306,14 @@ class Call(Latch):
         with self.journal.transaction(label, lasting=lasting) as connection:
             self._flush(connection)
             yield connection
+        if lasting:
+            self.models.is_unsynced = False
+
+    def sync_answer(self) -> None:
+        """Have a power cut not undo the answer, before a tool that it asks for runs without an intent."""
+        if self.models.is_unsynced:
+            with self.flushing("answer.sync"):
+                pass
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""

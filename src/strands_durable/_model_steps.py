@@ -33,6 +33,8 @@ class ModelSteps:
         """True if a process that is gone had committed that it would call the model."""
         self.may_be_hooked = False
         """True if, in the head that was put in place, the hooks before the model call have run already."""
+        self.is_unsynced = False
+        """True while a power cut could undo an answer: it is committed, but nothing was committed with an fsync since."""
         self._is_answered = False
         self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
@@ -106,15 +108,21 @@ class ModelSteps:
         call.history.compare_with(request.messages, call.agent.messages)
 
     def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
-        """Commit an answer and return it as it was recorded."""
+        """Commit an answer and return it as it was recorded.
+
+        The fsync is left to what comes next, the intent of a tool or the end of the call: a power cut before that has the model
+        asked again. It is never left out twice in a row, nor where a model is not to be asked again.
+        """
         journal = self._call.journal
+        lasting = redacted or self.is_unsynced or self._call.options.model_in_doubt != "retry"
         text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
         recorded = decode(text)
-        with journal.transaction("model.done") as connection:
+        with journal.transaction("model.done", lasting=lasting) as connection:
             usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
             step_id = self._insert(connection, key, started_at, request, Ending("done", text, usage=usage))
             if redacted:
                 self._redact(connection)
+        self.is_unsynced = not lasting
         if redacted:
             journal.store.scrub()
         self.may_be_recorded = False
