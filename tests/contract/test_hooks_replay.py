@@ -21,6 +21,8 @@ from strands.hooks import (
     BeforeToolsEvent,
     MessageAddedEvent,
 )
+from strands.middleware import InvokeModelStage
+from strands.plugins import Plugin
 
 from strands_durable import Durability, durable, errors
 from strands_durable._journal.sqlite.database import Store
@@ -379,6 +381,36 @@ def test_c14_messages_that_tools_and_hooks_edit_in_place_stay_edited() -> None:
         return agent_of([call("compact"), call("work", n=1), "Done."], [compact, work], [shorten], durability)
 
     assert assert_replays(build, "A long prompt") > 10
+
+
+def test_c14_what_a_hook_after_a_model_call_strips_from_old_messages_stays_away() -> None:
+    def strip(event: AfterModelCallEvent) -> None:
+        for message in event.agent.messages[1:-1]:
+            for block in message["content"]:
+                if "toolResult" in block:
+                    block["toolResult"]["content"] = [{"text": "[stripped]"}]
+
+    class GivesTheConversationItself(Plugin):
+        """A middleware around the journal that has the model see the agent's own messages, and no copy."""
+
+        name = "around"
+
+        def init_agent(self, agent: Agent) -> None:
+            async def around(context: Any, next_fn: Any) -> Any:
+                async for event in next_fn(context.replace(messages=context.agent.messages)):
+                    yield event
+
+            agent.add_middleware(InvokeModelStage, around)
+
+    script = [call("work", n=1), call("work", n=2), call("work", n=3), "Done."]
+
+    def build(durability: Durability, *around: Any) -> Agent:
+        agent = Agent(model=ScriptedModel(script), tools=[work], plugins=[*around, durability], callback_handler=None)
+        agent.add_hook(strip, AfterModelCallEvent)
+        return agent
+
+    assert assert_replays(build, "Go") > 20
+    assert assert_replays(lambda durability: build(durability, GivesTheConversationItself()), "Go") > 20
 
 
 def test_c14_a_key_that_a_tool_removed_from_the_invocation_state_stays_removed() -> None:
