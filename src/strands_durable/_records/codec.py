@@ -96,7 +96,7 @@ def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
         return NotSerializableError(
             what, "value", type(value).__name__, " nested too deeply for the stack that is left"
         )
-    return NotSerializableError(what, "value", "int", f" ({error})")  # has more digits than Python converts
+    return NotSerializableError(what, "value", "int", f" ({error})")  # of more digits than Python writes
 
 
 def _refuse_one_way(text: str, what: str) -> None:

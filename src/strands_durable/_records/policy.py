@@ -199,20 +199,20 @@ def policy_of(tool: Any, name: str, policies: dict[str, ToolPolicy]) -> ToolPoli
     return marked if isinstance(marked, ToolPolicy) else _DEFAULT
 
 
-def checked_policies(policies: Any) -> dict[str, ToolPolicy]:
+def checked_policies(given: Any) -> dict[str, ToolPolicy]:
     """Return ``tool_policies`` as a dict if they are policies by tool name; raise otherwise."""
-    if policies is None:
+    if given is None:
         return {}
-    if not isinstance(policies, Mapping):
-        raise TypeError(f"tool_policies is a {_kind(policies)}: give a dict of ToolPolicy by tool name")
-    for name, value in policies.items():
+    if not isinstance(given, Mapping):
+        raise TypeError(f"tool_policies is a {_kind(given)}: give a dict of ToolPolicy by tool name")
+    for name, found in given.items():
         if not isinstance(name, str):
             raise TypeError(f"tool_policies has a key that is a {_kind(name)}: give each policy by name of its tool")
-        if value is ToolPolicy:
+        if found is ToolPolicy:
             raise TypeError(f"tool_policies[{name!r}] is the class ToolPolicy: give an object, ToolPolicy(...)")
-        if not isinstance(value, ToolPolicy):
-            raise TypeError(f"tool_policies[{name!r}] is a {_kind(value)}: give a ToolPolicy, ToolPolicy(in_doubt=...)")
-    return dict(policies)
+        if not isinstance(found, ToolPolicy):
+            raise TypeError(f"tool_policies[{name!r}] is a {_kind(found)}: give a ToolPolicy, ToolPolicy(in_doubt=...)")
+    return dict(given)
 
 
 def _kind(value: Any) -> str:
