@@ -29,7 +29,7 @@ def test_a_recorded_history_replays(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name} {path.stem}")
-def test_a_recorded_history_still_tells_its_execution(path: Path) -> None:
+def test_a_recorded_history_still_gives_its_execution(path: Path) -> None:
     async def read() -> ExecutionStatus:
         log = HistoryReader(DataConverter.default, PayloadStore(None))
         for event in WorkflowHistory.from_json("run", path.read_text()).events:
