@@ -281,7 +281,7 @@ def test_c06_one_invocation_state_for_several_calls_is_several_executions() -> N
     assert first[1] != second[1]
 
 
-def test_c02_an_abandoned_call_does_not_stand_in_the_way_of_the_next() -> None:
+def test_c02_an_abandoned_call_does_not_block_the_next() -> None:
     @tool
     async def sometimes(slow: bool) -> str:
         """Be slow the first time."""
@@ -461,7 +461,7 @@ def test_c20_work_that_a_tool_left_behind_is_durable_on_its_own() -> None:
     assert sqlite3.connect("other.db").execute("SELECT status FROM executions").fetchall() == [("COMPLETED",)]
 
 
-def test_c08_a_heartbeat_that_fails_once_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c08_a_heartbeat_that_fails_once_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[int] = []
     original = Store.second_connection
 
