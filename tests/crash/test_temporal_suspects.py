@@ -140,3 +140,4 @@ def test_c34_a_server_that_was_away_makes_nobody_a_suspect(tmp_path: Path) -> No
         for handle in handles:
             assert str(site.result(handle)) == "Done.\n"
         assert [entry["pid"] for entry in site.ledger(what="wait")] == [worker.pid] * 4, "it has survived all of them"
+        server.kill()  # an orderly end takes seconds
