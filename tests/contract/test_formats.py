@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from strands_durable import connect, errors
 from strands_durable._journal.sqlite.catalog import Catalog
-from strands_durable._journal.sqlite.checksums import _UNKNOWN, TABLES
+from strands_durable._journal.sqlite.checksums import _UNKNOWN, tables_with_sums
 from strands_durable._journal.sqlite.database import FORMAT, Store
 from strands_durable._journal.sqlite.open_files import stores
 from strands_durable.testing import CrashPoints, forget_process
@@ -34,11 +35,18 @@ STATUSES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def old_store(fresh_process: None) -> None:
-    """A store of format 3 in this folder, with what its processes had booked."""
-    shutil.copy(STORES / "format_3.sqlite", "runs.db")
+DIGESTS = {
+    3: "c3c86dbc1f2d947c727619dec4c50f44576e97a5d8bbae57cd5c7100053e9967",
+    4: "1f716c69bf4beedc92b49164a1197ebf2bbe24594d7c7df96cbd22a0d1c887eb",
+}
+
+
+@pytest.fixture(autouse=True, params=DIGESTS, ids=lambda format: f"format {format}")
+def old_store(fresh_process: None, request: pytest.FixtureRequest) -> int:
+    """A store of an earlier format in this folder, with what its processes had booked."""
+    shutil.copy(STORES / f"format_{request.param}.sqlite", "runs.db")
     Path("booked").write_text("Paris\nBonn\nKyiv\nLima\nRome\n")
+    return int(request.param)
 
 
 def version() -> int:
@@ -46,12 +54,11 @@ def version() -> int:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def test_the_kept_file_is_the_one_that_was_recorded() -> None:
-    digest = hashlib.sha256((STORES / "format_3.sqlite").read_bytes()).hexdigest()
-    assert digest == "c3c86dbc1f2d947c727619dec4c50f44576e97a5d8bbae57cd5c7100053e9967"
+def test_the_kept_file_is_the_one_that_was_recorded(old_store: int) -> None:
+    assert hashlib.sha256(Path("runs.db").read_bytes()).hexdigest() == DIGESTS[old_store]
 
 
-def test_a_store_of_format_3_is_listed_and_shown_as_it_is() -> None:
+def test_a_store_of_an_earlier_format_is_listed_and_shown_as_it_is() -> None:
     before = Path("runs.db").read_bytes()
     assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
     assert [step.label for step in Catalog("runs.db").execution("killed").steps if step.in_doubt] == [
@@ -60,18 +67,35 @@ def test_a_store_of_format_3_is_listed_and_shown_as_it_is() -> None:
     assert Path("runs.db").read_bytes() == before
 
 
-def test_a_store_of_format_3_becomes_one_of_this_format_when_it_is_opened() -> None:
+def test_a_store_of_an_earlier_format_becomes_one_of_this_format_when_it_is_opened() -> None:
     Store(Path("runs.db").resolve()).close()
     assert version() == FORMAT
     assert {found.execution_id: found.status.value for found in Catalog("runs.db").executions()} == STATUSES
     with closing(sqlite3.connect("runs.db")) as connection:
-        for table in TABLES:
+        for table in tables_with_sums():
             assert connection.execute(f"SELECT count(*) FROM {table} WHERE sum = {_UNKNOWN}").fetchone() == (0,), table
         assert connection.execute("SELECT number FROM uses").fetchall() == [(2,)], "a prompt and a result"
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        rows = connection.execute("SELECT usage, loop FROM steps WHERE kind = 'model' AND status = 'done'").fetchall()
+    assert rows
+    for usage, loop in rows:
+        assert set(json.loads(usage)) == {"inputTokens", "outputTokens", "totalTokens"}
+        assert set(json.loads(loop)) == {"latencyMs", "leg", "cycle"}
 
 
-def test_what_was_finished_in_format_3_returns_its_result_and_runs_nothing() -> None:
+def test_a_damaged_row_of_an_earlier_format_is_not_sound_after_the_upgrade(old_store: int) -> None:
+    if old_store < 4:
+        return  # it has no checksums
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE steps SET title = 'another' WHERE id = 1")
+    store = Store(Path("runs.db").resolve())
+    with pytest.raises(errors.BackendUnavailableError, match="does not match its checksum"):
+        store.rows("steps", "title", "id = 1")
+    assert store.rows("steps", "id", "id = 2") == [(2,)]
+    store.close()
+
+
+def test_what_was_finished_in_an_earlier_format_returns_its_result_and_runs_nothing() -> None:
     agent = agent_of("finished", FINISHED)
     assert str(agent(PROMPT)) == "Both are done.\n"
     assert agent.state.get() == {"city": "Oslo", "nights": 3}
@@ -80,7 +104,7 @@ def test_what_was_finished_in_format_3_returns_its_result_and_runs_nothing() -> 
     assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome"]
 
 
-def test_what_waited_in_format_3_takes_its_answer() -> None:
+def test_what_waited_in_an_earlier_format_takes_its_answer() -> None:
     result: Any = agent_of("asked", ASKED)("Ask me")
     assert result.stop_reason == "interrupt"
     forget_process()
@@ -89,18 +113,18 @@ def test_what_waited_in_format_3_takes_its_answer() -> None:
     assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome"]
 
 
-def test_what_was_killed_in_format_3_resumes_at_its_step_in_doubt() -> None:
+def test_what_was_killed_in_an_earlier_format_resumes_at_its_step_in_doubt() -> None:
     assert str(agent_of("killed", KILLED)("Book both")) == "You are going to Lima and Rome.\n"
     assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome", "Rome"], "the step in doubt alone was run again"
 
 
-def test_what_had_failed_in_format_3_is_tried_again_from_the_failed_step() -> None:
+def test_what_had_failed_in_an_earlier_format_is_tried_again_from_the_failed_step() -> None:
     script = [FAILED[0], "It works again."]
     assert str(agent_of("failed", script)("Fail")) == "It works again.\n"
     assert booked() == ["Paris", "Bonn", "Kyiv", "Lima", "Rome"]
 
 
-def test_what_was_dispatched_in_format_3_is_run_by_a_worker() -> None:
+def test_what_was_dispatched_in_an_earlier_format_is_run_by_a_worker() -> None:
     async def result() -> Any:
         backend = connect("sqlite:///runs.db")
         try:
@@ -112,7 +136,7 @@ def test_what_was_dispatched_in_format_3_is_run_by_a_worker() -> None:
     assert str(asyncio.run(result())).strip() == "Hello."
 
 
-def test_a_picture_of_format_3_is_deleted_with_the_last_that_refers_to_it() -> None:
+def test_a_picture_of_an_earlier_format_is_deleted_with_the_last_that_refers_to_it() -> None:
     asyncio.run(connect("sqlite:///runs.db?worker=off").remove("finished"))
     with closing(sqlite3.connect("runs.db")) as connection:
         assert connection.execute("SELECT count(*) FROM blobs").fetchone() == (0,)
@@ -143,11 +167,11 @@ def test_processes_that_start_at_once_upgrade_once() -> None:
     assert [child.join().checked() for child in children] == [5] * 4
 
 
-def test_a_store_that_an_older_process_has_open_is_left_as_it_is() -> None:
+def test_a_store_that_an_older_process_has_open_is_left_as_it_is(old_store: int) -> None:
     with closing(sqlite3.connect("runs.db")) as older:
         assert older.execute("SELECT count(*) FROM executions").fetchone() == (5,)
         with pytest.raises(errors.BackendUnavailableError, match="another process has it open"):
             Store(Path("runs.db").resolve(), busy_seconds=0.2)
-        assert older.execute("PRAGMA user_version").fetchone() == (3,)
+        assert older.execute("PRAGMA user_version").fetchone() == (old_store,)
     Store(Path("runs.db").resolve()).close()
     assert version() == FORMAT

@@ -14,7 +14,7 @@ import strands_durable
 from strands_durable._journal.sqlite.checksums import DamageError, covered
 from strands_durable._journal.sqlite.connection import Connection
 from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.tables import FORMAT_4, SCHEMA, tables
+from strands_durable._journal.sqlite.tables import LATER, SCHEMA, tables
 
 SOURCE = Path(strands_durable.__file__).parent
 WRITES = re.compile(r"^\s*(INSERT|REPLACE|DELETE|UPDATE)\b.*", re.DOTALL)
@@ -82,12 +82,13 @@ def test_rows_in_memory_have_no_checksums(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_the_tables_are_those_that_sqlite_makes_of_the_schema() -> None:
+@pytest.mark.parametrize("version", [3, *LATER])
+def test_the_tables_are_those_that_sqlite_makes_of_the_schema(version: int) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(f"{SCHEMA};{FORMAT_4}")
+        connection.executescript(";".join([SCHEMA, *(LATER[number] for number in LATER if number <= version)]))
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert set(tables()) == names - {"sqlite_sequence"}
-        for name, table in tables().items():
+        assert set(tables(version)) == names - {"sqlite_sequence"}
+        for name, table in tables(version).items():
             columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
             keyed = sorted((column for column in columns if column[5]), key=lambda column: int(column[5]))
             assert table.columns == tuple(column[1] for column in columns)

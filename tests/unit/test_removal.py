@@ -15,7 +15,7 @@ import pytest
 from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability, DurableBackend, connect, durable_agent
-from strands_durable._journal.sqlite.blobs import _PLACES
+from strands_durable._journal.sqlite.blobs import PLACES
 from strands_durable._journal.sqlite.open_files import stores
 from strands_durable._journal.sqlite.removal import _OF_CALLS, _OF_EXECUTION
 from strands_durable.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
@@ -95,7 +95,7 @@ def test_every_table_with_rows_of_an_execution_is_emptied() -> None:
     record("trip", "one")
     shared = {"configs", "blobs", "secrets", "sqlite_sequence", "uses", "removals"}
     assert {table for table, _ in (*_OF_CALLS, *_OF_EXECUTION)} == set(counts()) - shared
-    assert {table for table, _ in _PLACES} <= set(counts()) - shared
+    assert {table for table, _ in PLACES} <= set(counts()) - shared
 
 
 def test_a_dispatched_execution_is_removed_with_its_request() -> None:

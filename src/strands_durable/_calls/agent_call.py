@@ -14,46 +14,45 @@ The order is the promise: an intent before its step, a result after it, and noth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .._journal.messages import Sources
+from .._journal.messages import MessageEncoder
 from .._journal.messages import read as read_messages
 from .._records import keys
-from .._records.calls import CallRecord, Progress, Seat
+from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.phases import STATUS, Phase, move
 from .._strands.agents import is_interrupted
 from .._strands.fingerprints import config_of, fingerprint
 from .._strands.watchers import force_output
-from .context import Frame, StepPhase, frame
-from .durable_call import Latch
-from .local_execution import Site
-from .metrics import Past
+from .context import StepContext, StepPhase, current_context
+from .durable_call import DurableCall
+from .local_execution import CallContext
+from .metrics import RecordedMetrics
 from .model_steps import ModelSteps
 from .tool_steps import ToolSteps
 
 
-class Call(Latch):
+class Call(DurableCall):
     """One call of an agent under way in this process."""
 
-    def __init__(self, site: Site, record: CallRecord, progress: Progress) -> None:
-        super().__init__(site.outer)
-        self.agent, self.journal, self.record = site.agent, site.journal, record
-        site.member.last = record.call_id
-        self.history, self.head = site.member.history, site.member.head
-        self.session, self.options = site.session, site.options
+    def __init__(self, call_context: CallContext, record: CallRecord, progress: CallProgress) -> None:
+        super().__init__(call_context.outer)
+        self.agent, self.journal, self.record = call_context.agent, call_context.journal, record
+        call_context.tracker.last = record.call_id
+        self.history, self.head = call_context.tracker.history, call_context.tracker.head
+        self.local, self.options = call_context.local, call_context.options
         self.progress = progress
         self.is_open = False
         """True while it runs here."""
         self.models, self.tools = ModelSteps(self), ToolSteps(self)
-        self.sources = Sources(record.call_id, record.input)
-        self.past: Past | None = None
+        self.message_encoder = MessageEncoder(record.call_id, record.input)
+        self.recorded_metrics: RecordedMetrics | None = None
         self.invocation_state: dict[str, Any] | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
@@ -66,22 +65,22 @@ class Call(Latch):
     # Beginning
 
     @classmethod
-    def begin(cls, site: Site, seat: Seat, given: Any) -> Call:
+    def begin(cls, call_context: CallContext, address: CallAddress, given: Any) -> Call:
         """Record a new call: its input, and the agent as it was found."""
-        agent, journal, member = site.agent, site.journal, site.member
-        head, history = member.head, member.history
+        agent, journal, tracker = call_context.agent, call_context.journal, call_context.tracker
+        head, history = tracker.head, tracker.history
         config = config_of(agent)
         state = head.rebase()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(config), config)
             call_id, lineage = journal.insert_call(
-                seat, "agent", given=given, config_id=config_id, lineage=member.lineage
+                address, "agent", given=given, config_id=config_id, lineage=tracker.lineage
             )
-            member.lineage = lineage
+            tracker.lineage = lineage
             if not history.is_known:
                 before = journal.last_ranges(call_id, lineage)
                 history.load(read_messages(journal, lineage, before), before, journal.next_seq(lineage))
-            rows = history.sync(agent.messages, Sources(call_id, None).describe)
+            rows = history.sync(agent.messages, MessageEncoder(call_id, None).describe)
             journal.write_messages(lineage, rows)
             journal.set_base(call_id, history.ranges)
             if is_interrupted(agent):
@@ -89,27 +88,27 @@ class Call(Latch):
             if journal.share_state(call_id, lineage, state):
                 head.state_is_written()
             head.flush(journal, call_id)
-            progress = Progress(ranges=history.ranges)
-            journal.write_head(call_id, [("progress", _compact(progress))])
-        record = journal.call_in(seat.parent, seat.place, seat.position)
+            progress = CallProgress(ranges=history.ranges)
+            journal.write_head(call_id, [("progress", progress.recorded())])
+        record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
-        return cls(site, record, progress)
+        return cls(call_context, record, progress)
 
     @classmethod
-    def go_on(cls, site: Site, record: CallRecord) -> Call:
+    def resume(cls, call_context: CallContext, record: CallRecord) -> Call:
         """Put a recorded call's head in place of what the agent carries."""
-        progress, parts = site.journal.head(record.call_id)
-        site.member.lineage = record.lineage
-        call = cls(site, record, progress)
+        progress, parts = call_context.journal.head(record.call_id)
+        call_context.tracker.lineage = record.lineage
+        call = cls(call_context, record, progress)
         call._restore_messages(progress.ranges)
-        call.head.restore(site.journal, record.call_id, parts)
+        call.head.restore(call_context.journal, record.call_id, parts)
         call.models.may_be_recorded = True
         call.models.may_have_begun = progress.resume == "model" and (
             progress.phase != "waiting" or progress.attempt > 0
         )
         # With an answer the hooks run again, and so they do in a process that lives on.
         call.models.may_be_hooked = (
-            call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(site.agent)
+            call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(call_context.agent)
         )
         return call
 
@@ -176,34 +175,38 @@ class Call(Latch):
         """The execution that this call belongs to."""
         return self.journal.execution_id
 
-    def frame_of_call(self, phase: StepPhase) -> Frame:
+    def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole, beside its steps."""
         look = (self.record.attempt, self.record.attempt > 1)
         key = keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
-        return Frame(self, "call", self.agent.name, phase, key, lambda: look)
+        return StepContext(self, "call", self.agent.name, phase, key, lambda: look)
 
     def enter_call(self, phase: StepPhase) -> None:
         """Stand in the hooks around a pass."""
-        frame.set(self.frame_of_call(phase))
+        current_context.set(self.context_of_call(phase))
 
     def enter_model(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after the model call under way."""
-        if self.past is not None:
-            self.past.carry(self.agent.event_loop_metrics)
+        if self.recorded_metrics is not None:
+            self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
         if phase == "after":
             self.models.settle_state()
         key = self.models.key(phase)
-        frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))
+        current_context.set(StepContext(self, "model", "model", phase, key, partial(self.models.look, key)))
 
     def enter_tools(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after all tools of an answer."""
         look = (self.record.attempt, False)
-        frame.set(Frame(self, "tools", "tools", phase, keys.tools_key(self.progress.ordinal), lambda: look))
+        current_context.set(
+            StepContext(self, "tools", "tools", phase, keys.tools_key(self.progress.ordinal), lambda: look)
+        )
 
     def enter_tool(self, tool_use: Any, phase: StepPhase) -> None:
         """Stand in the hooks before or after a tool call."""
         request = self.tools.request(tool_use, back=1 if phase == "after" else 0)
-        frame.set(Frame(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase)))
+        current_context.set(
+            StepContext(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase))
+        )
 
     def invocation_begins(self, invocation_state: dict[str, Any]) -> None:
         """Give back what recorded steps cost, and what they left in the invocation state."""
@@ -214,8 +217,8 @@ class Call(Latch):
         self.invocation_state = invocation_state
         if self.is_taken_up:
             self.head.restore_invocation_state(invocation_state, shared=self.is_node)
-        if self.past is not None:
-            self.past.give_back_once(self.agent.event_loop_metrics)
+        if self.recorded_metrics is not None:
+            self.recorded_metrics.restore_once(self.agent.event_loop_metrics)
 
     def message_added(self, message: Any) -> None:
         """Take the head when a model answer has become part of the conversation."""
@@ -230,8 +233,8 @@ class Call(Latch):
 
     def tools_begin(self, message: Any) -> None:
         """The tools of ``message`` are about to run."""
-        if self.past is not None:
-            self.past.carry(self.agent.event_loop_metrics)
+        if self.recorded_metrics is not None:
+            self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
         self.tools.begin(message)
         self._move("tools", resume="tools")
         self.enter_tools("before")
@@ -280,7 +283,7 @@ class Call(Latch):
         )
         with self.journal.transaction(label):
             self.journal.write_messages(self.record.lineage, self._rows)
-            self.journal.write_head(self.record.call_id, [("closing", _compact(closing))])
+            self.journal.write_head(self.record.call_id, [("closing", closing.recorded())])
             yield
 
     # Committing
@@ -304,8 +307,8 @@ class Call(Latch):
     def flushing(self, label: str, *, lasting: bool = True) -> Iterator[None]:
         """Commit what was captured, together with what the block writes."""
         with self.journal.transaction(label, lasting=lasting):
-            self._flush()
             yield
+            self._flush()  # last: what a step leaves in the head belongs to the moment when it has ended
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""
@@ -314,7 +317,7 @@ class Call(Latch):
 
     def _sync(self) -> bool:
         """Take over the conversation as it is; return True if it is not what was written."""
-        before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.sources.describe)
+        before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.message_encoder.describe)
         self._rows += rows
         return bool(rows) or self.history.ranges is not before
 
@@ -325,7 +328,7 @@ class Call(Latch):
     @property
     def is_node(self) -> bool:
         """Whether this is the call of a node's agent."""
-        return hasattr(self.outer, "contact")
+        return hasattr(self.outer, "adapter")
 
     @property
     def is_turn(self) -> bool:
@@ -334,8 +337,8 @@ class Call(Latch):
 
     def _turn(self) -> dict[str, Any] | None:
         """Return what a swarm carries that this turn of it may have changed."""
-        contact = getattr(self.outer, "contact", None)
-        return None if contact is None else contact.turn()
+        adapter = getattr(self.outer, "adapter", None)
+        return None if adapter is None else adapter.turn()
 
     def _move(self, phase: Phase, **changes: Any) -> None:
         if phase != self.progress.phase:
@@ -351,10 +354,5 @@ class Call(Latch):
             self._rows = []
         self.head.flush(self.journal, self.record.call_id)
         if self.progress is not self._written:
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
             self._written = self.progress
-
-
-def _compact(progress: Progress) -> str:
-    fields = {name: value for name, value in vars(progress).items() if name != "waits" or value}
-    return json.dumps(fields, separators=(",", ":"))

@@ -14,36 +14,36 @@ from contextlib import AbstractContextManager, contextmanager
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.keys import path
-from .._records.step_gate import Turn, taken
+from .._records.step_gate import StepTicket, holding
 from .._records.steps import StepKind
 from .._strands.agents import InterruptException
 from ..errors import DurableError, ExecutionCancelledError
-from .context import Frame, around, frame
+from .context import StepContext, current_context, enclosing_steps
 
 
-class Abort(BaseException):
+class UnwindLoop(BaseException):
     """Unwinds Strands' loop for an error of ours: it turns exceptions into tool results, and we must not become one."""
 
 
-class Latch:
+class DurableCall:
     """Holds the first error of ours in a call, and in the calls inside it."""
 
     journal: Journal
     record: CallRecord
 
-    def __init__(self, outer: Latch | None) -> None:
+    def __init__(self, outer: DurableCall | None) -> None:
         self.outer = outer
-        self.made_in: Frame | None = None if outer is None else frame.get()
+        self.made_in: StepContext | None = None if outer is None else current_context.get()
         """The step or hook of the outer call that made this one."""
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
 
-    def turn(
-        self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: Frame | None = None
-    ) -> Turn:
+    def ticket(
+        self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: StepContext | None = None
+    ) -> StepTicket:
         """Return what asks for the turn of a step of this call; ``inside`` is what encloses it within the call."""
         record = self.record
-        return Turn(
+        return StepTicket(
             call_id=record.call_id,
             key=key,
             attempt=attempt,
@@ -51,59 +51,59 @@ class Latch:
             name=name,
             path=path(record.scope, record.position, key),
             title=title,
-            around=around(inside or self.made_in),
+            around=enclosing_steps(inside or self.made_in),
         )
 
-    async def take(self, turn: Turn, *, starts: bool = True) -> None:
+    async def wait_for(self, ticket: StepTicket, *, starts: bool = True) -> None:
         """Wait until a step may run. If it may not, it has not begun: its intent is taken back, or it would be in doubt.
 
         Without ``starts`` it is a part of a step that runs, which goes on where nothing more starts.
         """
-        turns = self.journal.lease.turns
-        with ours(self, starts=False):
+        gate = self.journal.lease.gate
+        with journal_guard(self, starts=False):
             try:
                 if starts:
                     self.check()
-                if turns is not None:
-                    await turns.wait(turn)
-            except (Abort, DurableError, asyncio.CancelledError) as why:
-                if turn.kind == "node" and isinstance(why, asyncio.CancelledError):
+                if gate is not None:
+                    await gate.wait(ticket)
+            except (UnwindLoop, DurableError, asyncio.CancelledError) as why:
+                if ticket.kind == "node" and isinstance(why, asyncio.CancelledError):
                     raise  # its orchestrator has given it up: it has failed
                 with self.journal.transaction("turn.withdraw"):
-                    self.journal.withdraw(turn.call_id, turn.key, turn.attempt)
+                    self.journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
                 raise
 
-    def taken(self, turn: Turn) -> AbstractContextManager[None]:
+    def holding(self, ticket: StepTicket) -> AbstractContextManager[None]:
         """Run a step whose turn it is."""
-        return taken(self.journal.lease.turns, turn)
+        return holding(self.journal.lease.gate, ticket)
 
-    def latch(self, error: BaseException) -> None:
+    def keep_error(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""
         if isinstance(error, Exception):
             self.failure = self.failure or error
         else:
             self.crash = self.crash or error
         if self.outer is not None:
-            self.outer.latch(error)
+            self.outer.keep_error(error)
 
     def notice(self, death: BaseException) -> None:
         """Latch what ends the process, an interrupt from the keyboard for example: Strands may drop it and go on."""
-        if not isinstance(death, (Exception, Abort, asyncio.CancelledError, GeneratorExit)):
-            self.latch(death)
+        if not isinstance(death, (Exception, UnwindLoop, asyncio.CancelledError, GeneratorExit)):
+            self.keep_error(death)
         if isinstance(
             death, (KeyboardInterrupt, SystemExit)
         ):  # from a task of Strands it would end the whole event loop
-            raise Abort from death
+            raise UnwindLoop from death
 
     def fail(self, error: Exception) -> None:
         """Latch an error of ours, and unwind."""
-        self.latch(error)
-        raise Abort
+        self.keep_error(error)
+        raise UnwindLoop
 
     def check(self) -> None:
         """Unwind if an error of ours was latched where Strands could swallow it."""
         if self.failure is not None or self.crash is not None:
-            raise Abort
+            raise UnwindLoop
         if self.outer is not None:
             self.outer.check()
         elif self.journal.lease.halt is not None:
@@ -126,19 +126,19 @@ class Latch:
 
 
 @contextmanager
-def ours(latch: Latch, *, starts: bool = True) -> Iterator[None]:
+def journal_guard(call: DurableCall, *, starts: bool = True) -> Iterator[None]:
     """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass.
 
     Once an error is latched nothing more starts, but what has run is still recorded, if that is possible.
     """
     if starts:
-        latch.check()
+        call.check()
     try:
         yield
     except InterruptException:
         raise
     except Exception as error:
-        latch.fail(error)
+        call.fail(error)
     except BaseException as death:
-        latch.notice(death)
+        call.notice(death)
         raise

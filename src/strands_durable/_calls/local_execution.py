@@ -19,22 +19,22 @@ from strands.telemetry.metrics import EventLoopMetrics
 
 from .._journal.conversation import History
 from .._journal.lease import Lease
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
 from .._records.options import Options
-from .durable_call import Latch
+from .durable_call import DurableCall
 from .head import Head
 from .metrics import Added
 
-_REMEMBERED_SESSIONS = 256
+_REMEMBERED_EXECUTIONS = 256
 _LOOKED_AT = 4
 """How many of the oldest sessions are looked at for each new one."""
 
 
 @dataclass
-class Member:
+class AgentTracker:
     """What is written of an agent that takes part."""
 
     head: Head
@@ -69,19 +69,19 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Site:
+class CallContext:
     """Where a call of an agent is made: the execution, the agent's part in it, and the call around it."""
 
     agent: Agent
     journal: Journal
-    session: Session
+    local: LocalExecution
     options: Options
-    outer: Latch | None
+    outer: DurableCall | None
 
     @property
-    def member(self) -> Member:
+    def tracker(self) -> AgentTracker:
         """What is known of the agent."""
-        return self.session.member(self.agent)
+        return self.local.tracker(self.agent)
 
 
 @dataclass
@@ -120,13 +120,13 @@ class Cursor:
 
 
 @dataclass
-class Session:
+class LocalExecution:
     """One execution, in one process."""
 
     execution_id: str
     claim: Lease | None = None
     """The lease under which a worker has claimed the execution, until the call begins."""
-    members: weakref.WeakKeyDictionary[Agent, Member] = field(default_factory=weakref.WeakKeyDictionary)
+    trackers: weakref.WeakKeyDictionary[Agent, AgentTracker] = field(default_factory=weakref.WeakKeyDictionary)
     cursors: weakref.WeakKeyDictionary[Any, Cursor] = field(default_factory=weakref.WeakKeyDictionary)
     """How far each object has come that makes root calls under an id of its plugin."""
     waiting: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
@@ -142,7 +142,7 @@ class Session:
     _recorded_as: tuple[bytes, int] | None = None
     """The file and the row of the execution that all this is about."""
     _loop: asyncio.AbstractEventLoop | None = None
-    _held: tuple[Heart, Lease] | None = None
+    _renewed: tuple[LeaseRenewer, Lease] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -155,29 +155,29 @@ class Session:
         with self._lock:
             if self.is_busy or (self.claim is not None and _handed_over.get() is not self):
                 return False
-            if self._held is not None:
-                heart, lease = self._held
-                heart.let_go(lease)
-                self._held = None
+            if self._renewed is not None:
+                renewer, lease = self._renewed
+                renewer.remove(lease)
+                self._renewed = None
             self._loop, self.streams = asyncio.get_running_loop(), weakref.WeakKeyDictionary()
             return True
 
-    def hold(self, heart: Heart, lease: Lease) -> None:
+    def hold(self, renewer: LeaseRenewer, lease: Lease) -> None:
         """Keep the lease of the call under way."""
         self._follow((lease.store.hash_key, lease.row_id))
-        heart.keep(lease)
-        self._held = heart, lease
+        renewer.add(lease)
+        self._renewed = renewer, lease
 
     def _follow(self, recorded_as: tuple[bytes, int]) -> None:
         """Forget what was known of an execution that was removed since, alone or with its file: this is another one."""
         if self._recorded_as not in (None, recorded_as):
-            self.members, self.cursors = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+            self.trackers, self.cursors = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
             self._writers = {}
         self._recorded_as = recorded_as
 
     def hand_on(self) -> None:
         """Leave the lease to what gives it up: a tool may still run under it."""
-        self._held = None
+        self._renewed = None
 
     def follow(self, stream: AsyncGenerator[Any, None]) -> None:
         """Have a tool or a call inside the root call end with it."""
@@ -194,19 +194,19 @@ class Session:
         """End a root call."""
         self._loop = None
 
-    def member(self, agent: Agent) -> Member:
+    def tracker(self, agent: Agent) -> AgentTracker:
         """Return what is known of ``agent``."""
-        found = self.members.get(agent)
+        found = self.trackers.get(agent)
         if found is None:
-            found = self.members[agent] = Member(Head(agent))
+            found = self.trackers[agent] = AgentTracker(Head(agent))
         return found
 
     def writes(self, agent: Agent) -> None:
         """Let ``agent`` make a root call; what another object with its agent_id has written since is to be read back."""
-        member = self.member(agent)
-        if self._writers.get(agent.agent_id) is not member.token:
-            member.forget()
-            self._writers[agent.agent_id] = member.token
+        tracker = self.tracker(agent)
+        if self._writers.get(agent.agent_id) is not tracker.token:
+            tracker.forget()
+            self._writers[agent.agent_id] = tracker.token
 
     def cursor(self, subject: Any) -> Cursor:
         """Return how far ``subject`` has come."""
@@ -216,77 +216,77 @@ class Session:
         return found
 
 
-_handed_over: ContextVar[Session | None] = ContextVar("strands_durable_handed_over", default=None)
+_handed_over: ContextVar[LocalExecution | None] = ContextVar("strands_durable_handed_over", default=None)
 
 
-class Process:
+class LocalExecutions:
     """The executions that this process takes part in."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._sessions: dict[tuple[Path, str], Session] = {}
+        self._executions: dict[tuple[Path, str], LocalExecution] = {}
         self._remembered: deque[tuple[Path, str]] = deque()
 
-    def session(self, path: Path, execution_id: str) -> Session:
+    def execution(self, path: Path, execution_id: str) -> LocalExecution:
         """Return this process's part in an execution."""
         with self._lock:
             self._forget_after_fork()
-            found = self._sessions.get((path, execution_id))
+            found = self._executions.get((path, execution_id))
             if found is None:
-                found = self._sessions[path, execution_id] = Session(execution_id)
+                found = self._executions[path, execution_id] = LocalExecution(execution_id)
                 self._remember((path, execution_id))
             return found
 
-    def known(self, path: Path, execution_id: str) -> Session | None:
+    def known(self, path: Path, execution_id: str) -> LocalExecution | None:
         """Return this process's part in an execution, if it has one."""
         with self._lock:
             self._forget_after_fork()
-            return self._sessions.get((path, execution_id))
+            return self._executions.get((path, execution_id))
 
     @contextmanager
     def claimed(self, path: Path, lease: Lease) -> Iterator[None]:
         """Take part in an execution that a worker has claimed, as if this process knew nothing of it."""
-        session = Session(lease.execution_id, claim=lease)
+        local = LocalExecution(lease.execution_id, claim=lease)
         with self._lock:
             self._forget_after_fork()
-            self._sessions[path, lease.execution_id] = session
-        token = _handed_over.set(session)
+            self._executions[path, lease.execution_id] = local
+        token = _handed_over.set(local)
         try:
             yield
         finally:
             _handed_over.reset(token)
-            self.end_session(path, session)
+            self.forget_execution(path, local)
 
-    def end_session(self, path: Path, session: Session) -> None:
+    def forget_execution(self, path: Path, local: LocalExecution) -> None:
         """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""
         with self._lock:
-            if self._sessions.get((path, session.execution_id)) is session:
-                del self._sessions[path, session.execution_id]
+            if self._executions.get((path, local.execution_id)) is local:
+                del self._executions[path, local.execution_id]
 
     def _remember(self, key: tuple[Path, str]) -> None:
         """A process with very many executions keeps the latest, and those whose objects are in the middle of something."""
         self._remembered.append(key)
-        for _ in range(min(_LOOKED_AT, len(self._remembered) - _REMEMBERED_SESSIONS)):
+        for _ in range(min(_LOOKED_AT, len(self._remembered) - _REMEMBERED_EXECUTIONS)):
             oldest = self._remembered.popleft()
-            session = self._sessions.get(oldest)
-            if session is None:
+            local = self._executions.get(oldest)
+            if local is None:
                 continue
-            if session.is_busy or session.cursors or session.waiting:
+            if local.is_busy or local.cursors or local.waiting:
                 self._remembered.append(oldest)
             else:
-                del self._sessions[oldest]
+                del self._executions[oldest]
 
     def forget(self) -> None:
         """Forget everything, as a new process would."""
         with self._lock:
-            self._sessions, self._remembered = {}, deque()
+            self._executions, self._remembered = {}, deque()
         stores.close()
 
     def _forget_after_fork(self) -> None:
         """What the parent knows, the child did not do."""
         if self._pid != os.getpid():
-            self._pid, self._sessions, self._remembered = os.getpid(), {}, deque()
+            self._pid, self._executions, self._remembered = os.getpid(), {}, deque()
 
 
-process = Process()
+local_executions = LocalExecutions()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strands.types.exceptions import ContextWindowOverflowException
 
-from .._journal.sqlite.rows import Ending
+from .._journal.sqlite.rows import StepEnd
 from .._records import keys
 from .._records.codec import decode, encode
 from .._records.exceptions import describe, revive
@@ -17,7 +17,7 @@ from .._strands.fingerprints import config_of, fingerprint, model_id
 from .._strands.patches import copied
 from .._strands.watchers import forced_output
 from .context import StepPhase
-from .metrics import recorded_usage
+from .metrics import place_in_loop
 
 if TYPE_CHECKING:
     from .agent_call import Call
@@ -111,8 +111,8 @@ class ModelSteps:
         text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
         recorded = decode(text)
         with journal.transaction("model.done"):
-            usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
-            step_id = self._insert(key, started_at, request, Ending("done", text, usage=usage))
+            loop = place_in_loop(answer["metrics"], *self._call.place_in_loop())
+            step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=answer["usage"], loop=loop))
             if redacted:
                 self._redact()
         if redacted:
@@ -124,14 +124,14 @@ class ModelSteps:
     def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
         """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
         with self._call.journal.transaction("model.failed"):
-            self._insert(key, started_at, request, Ending("failed", error=describe(error)))
+            self._insert(key, started_at, request, StepEnd("failed", error=describe(error)))
 
     def take(self, step_id: int, answer: dict[str, Any]) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
         self._is_answered = True
         self.may_have_begun = False
         self._state = answer.get("model_state")
-        self._call.sources.answered(step_id, answer)
+        self._call.message_encoder.answered(step_id, answer)
 
     def settle_state(self) -> None:
         """Put the state in place that the model had after its answer; Strands has just written back the one before."""
@@ -164,7 +164,7 @@ class ModelSteps:
                 journal.discard_step(step.step_id)
         return True
 
-    def _insert(self, key: str, started_at: float, request: Any, end: Ending) -> int:
+    def _insert(self, key: str, started_at: float, request: Any, end: StepEnd) -> int:
         config_id, model = self._config_id(request)
         call, attempt = self._call, self._call.progress.attempt
         return call.journal.insert_step(

@@ -20,9 +20,9 @@ from typing import Any
 from strands.multiagent.base import NodeResult, Status
 
 from .._journal.sqlite.journal import Journal
-from .._journal.sqlite.rows import Ending
+from .._journal.sqlite.rows import StepEnd
 from .._records import keys
-from .._records.calls import CallRecord, Progress, Seat
+from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
@@ -30,30 +30,30 @@ from .._records.options import Options
 from .._records.phases import STATUS, Phase, move
 from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
-from .._strands.orchestrators import Contact
-from .context import CurrentStep, Frame, StepPhase, frame
-from .durable_call import Latch, ours
+from .._strands.orchestrators import OrchestratorAdapter
+from .context import CurrentStep, StepContext, StepPhase, current_context
+from .durable_call import DurableCall, journal_guard
 from .head import Head
-from .local_execution import Session
+from .local_execution import LocalExecution
 
 
-class OrchestratorCall(Latch):
+class OrchestratorCall(DurableCall):
     """One call of an orchestrator under way in this process."""
 
     head = None
 
     def __init__(
         self,
-        contact: Contact,
+        adapter: OrchestratorAdapter,
         journal: Journal,
-        session: Session,
+        local: LocalExecution,
         options: Options,
-        outer: Latch | None,
+        outer: DurableCall | None,
         record: CallRecord,
     ) -> None:
         super().__init__(outer)
-        self.contact, self.journal, self.session, self.options = contact, journal, session, options
-        self.record, self.progress = record, Progress()
+        self.adapter, self.journal, self.local, self.options = adapter, journal, local, options
+        self.record, self.progress = record, CallProgress()
         self.is_open = False
         self.is_through = False
         """True if nothing is left to do but to end."""
@@ -70,25 +70,25 @@ class OrchestratorCall(Latch):
     @classmethod
     def begin(
         cls,
-        contact: Contact,
+        adapter: OrchestratorAdapter,
         journal: Journal,
-        session: Session,
+        local: LocalExecution,
         options: Options,
-        outer: Latch | None,
-        seat: Seat,
+        outer: DurableCall | None,
+        address: CallAddress,
         given: Any,
     ) -> OrchestratorCall:
         """Record a new call: its input and the topology."""
-        topology = contact.topology()
+        topology = adapter.topology()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(topology), topology)
-            call_id, _ = journal.insert_call(seat, contact.kind, given=given, config_id=config_id)
-            base = contact.base()
-            parts = [] if base is None else [("base", encode(base, f"What {contact.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", _compact(Progress())), *parts])
-        record = journal.call_in(seat.parent, seat.place, seat.position)
+            call_id, _ = journal.insert_call(address, adapter.kind, given=given, config_id=config_id)
+            base = adapter.base()
+            parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
+            journal.write_head(call_id, [("progress", CallProgress().recorded()), *parts])
+        record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
-        return cls(contact, journal, session, options, outer, record)
+        return cls(adapter, journal, local, options, outer, record)
 
     def load(self) -> tuple[list[StepRecord], dict[str, Any]]:
         """Read back where a recorded call stands; return the visits of its nodes, and what it carried."""
@@ -108,7 +108,7 @@ class OrchestratorCall(Latch):
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
         with self.journal.transaction(label):  # what it carries is on record, and not yet in place
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
             if answers is not None:
                 self.journal.insert_answers(self.record.call_id, answers)
             self.journal.reopen_call(self.record)
@@ -116,7 +116,7 @@ class OrchestratorCall(Latch):
     def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
         """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
         self._tries_again = tries_again
-        if self.contact.kind == "swarm":
+        if self.adapter.kind == "swarm":
             ((name, visit),) = self._batch
             if not self._is_done(name, visit):
                 return [name]
@@ -143,14 +143,14 @@ class OrchestratorCall(Latch):
         """The execution that this call belongs to."""
         return self.journal.execution_id
 
-    def frame_of_call(self, phase: StepPhase) -> Frame:
+    def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole, beside its nodes."""
         look = (self.record.attempt, self.record.attempt > 1)
-        return Frame(self, "call", self.contact.name, phase, keys.call_key(0, 0), lambda: look)
+        return StepContext(self, "call", self.adapter.name, phase, keys.call_key(0, 0), lambda: look)
 
     def enter_call(self, phase: StepPhase) -> None:
         """Stand in the hooks around the whole call."""
-        frame.set(self.frame_of_call(phase))
+        current_context.set(self.context_of_call(phase))
 
     def batch_begins(self, names: list[str]) -> set[str]:
         """Some nodes are about to run together; return those that have not run yet."""
@@ -163,19 +163,19 @@ class OrchestratorCall(Latch):
 
     def node_begins(self, node_id: str, invocation_state: dict[str, Any]) -> None:
         """Commit that a visit begins, before any hook of the user sees it."""
-        with ours(self):
+        with journal_guard(self):
             self.invocation_state = invocation_state
             visit = self._visit(node_id)
             key = keys.node_key(node_id, visit)
             last = self._last.get(node_id)
             attempt = last.attempt + 1 if last is not None and last.key == key else 1
-            self._before[node_id] = self.contact.result_of(node_id)
+            self._before[node_id] = self.adapter.result_of(node_id)
             if last is not None and last.key == key and last.status in ("started", "interrupted"):
                 self._doubtful.setdefault(node_id, last)
-            if self.contact.kind == "swarm":
+            if self.adapter.kind == "swarm":
                 self._batch = [[node_id, visit]]
             started_at = time.time()
-            kind = type(self.contact.executors()[node_id]).__name__
+            kind = type(self.adapter.executors()[node_id]).__name__
             with self._committing("node.start", "nodes"):
                 step_id = self.journal.insert_step(self.record.call_id, key, attempt, "node", node_id, kind, started_at)
             self._last[node_id] = StepRecord(
@@ -190,11 +190,11 @@ class OrchestratorCall(Latch):
 
     def node_ends(self, node_id: str) -> None:
         """Commit what came of a visit, after every hook of the user has seen it."""
-        with ours(self, starts=False):
-            result = self.contact.result_of(node_id)
+        with journal_guard(self, starts=False):
+            result = self.adapter.result_of(node_id)
             if result is self._before.get(node_id):
                 result = None
-            if result is None and not self.contact.has_failed(node_id):
+            if result is None and not self.adapter.has_failed(node_id):
                 return  # it was cut off: a sibling failed, or its time was over
             if result is not None and result.status is Status.INTERRUPTED:
                 return
@@ -210,20 +210,20 @@ class OrchestratorCall(Latch):
     def view(self, node_id: str) -> CurrentStep:
         """Return what `current_step` tells of a visit under way."""
         row = self._last[node_id]
-        return Frame(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
+        return StepContext(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
 
     def _enter_node(self, node_id: str, phase: StepPhase) -> None:
-        row, hosted = self._last[node_id], self.contact.executors()[node_id]
-        frame.set(Frame(self, "node", node_id, phase, row.key, lambda: (row.attempt, False), hosted))
+        row, delegate = self._last[node_id], self.adapter.executors()[node_id]
+        current_context.set(StepContext(self, "node", node_id, phase, row.key, lambda: (row.attempt, False), delegate))
 
     # Ending
 
     def end(self, phase: Phase, result: dict[str, Any]) -> None:
         """Commit the end of the call, or that it waits for a person."""
-        waiting = self.contact.waiting() if phase == "waiting" else set()
+        waiting = self.adapter.waiting() if phase == "waiting" else set()
         with self._committing("call.end", phase):
             for node_id in waiting:
-                asked = self.contact.result_of(node_id)
+                asked = self.adapter.result_of(node_id)
                 if asked is not None and asked.status is not Status.INTERRUPTED:
                     asked = None  # a graph has none of a node that asks: this is that of an earlier visit
                 self._end_row(node_id, self._ending(node_id, asked, "interrupted"))
@@ -235,16 +235,16 @@ class OrchestratorCall(Latch):
         with self.journal.transaction("call.failed"):
             self._step_ahead()
             for node_id, row in self._last.items():
-                if row.status == "started" and self.contact.has_failed(node_id):
-                    self._end_row(node_id, self._ending(node_id, self.contact.result_of(node_id)))
+                if row.status == "started" and self.adapter.has_failed(node_id):
+                    self._end_row(node_id, self._ending(node_id, self.adapter.result_of(node_id)))
             self._write()
             self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
             self.journal.end_call(self.record, ExecutionStatus.FAILED, result)
 
     def _step_ahead(self) -> None:
         """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
-        current = self.contact.carried().get("current")
-        if current is not None and self.contact.has_failed(current) and all(self._is_done(*at) for at in self._batch):
+        current = self.adapter.carried().get("current")
+        if current is not None and self.adapter.has_failed(current) and all(self._is_done(*at) for at in self._batch):
             self._batch = [[current, self._visit(current)]]
 
     # Committing
@@ -264,18 +264,18 @@ class OrchestratorCall(Latch):
         self.progress = replace(self.progress, phase=phase, resume=resume)
 
     def _write(self) -> None:
-        parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
+        parts = [("progress", self.progress.recorded()), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
-            parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
+            parts.append(("carried", encode(self.adapter.carried(), f"What {self.adapter.name!r} carries")))
         if self.invocation_state is not None:
             parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
         self.journal.write_head(self.record.call_id, parts)
 
-    def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
+    def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> StepEnd:
         row = self._last[node_id]
         inner = self.journal.call_in(self.record.call_id, row.key)
         if result is None:
-            return Ending(status or "failed", encode({"call": None if inner is None else inner.call_id}))
+            return StepEnd(status or "failed", encode({"call": None if inner is None else inner.call_id}))
         is_failed = result.status is Status.FAILED
         raised = result.result if isinstance(result.result, Exception) else None
         fields = {
@@ -289,11 +289,11 @@ class OrchestratorCall(Latch):
             "result": result.to_dict()["result"] if inner is None and raised is None else None,
         }
         error = None if raised is None else describe(raised)
-        return Ending(
+        return StepEnd(
             status or ("failed" if is_failed else "done"), encode(fields, f"The result of node {node_id!r}"), error
         )
 
-    def _end_row(self, node_id: str, end: Ending) -> None:
+    def _end_row(self, node_id: str, end: StepEnd) -> None:
         row = self._last[node_id]
         self.journal.end_step(row.step_id, end)
         self._doubtful.pop(node_id, None)
@@ -320,7 +320,3 @@ class OrchestratorCall(Latch):
 def has_returned_failure(row: StepRecord) -> bool:
     """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
     return row.status == "failed" and row.error is None and "status" in row.result
-
-
-def _compact(progress: Progress) -> str:
-    return json.dumps(vars(progress), separators=(",", ":"))

@@ -11,7 +11,7 @@ from typing import cast
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import UnsupportedFeatureError
-from .ports import DurableBackend, Working
+from .ports import DurableBackend, WorkerMode
 
 VARIABLE = "STRANDS_DURABLE_BACKEND"
 DEFAULT_URL = "sqlite:///.strands/durable.db"
@@ -22,6 +22,8 @@ _OURS = {
     "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
     "temporal": "strands_durable.backends.temporal:TemporalBackend",
 }
+_FOR_TESTS = {"memory": "strands_durable.testing.memory:MemoryBackend"}
+"""Not offered to users: what is there dies with the process."""
 
 
 def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
@@ -38,7 +40,7 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
     return _maker(found[1])(text)
 
 
-def with_worker(url: str, what: Working) -> str:
+def with_worker(url: str, what: WorkerMode) -> str:
     """Return a URL that says what the process itself works on, whatever it said before."""
     location, _, query = url.partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), "worker": what}
@@ -46,7 +48,7 @@ def with_worker(url: str, what: Working) -> str:
 
 
 def _maker(scheme: str) -> Callable[[str], DurableBackend]:
-    if scheme in _OURS:
+    if scheme in _OURS or scheme in _FOR_TESTS:
         return _own(scheme)
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme in offered:
@@ -60,7 +62,7 @@ def _maker(scheme: str) -> Callable[[str], DurableBackend]:
 
 
 def _own(scheme: str) -> Callable[[str], DurableBackend]:
-    module, _, name = _OURS[scheme].partition(":")
+    module, _, name = {**_OURS, **_FOR_TESTS}[scheme].partition(":")
     try:
         return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
     except ModuleNotFoundError as error:

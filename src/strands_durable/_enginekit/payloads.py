@@ -1,4 +1,4 @@
-"""Rows on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
+"""ChangeSet on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
 
 The place is named by a URL, and reached through `fsspec`: a shared folder, a bucket. Nothing is ever deleted there by us: what
 an engine's history refers to must be there for as long as the history is. Knows no Strands and no engine.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendUnavailableError, PayloadTooLargeError
-from .replica import Rows, pack, unpack
+from .change_sets import ChangeSet, map_cells, pack, unpack
 
 CELL_BYTES = 64_000
 """Above this, a cell goes outside, if there is a place for it."""
@@ -30,14 +30,14 @@ _AWAY = "o"
 _PACKED = "packed"
 
 
-class Outside:
+class PayloadStore:
     """A place for what is too large."""
 
     def __init__(self, url: str | None) -> None:
         self._url = url
 
     @property
-    def is_far(self) -> bool:
+    def is_external(self) -> bool:
         """Whether something may have to be written elsewhere, which takes time."""
         return self._url is not None
 
@@ -46,15 +46,15 @@ class Outside:
         """How long the recorded form of a result may be; None for any length."""
         return MAX_TEXT if self._url is None else None
 
-    def sent(
+    def offload(
         self,
-        rows: Rows,
+        rows: ChangeSet,
         what: str,
         *,
         plainly: bool = True,
         limit: int = MAX_BYTES,
-        put: Callable[[str], Rows] | None = None,
-    ) -> Rows:
+        put: Callable[[str], ChangeSet] | None = None,
+    ) -> ChangeSet:
         """Return rows in a form that an engine takes.
 
         Args:
@@ -65,7 +65,7 @@ class Outside:
             put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
         """
         if self._url is not None:
-            rows = {table: _mapped(found, self._away) for table, found in rows.items()}
+            rows = map_cells(rows, self._offload)
         if plainly and len(json.dumps(rows)) <= PLAIN_BYTES:
             return rows
         packed = pack(rows)
@@ -77,22 +77,23 @@ class Outside:
             return put(packed)
         return {_PACKED: packed}
 
-    def received(self, rows: Rows) -> Rows:
+    def load(self, rows: ChangeSet) -> ChangeSet:
         """Return the rows that were sent."""
         if _AWAY in rows:
             rows = {_PACKED: self._get(rows[_AWAY]).decode()}
         if _PACKED in rows:
             rows = unpack(rows[_PACKED])
-        return {table: _mapped(found, self._back) for table, found in rows.items()}
+        loaded: ChangeSet = map_cells(rows, self._load)
+        return loaded
 
-    def _away(self, cell: Any) -> Any:
+    def _offload(self, cell: Any) -> Any:
         if isinstance(cell, str) and len(cell) > CELL_BYTES:
             return {_AWAY: self._put(cell.encode("utf-8", "surrogatepass"))}
         if isinstance(cell, dict) and len(cell.get("b", "")) > CELL_BYTES:
             return {_AWAY: self._put(cell["b"].encode()), "as": "b"}
         return cell
 
-    def _back(self, cell: Any) -> Any:
+    def _load(self, cell: Any) -> Any:
         if not isinstance(cell, dict) or _AWAY not in cell:
             return cell
         text = self._get(cell[_AWAY]).decode("utf-8", "surrogatepass")
@@ -138,11 +139,6 @@ class Outside:
         files, root = url_to_fs(self._url)
         files.makedirs(root, exist_ok=True)
         return files, root
-
-
-def _mapped(found: Any, change: Any) -> Any:
-    """Return rows with each cell changed; keys of rows that are gone are left alone."""
-    return [[change(cell) for cell in row] for row in found] if isinstance(found, list) else found
 
 
 def _write_whole(path: Path, data: bytes) -> None:

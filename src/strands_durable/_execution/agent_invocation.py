@@ -13,10 +13,10 @@ from strands import Agent
 from strands.agent import AgentResult
 
 from .._calls.agent_call import Call
-from .._calls.local_execution import Member, Site
-from .._calls.metrics import Metrics, Past
+from .._calls.local_execution import AgentTracker, CallContext
+from .._calls.metrics import Metrics, RecordedMetrics
 from .._journal import messages
-from .._journal.lease import Released
+from .._journal.lease import ExecutionReleasedError
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.codec import decode, encodable
@@ -39,21 +39,21 @@ from .._strands.agents import (
 from .._strands.segments import Segments
 from ..errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 from . import reruns
-from .admission import Answer, Raise, Return, Start
-from .event_stream import conduct, only
+from .admission import RaiseRecorded, ResumeWithAnswers, ReturnRecorded, Start
+from .event_stream import only, stream_call
 from .keyboard_interrupt import Interrupted
 from .recorded_returns import say_returned
-from .resolver import Desk
+from .resolver import CallResolver
 
 logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
-active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
+running_agents: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
-_uncounted: weakref.WeakKeyDictionary[Agent, tuple[Member, int, Metrics]] = weakref.WeakKeyDictionary()
+_uncounted: weakref.WeakKeyDictionary[Agent, tuple[AgentTracker, int, Metrics]] = weakref.WeakKeyDictionary()
 """The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
 LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
@@ -63,14 +63,14 @@ LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, In
 class Invocation:
     """A call of an agent by an owner of its execution."""
 
-    def __init__(self, site: Site, desk: Desk, original: Any) -> None:
-        self._site, self._desk, self._original = site, desk, original
-        self._agent, self._journal = site.agent, site.journal
+    def __init__(self, call_context: CallContext, resolver: CallResolver, original: Any) -> None:
+        self._call_context, self._resolver, self._original = call_context, resolver, original
+        self._agent, self._journal = call_context.agent, call_context.journal
         self._is_over = False
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
-        admission = self._desk.decide(prompt)
+        admission = self._resolver.resolve(prompt)
         is_new = isinstance(admission, Start)
         is_unanswered = is_new and is_interrupted(self._agent) and answers_in(prompt) is None
         if admission is None or is_unanswered:  # nobody asked, or its session waits for answers: Strands says so
@@ -78,15 +78,15 @@ class Invocation:
             return events
         if not isinstance(admission, Start):
             self._take_turn(admission.record)
-        if isinstance(admission, Return):
+        if isinstance(admission, ReturnRecorded):
             say_returned(self._journal, admission.record, partial(fingerprints.config_of, self._agent))
             reruns.note_object(self._agent, self._journal, admission.record)
             result = self.returned(admission.record, given)
             return only({**AgentResultEvent(result).as_dict(), "recorded": True})
-        if isinstance(admission, Raise):
+        if isinstance(admission, RaiseRecorded):
             reruns.note_object(self._agent, self._journal, admission.record)
             self.restored(admission.record)
-            self._desk.raised(admission.record, ran_here=False)
+            self._resolver.raised(admission.record, ran_here=False)
             raise admission.error
         call, prompt = self._opened(admission, prompt)
         return self._run(call, prompt, given)
@@ -97,9 +97,9 @@ class Invocation:
         """Return the call to run, and what Strands is to be given as its prompt."""
         agent, journal = self._agent, self._journal
         if isinstance(admission, Start):
-            return Call.begin(self._site, self._desk.seat(), prompt), prompt
+            return Call.begin(self._call_context, self._resolver.address(), prompt), prompt
         record = admission.record
-        answers = admission.answers if isinstance(admission, Answer) else None
+        answers = admission.answers if isinstance(admission, ResumeWithAnswers) else None
         suspended = self._suspended(record)
         call = suspended or self._resumed(record, answers_in(prompt) is not None)
         call.take_up(answers)
@@ -115,10 +115,10 @@ class Invocation:
 
     def _take_turn(self, record: CallRecord) -> None:
         """Have a swarm carry what this turn of it had changed."""
-        contact = getattr(self._desk.outer, "contact", None)
+        adapter = getattr(self._resolver.outer, "adapter", None)
         _, parts = self._journal.head(record.call_id)
-        if contact is not None and "turn" in parts:
-            contact.take_turn(decode(parts["turn"]))
+        if adapter is not None and "turn" in parts:
+            adapter.take_turn(decode(parts["turn"]))
 
     def _suspended(self, record: CallRecord) -> Call | None:
         """Return the call if it was suspended on this very object, and nobody has owned the execution since."""
@@ -133,14 +133,18 @@ class Invocation:
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
         """Put a recorded call's head in place, if the agent began with the same messages."""
-        is_first = record.lineage == record.call_id and self._site.member.lineage is None and self._desk.compares_base
+        is_first = (
+            record.lineage == record.call_id
+            and self._call_context.tracker.lineage is None
+            and self._resolver.compares_base
+        )
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
             base = messages.read(self._journal, record.lineage, record.base)
             change = fingerprints.base_change(base, self._agent.messages)
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
-        call = Call.go_on(self._site, record)
+        call = Call.resume(self._call_context, record)
         call.is_unchecked = True
         sessions.follow(self._agent)
         self._restore_helpers(record)
@@ -148,11 +152,11 @@ class Invocation:
 
     def _count_anew(self, call: Call) -> None:
         """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
-        member, call_id = self._site.member, call.record.call_id
+        tracker, call_id = self._call_context.tracker, call.record.call_id
         _settle(self._agent)
-        member.uncount(call_id, self._agent.event_loop_metrics)
-        if call_id not in member.counted:
-            call.past = Past(self._journal, call_id, call.progress)
+        tracker.uncount(call_id, self._agent.event_loop_metrics)
+        if call_id not in tracker.counted:
+            call.recorded_metrics = RecordedMetrics(self._journal, call_id, call.progress)
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
@@ -163,36 +167,40 @@ class Invocation:
             changes = [] if expected is None else fingerprints.changes(expected, fingerprints.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
-                if self._site.options.on_drift == "rerun" and call.is_taken_up:  # an answer that was asked about stays
+                if (
+                    self._call_context.options.on_drift == "rerun" and call.is_taken_up
+                ):  # an answer that was asked about stays
                     call.models.give_up()
         return call.pass_begins()
 
     def _drifted(self, step: str, changes: list[str]) -> None:
-        report_drift(self._site.options.on_drift, self._journal, step, changes)
+        report_drift(self._call_context.options.on_drift, self._journal, step, changes)
 
     # Running
 
     def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
         start = partial(self._start, call, prompt, given)
-        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), partial(self._close, call))
+        return stream_call(
+            call, start, partial(self._seen, call), partial(self._failed, call), partial(self._close, call)
+        )
 
     def _start(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
-        agent, member = self._agent, self._site.member
-        active[agent] = call
+        agent, tracker = self._agent, self._call_context.tracker
+        running_agents[agent] = call
         begin_pass = partial(self._begin_pass, call)
-        segments[agent] = Segments(agent, self._site.options.segment_turns, given.get("limits"), begin_pass)
+        segments[agent] = Segments(agent, self._call_context.options.segment_turns, given.get("limits"), begin_pass)
         _settle(agent)
         self._metrics = Metrics(agent.event_loop_metrics)
-        member.counted.add(call.record.call_id)
-        self._desk.began(call.record)
+        tracker.counted.add(call.record.call_id)
+        self._resolver.began(call.record)
         events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
         return reruns.first(events, agent, call, given.get("invocation_state"))
 
     def _close(self, call: Call) -> None:
-        active.pop(self._agent, None)
+        running_agents.pop(self._agent, None)
         segments.pop(self._agent, None)
         if not self._is_over:
-            _uncounted[self._agent] = (self._site.member, call.record.call_id, self._metrics)
+            _uncounted[self._agent] = (self._call_context.tracker, call.record.call_id, self._metrics)
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -203,23 +211,23 @@ class Invocation:
     def _end(self, call: Call, result: AgentResult) -> None:
         phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
         call.end(phase, _recorded_result(self._agent, result))
-        self._desk.ended(call.record)
+        self._resolver.ended(call.record)
         self._is_over = phase == "done"
         if phase == "waiting":
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
     def _failed(self, call: Call, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
-        member = self._site.member
+        tracker = self._call_context.tracker
         if call.is_cancelled(error):
-            member.forget()
+            tracker.forget()
             return
         if call.progress.phase in ("done", "waiting"):
             return
         if is_elsewhere(error):
-            member.forget()
+            tracker.forget()
             return
-        self._desk.raised(call.record)
+        self._resolver.raised(call.record)
         is_failure = isinstance(error, Exception) and not isinstance(error, LEFT)
         try:
             if isinstance(error, LEFT):
@@ -227,10 +235,10 @@ class Invocation:
             elif isinstance(error, Exception):
                 call.end_failed(error)
         except DurableError as unrecorded:
-            member.forget()
+            tracker.forget()
             logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
         if not is_failure:
-            member.forget()
+            tracker.forget()
 
     # Returning what is recorded
 
@@ -238,8 +246,8 @@ class Invocation:
         """Put the agent where a recorded call left it, and return what the call had returned."""
         self.restored(record)
         if given.get("invocation_state") is not None:
-            is_node = hasattr(self._site.outer, "contact")
-            self._site.member.head.restore_invocation_state(given["invocation_state"], shared=is_node)
+            is_node = hasattr(self._call_context.outer, "adapter")
+            self._call_context.tracker.head.restore_invocation_state(given["invocation_state"], shared=is_node)
         result = record.result
         message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
         structured = result["structured_output"]
@@ -252,7 +260,7 @@ class Invocation:
             interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
-        self._desk.ended(record)  # not before there is something to return: asked for again, it is this call again
+        self._resolver.ended(record)  # not before there is something to return: asked for again, it is this call again
         return returned
 
     def restored(self, record: CallRecord) -> None:
@@ -264,7 +272,7 @@ class Invocation:
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
         calls = self._journal.calls_by(member)
         over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
-        if self._site.member.last or not over:
+        if self._call_context.tracker.last or not over:
             return
         base = messages.read(self._journal, calls[0].lineage, calls[0].base)
         if fingerprints.base_change(base, self._agent.messages) is None:
@@ -274,25 +282,25 @@ class Invocation:
 
     def put_back(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, or has come to."""
-        call = Call.go_on(self._site, record)
+        call = Call.resume(self._call_context, record)
         if record.status is ExecutionStatus.FAILED:
             call.restore_closing()
         self._restore_helpers(record)
 
     def counted(self, record: CallRecord) -> None:
         """Add what a recorded call cost to the agent's metrics, once."""
-        member, metrics = self._site.member, self._agent.event_loop_metrics
+        tracker, metrics = self._call_context.tracker, self._agent.event_loop_metrics
         _settle(self._agent)
         if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
-            member.uncount(record.call_id, metrics)
-        if record.call_id not in member.counted:
-            member.counted.add(record.call_id)
+            tracker.uncount(record.call_id, metrics)
+        if record.call_id not in tracker.counted:
+            tracker.counted.add(record.call_id)
             before = Metrics(metrics)
             is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
             progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
-            Past(self._journal, record.call_id, progress).give_back(metrics, current=None)
+            RecordedMetrics(self._journal, record.call_id, progress).restore(metrics, current=None)
             if record.status is not ExecutionStatus.COMPLETED:
-                member.count(record.call_id, before.added(metrics))
+                tracker.count(record.call_id, before.added(metrics))
 
     def _restore_helpers(self, record: CallRecord) -> None:
         """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""
@@ -301,13 +309,13 @@ class Invocation:
             if agent is None:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
-            helper = Invocation(replace(self._site, agent=agent), self._desk, None)
-            member = helper._site.member
+            helper = Invocation(replace(self._call_context, agent=agent), self._resolver, None)
+            tracker = helper._call_context.tracker
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
             # It may stand behind tools of several agents, or make root calls, too: it remembers its last call of all.
-            if calls and calls[-1].call_id > member.last:
+            if calls and calls[-1].call_id > tracker.last:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool
@@ -317,14 +325,16 @@ def is_elsewhere(error: BaseException) -> bool:
     """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
     if isinstance(error, Interrupted):
         return False
-    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, Released))
+    return isinstance(
+        error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, ExecutionReleasedError)
+    )
 
 
 def _settle(agent: Agent) -> None:
     """Find out what the last call of an agent has added to its metrics, before anything else is counted."""
     if agent in _uncounted:
-        member, call_id, before = _uncounted.pop(agent)
-        member.count(call_id, before.added(agent.event_loop_metrics))
+        tracker, call_id, before = _uncounted.pop(agent)
+        tracker.count(call_id, before.added(agent.event_loop_metrics))
 
 
 def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from strands.types.exceptions import ConcurrencyException
 
-from .._calls.context import enclosing, frame
+from .._calls.context import current_context, enclosing
 from .._calls.head import MADE_UP
-from .._calls.local_execution import Cursor, Session, process
+from .._calls.local_execution import Cursor, LocalExecution, local_executions
 from .._journal.lease import Lease, Owner, acquire, look
 from .._journal.sqlite import ownership
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallKind
@@ -33,7 +33,7 @@ from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, 
 from . import admission, keyboard_interrupt
 from .admission import Caller
 from .event_stream import give_way
-from .resolver import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
+from .resolver import CallResolver, DispatchedResolver, ListResolver, SingleResolver, nested_resolver, recorded_at
 
 logger = safe_logger(__name__)
 
@@ -69,14 +69,20 @@ class Subject(Protocol):
     def busy_in(self) -> str | None:
         """Return the id of the execution that it makes a durable call in, if it does."""
 
-    def enter(self, session: Session) -> None:
+    def enter(self, local: LocalExecution) -> None:
         """Take part in an execution with root calls."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Call it as if we were not there."""
 
     def open(
-        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+        self,
+        options: Options,
+        journal: Journal,
+        local: LocalExecution,
+        resolver: CallResolver,
+        prompt: Any,
+        given: dict[str, Any],
     ) -> Events:
         """Make a durable call."""
 
@@ -134,24 +140,24 @@ def _has_record(options: Options, subject: Subject, target: Target) -> bool:
     """Say whether what is recorded decides, although the object waits for answers: they may have been given already."""
     if target.is_single:
         return True
-    session = process.known(options.path, target.execution_id)
-    cursor = None if session is None else session.cursors.get(subject.me)
+    local = local_executions.known(options.path, target.execution_id)
+    cursor = None if local is None else local.cursors.get(subject.me)
     return cursor is not None and (cursor.unended is not None or cursor.is_open)
 
 
 async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
     """Make a call inside another: its journal, its session and its options hold."""
-    standing, outer = frame.get(), enclosing.get()
+    step_context, outer = current_context.get(), enclosing.get()
     assert outer is not None
-    if standing is None or standing.call is not outer:
-        standing = outer.frame_of_call("before")
+    if step_context is None or step_context.call is not outer:
+        step_context = outer.context_of_call("before")
     try:
-        desk = nested_desk(standing, subject.name, subject.me, prompt)
-        events = subject.open(outer.options, outer.journal, outer.session, desk, prompt, given)
+        resolver = nested_resolver(step_context, subject.name, subject.me, prompt)
+        events = subject.open(outer.options, outer.journal, outer.local, resolver, prompt, given)
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
-    outer.session.follow(events)
+    outer.local.follow(events)
     try:
         async for event in events:
             yield event
@@ -160,138 +166,140 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
 
 
 async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
-    session = process.session(options.path, target.execution_id)
-    await _enter(options, subject, session, target, prompt)
+    local = local_executions.execution(options.path, target.execution_id)
+    await _enter(options, subject, local, target, prompt)
     try:
-        store, heart = stores.open(options.path, options.busy_seconds)
-        claimed, session.claim = session.claim, None
-        lease = claimed or await _acquired(options, subject, session, store, target, prompt)
-        session.hold(heart, lease)
+        store, renewer = stores.open(options.path, options.busy_seconds)
+        claimed, local.claim = local.claim, None
+        lease = claimed or await _acquired(options, subject, local, store, target, prompt)
+        local.hold(renewer, lease)
         if claimed is None:
             keyboard_interrupt.hold(lease, is_made_up=target.is_made_up)
         try:
-            _refuse_stuck(subject, session)
-            subject.enter(session)
+            _refuse_stuck(subject, local)
+            subject.enter(local)
             journal = Journal(lease)
-            desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
-            events, is_left = subject.open(options, journal, session, desk, prompt, given), True
+            resolver = _resolver(options, subject, journal, local, target, prompt, is_claimed=claimed is not None)
+            events, is_left = subject.open(options, journal, local, resolver, prompt, given), True
             try:
-                session.is_at_work = True
+                local.is_at_work = True
                 async for event in events:
-                    session.is_at_work = False
+                    local.is_at_work = False
                     yield event
-                    session.is_at_work = True
+                    local.is_at_work = True
                 is_left = False
             finally:
-                session.is_at_work = False
+                local.is_at_work = False
                 await events.aclose()
-                await _close_streams(session, is_left)
+                await _close_streams(local, is_left)
         finally:
-            session.hand_on()
-            lease.tools.when_idle(partial(_release, heart, lease))
+            local.hand_on()
+            lease.tools.when_idle(partial(_release, renewer, lease))
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
     except UnreadableError as error:
         raise error.of(target.execution_id) from error.__cause__
     finally:
-        session.leave()
-        (session.waiting.add if subject.is_interrupted() else session.waiting.discard)(subject.me)
+        local.leave()
+        (local.waiting.add if subject.is_interrupted() else local.waiting.discard)(subject.me)
         if target.is_made_up:
             _tell(given.get("invocation_state"), target.execution_id)
-            _end_made_up(options, subject, session)
+            _end_made_up(options, subject, local)
 
 
-async def _close_streams(session: Session, is_left: bool) -> None:
+async def _close_streams(local: LocalExecution, is_left: bool) -> None:
     """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
 
     An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
     closed drops others in turn, which the event loop closes one after the other; they tidy up what a next call needs.
     """
-    deadline, found = time.monotonic() + _CLOSING_SECONDS, session.open_streams()
+    deadline, found = time.monotonic() + _CLOSING_SECONDS, local.open_streams()
     is_left = is_left or bool(found)
     while found and time.monotonic() < deadline:
         for stream in found:
             with suppress(RuntimeError):  # it is running
                 await stream.aclose()
         await asyncio.sleep(_POLL_SECONDS)
-        found = session.open_streams()
+        found = local.open_streams()
     for _ in range(_LAYERS if is_left else 0):
         await give_way()
 
 
-async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+async def _enter(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
     """Begin a root call; there is one at a time. One that was just broken off needs a moment to end."""
     deadline = time.monotonic() + _CLOSING_SECONDS
-    while not session.enter():
-        if session.is_at_work or time.monotonic() > deadline:
-            raise _busy(options, subject, session, target, prompt)
+    while not local.enter():
+        if local.is_at_work or time.monotonic() > deadline:
+            raise _busy(options, subject, local, target, prompt)
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _refuse_stuck(subject: Subject, session: Session) -> None:
+def _refuse_stuck(subject: Subject, local: LocalExecution) -> None:
     """Refuse an object that is in a call which can never end, before Strands does: that would be a failure of this call."""
-    if subject.busy_in() == session.execution_id:
+    if subject.busy_in() == local.execution_id:
         why = "This object began a stream in an event loop that was closed since, and takes no more calls: build a new one."
-        raise AgentBusyError(session.execution_id, str(Owner.me()), why)
+        raise AgentBusyError(local.execution_id, str(Owner.me()), why)
 
 
-def _busy(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> ExecutionBusyError:
+def _busy(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> ExecutionBusyError:
     """Return the error for a call of an execution that another call of this process is in."""
-    is_same = subject.busy_in() == session.execution_id
+    is_same = subject.busy_in() == local.execution_id
     if not is_same or target.is_single:  # else it would be the next call of the object
-        _refuse_other_input(options, subject, session, target, prompt)
+        _refuse_other_input(options, subject, local, target, prompt)
     why = "Another call in this process has not ended yet."
-    if not session.is_at_work:
+    if not local.is_at_work:
         why += " A stream that is read no further has to be closed: await stream.aclose()."
-    return (AgentBusyError if is_same else ExecutionBusyError)(session.execution_id, str(Owner.me()), why)
+    return (AgentBusyError if is_same else ExecutionBusyError)(local.execution_id, str(Owner.me()), why)
 
 
-def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+def _refuse_other_input(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
     """Say first that the input is another one, if it is: to try again later would be of no use."""
     store, _ = stores.open(options.path, options.busy_seconds)
-    if ownership.find(store, session.execution_id) is None:
+    if ownership.find(store, local.execution_id) is None:
         return
-    journal = Journal(look(store, session.execution_id))
-    caller, cursor = _caller(subject, journal, session, target, prompt)
+    journal = Journal(look(store, local.execution_id))
+    caller, cursor = _caller(subject, journal, local, target, prompt)
     admission.refuse_other_input(journal, recorded_at(journal, caller, cursor), prompt, caller)
 
 
 def _caller(
-    subject: Subject, journal: Journal, session: Session, target: Target, prompt: Any
+    subject: Subject, journal: Journal, local: LocalExecution, target: Target, prompt: Any
 ) -> tuple[Caller, Cursor | None]:
     """Return what calls, and how far it has come in the list of its calls, if the id names such a list."""
     answers = answers_in(prompt) or {}
     waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
     is_single = target.is_single or journal.is_dispatched()
     caller = Caller(name=subject.name, kind=subject.kind, waits=waits, is_single=is_single)
-    return caller, None if is_single else session.cursor(subject.me)
+    return caller, None if is_single else local.cursor(subject.me)
 
 
-def _desk(
+def _resolver(
     options: Options,
     subject: Subject,
     journal: Journal,
-    session: Session,
+    local: LocalExecution,
     target: Target,
     prompt: Any,
     *,
     is_claimed: bool,
-) -> Desk:
-    caller, cursor = _caller(subject, journal, session, target, prompt)
+) -> CallResolver:
+    caller, cursor = _caller(subject, journal, local, target, prompt)
     if is_claimed:
-        return DispatchedDesk(options, journal, caller)
-    return SingleDesk(options, journal, caller) if cursor is None else ListDesk(options, journal, caller, cursor)
+        return DispatchedResolver(options, journal, caller)
+    return (
+        SingleResolver(options, journal, caller) if cursor is None else ListResolver(options, journal, caller, cursor)
+    )
 
 
 async def _acquired(
-    options: Options, subject: Subject, session: Session, store: Store, target: Target, prompt: Any
+    options: Options, subject: Subject, local: LocalExecution, store: Store, target: Target, prompt: Any
 ) -> Lease:
     """Become the owner; a cancel that nobody has seen to yet is seen to first."""
     try:
-        lease = await acquire(store, session.execution_id, options.lease_seconds)
+        lease = await acquire(store, local.execution_id, options.lease_seconds)
     except ExecutionBusyError:
-        _refuse_other_input(options, subject, session, target, prompt)
+        _refuse_other_input(options, subject, local, target, prompt)
         raise
     journal = Journal(lease)
     if journal.is_cancel_due():
@@ -300,28 +308,28 @@ async def _acquired(
     return lease
 
 
-def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
+def _end_made_up(options: Options, subject: Subject, local: LocalExecution) -> None:
     """Keep an execution without a name only while it waits for answers, which have no id either."""
-    if subject.is_interrupted() and _is_suspended(options, session):
-        _waiting[subject.me] = session.execution_id
+    if subject.is_interrupted() and _is_suspended(options, local):
+        _waiting[subject.me] = local.execution_id
     else:
         _waiting.pop(subject.me, None)
-        process.end_session(options.path, session)
+        local_executions.forget_execution(options.path, local)
 
 
-def _is_suspended(options: Options, session: Session) -> bool:
+def _is_suspended(options: Options, local: LocalExecution) -> bool:
     """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
     try:
         store = stores.open(options.path)[0]
-        status = ownership.status_of(store, session.execution_id)
+        status = ownership.status_of(store, local.execution_id)
     except DurableError:
         return True  # nobody can tell
     return status is not None and status != ExecutionStatus.COMPLETED.value
 
 
-def _release(heart: Heart, lease: Lease) -> None:
+def _release(renewer: LeaseRenewer, lease: Lease) -> None:
     """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
-    heart.let_go(lease)
+    renewer.remove(lease)
     if lease.dropped:
         return
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from strands.middleware import ExecuteToolContext
 
 from .._calls.agent_call import Call
-from .._calls.context import CurrentStep, Frame
+from .._calls.context import CurrentStep, StepContext
 from .._calls.tool_steps import ToolRequest
 from .._records.exceptions import describe
 from .._records.keys import path
@@ -61,7 +61,7 @@ def run_again(kind: str, view: CurrentStep, attempt: int) -> None:
 
 
 def _view(call: Call, request: ToolRequest, recorded: StepRecord) -> CurrentStep:
-    return Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+    return StepContext(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
 
 
 async def _verify(call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord) -> Any:

@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from .._journal.lease import Lease, Released
+from .._journal.lease import ExecutionReleasedError, Lease
 
 _listening: ContextVar[_Keyboard | None] = ContextVar("strands_durable_keyboard", default=None)
 _watched: set[type] = set()
 
 
-class Interrupted(Released):
+class Interrupted(ExecutionReleasedError):
     """Ctrl-C was pressed: nothing more starts. The caller sees a KeyboardInterrupt."""
 
     def __str__(self) -> str:

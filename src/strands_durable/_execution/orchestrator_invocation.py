@@ -13,7 +13,7 @@ from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult
 from strands.telemetry import EventLoopMetrics
 
 from .._calls.head import Head
-from .._calls.local_execution import Session, Site
+from .._calls.local_execution import CallContext, LocalExecution
 from .._calls.orchestrator_call import OrchestratorCall, has_returned_failure
 from .._journal import messages
 from .._journal.sqlite.journal import Journal
@@ -26,20 +26,20 @@ from .._records.questions import answers_in
 from .._records.steps import StepRecord
 from .._strands import fingerprints
 from .._strands.agents import Interrupt, is_agent
-from .._strands.orchestrators import Contact, Visit, contact_of
+from .._strands.orchestrators import OrchestratorAdapter, Visit, adapter_of
 from ..errors import DurableError
 from . import reruns
-from .admission import Answer, Raise, Return, Start
+from .admission import RaiseRecorded, ResumeWithAnswers, ReturnRecorded, Start
 from .agent_invocation import LEFT, Invocation, is_elsewhere, report_drift
-from .event_stream import conduct, only
+from .event_stream import only, stream_call
 from .recorded_returns import say_returned
-from .resolver import Desk
+from .resolver import CallResolver
 
 logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 
-conducted: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
+running_orchestrators: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
 """The durable call that each orchestrator is in."""
 
 
@@ -47,29 +47,35 @@ class Orchestration:
     """A call of an orchestrator by an owner of its execution."""
 
     def __init__(
-        self, contact: Contact, original: Any, options: Options, journal: Journal, session: Session, desk: Desk
+        self,
+        adapter: OrchestratorAdapter,
+        original: Any,
+        options: Options,
+        journal: Journal,
+        local: LocalExecution,
+        resolver: CallResolver,
     ) -> None:
-        self._contact, self._original, self._desk = contact, original, desk
-        self._options, self._journal, self._session = options, journal, session
+        self._adapter, self._original, self._resolver = adapter, original, resolver
+        self._options, self._journal, self._local = options, journal, local
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
-        admission = self._desk.decide(prompt)
+        admission = self._resolver.resolve(prompt)
         is_new = isinstance(admission, Start)
-        is_unanswered = is_new and self._contact.is_interrupted() and answers_in(prompt) is None
+        is_unanswered = is_new and self._adapter.is_interrupted() and answers_in(prompt) is None
         if admission is None or is_unanswered:  # nobody asked, or it waits for the answers of another execution
             events: Events = self._original(prompt, **given)
             return events
-        if isinstance(admission, Return):
-            say_returned(self._journal, admission.record, self._contact.topology)
-            reruns.note_object(self._contact.me, self._journal, admission.record)
+        if isinstance(admission, ReturnRecorded):
+            say_returned(self._journal, admission.record, self._adapter.topology)
+            reruns.note_object(self._adapter.me, self._journal, admission.record)
             result = self.returned(admission.record, given.get("invocation_state"))
             self._returned(admission.record)
             return only({"result": result, "recorded": True})
-        if isinstance(admission, Raise):
-            reruns.note_object(self._contact.me, self._journal, admission.record)
+        if isinstance(admission, RaiseRecorded):
+            reruns.note_object(self._adapter.me, self._journal, admission.record)
             self.returned(admission.record)
-            self._desk.raised(admission.record, ran_here=False)
+            self._resolver.raised(admission.record, ran_here=False)
             raise admission.error
         call, task = self._opened(admission, prompt, given)
         return self._run(call, task, given)
@@ -77,58 +83,58 @@ class Orchestration:
     def _returned(self, record: CallRecord) -> None:
         """Take note that a recorded call was returned; one that failed may be asked for again."""
         if record.status is ExecutionStatus.FAILED:
-            self._desk.raised(record, ran_here=False)
+            self._resolver.raised(record, ran_here=False)
         else:
-            self._desk.ended(record)
+            self._resolver.ended(record)
 
     # Opening
 
     def _opened(self, admission: Any, prompt: Any, given: dict[str, Any]) -> tuple[OrchestratorCall, Any]:
         """Return the call to run, and what Strands is to be given as its task."""
-        contact, journal, outer = self._contact, self._journal, self._desk.outer
+        adapter, journal, outer = self._adapter, self._journal, self._resolver.outer
         if isinstance(admission, Start):
             begin = OrchestratorCall.begin
-            return begin(contact, journal, self._session, self._options, outer, self._desk.seat(), prompt), prompt
+            return begin(adapter, journal, self._local, self._options, outer, self._resolver.address(), prompt), prompt
         record = admission.record
         self._refuse_drift(record)
         call = self._call(record)
         rows, parts = call.load()
-        call.take_up(admission.answers if isinstance(admission, Answer) else None)
+        call.take_up(admission.answers if isinstance(admission, ResumeWithAnswers) else None)
         if "invocation" in parts:
             Head.put_back(parts["invocation"], given["invocation_state"], shared=outer is not None)
         self._put_base(parts)
         if "carried" not in parts:
             return call, record.input
-        is_asked = contact.is_asked(parts["carried"])  # then nothing but what asked runs
+        is_asked = adapter.is_asked(parts["carried"])  # then nothing but what asked runs
         tries_again = record.status is ExecutionStatus.FAILED
         if tries_again:
             parts["carried"]["time"] = 0  # a run that was out of time has time again
         ahead = call.ahead(parts["carried"], tries_again=tries_again)
         visits = self._visits(rows, is_over=is_asked, tries_again=tries_again)
-        contact.restore(record.input, visits, parts["carried"], ahead, "executing", call.unfinished())
+        adapter.restore(record.input, visits, parts["carried"], ahead, "executing", call.unfinished())
         logger.info(
             "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
             journal.execution_id, record.scope, record.position, ", ".join(ahead), call.record.attempt,
         )  # fmt: skip
-        if not contact.is_interrupted():
+        if not adapter.is_interrupted():
             return call, record.input
         return call, [
             {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}
             for interrupt_id, answer in journal.answers(record.call_id, record.input).items()
-            if contact.knows_interrupt(interrupt_id)
+            if adapter.knows_interrupt(interrupt_id)
         ]
 
     def _put_base(self, parts: dict[str, Any]) -> None:
         """Put in place what the orchestrator's own session had put in place before the call, not what it saved since."""
-        self._contact.forget_session()
+        self._adapter.forget_session()
         if "base" in parts:
-            self._contact.me.deserialize_state(parts["base"])
+            self._adapter.me.deserialize_state(parts["base"])
 
     def _call(self, record: CallRecord) -> OrchestratorCall:
-        return OrchestratorCall(self._contact, self._journal, self._session, self._options, self._desk.outer, record)
+        return OrchestratorCall(self._adapter, self._journal, self._local, self._options, self._resolver.outer, record)
 
     def _refuse_drift(self, record: CallRecord) -> None:
-        changes = fingerprints.topology_changes(self._journal.config(record.config_id), self._contact.topology())
+        changes = fingerprints.topology_changes(self._journal.config(record.config_id), self._adapter.topology())
         if changes:
             report_drift(self._options.on_drift, self._journal, f"call {record.position}", changes)
 
@@ -136,16 +142,16 @@ class Orchestration:
 
     def _run(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
         start = partial(self._start, call, task, given)
-        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
+        return stream_call(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
 
     def _start(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
-        conducted[self._contact.me] = call
-        self._desk.began(call.record)
+        running_orchestrators[self._adapter.me] = call
+        self._resolver.began(call.record)
         events: Events = self._original(task, **given)
-        return reruns.first(events, self._contact.me, call, given.get("invocation_state"))
+        return reruns.first(events, self._adapter.me, call, given.get("invocation_state"))
 
     def _close(self) -> None:
-        conducted.pop(self._contact.me, None)
+        running_orchestrators.pop(self._adapter.me, None)
 
     def _seen(self, call: OrchestratorCall, event: Any) -> None:
         if isinstance(event.get("result"), MultiAgentResult):
@@ -157,11 +163,11 @@ class Orchestration:
         usage = dict(result.accumulated_usage)
         recorded = {"status": result.status.value, "interrupts": interrupts, "usage": usage}
         if result.status is Status.FAILED:
-            call.end_failed(_cause(self._contact, result), recorded)
-            self._desk.raised(call.record)
+            call.end_failed(_cause(self._adapter, result), recorded)
+            self._resolver.raised(call.record)
         else:
             call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
-            self._desk.ended(call.record)
+            self._resolver.ended(call.record)
 
     def _failed(self, call: OrchestratorCall, error: BaseException) -> None:
         """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
@@ -169,7 +175,7 @@ class Orchestration:
             return
         if is_elsewhere(error):
             return
-        self._desk.raised(call.record)
+        self._resolver.raised(call.record)
         if not isinstance(error, Exception) or isinstance(error, LEFT):
             return
         try:
@@ -189,8 +195,8 @@ class Orchestration:
         self._put_base(parts)
         if "carried" in parts:
             visits = self._visits(rows, is_over=True, tries_again=False)
-            self._contact.restore(record.input, visits, parts["carried"], None, recorded["status"])
-        return self._contact.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
+            self._adapter.restore(record.input, visits, parts["carried"], None, recorded["status"])
+        return self._adapter.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
 
     def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
         """Return the finished visits in the order in which they ended; what is tried again is not among them."""
@@ -228,14 +234,14 @@ class Orchestration:
 
     def _result(self, row: StepRecord, is_last: bool) -> Any:
         """Return what a node's visit had returned or raised, and have its agent remember it."""
-        executor = self._contact.executors().get(row.name)
+        executor = self._adapter.executors().get(row.name)
         record = None if row.result["call"] is None else self._journal.call(row.result["call"])
-        contact = contact_of(executor) if isinstance(executor, MultiAgentBase) else None
+        adapter = adapter_of(executor) if isinstance(executor, MultiAgentBase) else None
         value: Any = None
         if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
-        elif record is not None and contact is not None and record.kind == contact.kind:
-            inner = Orchestration(contact, None, self._options, self._journal, self._session, self._desk)
+        elif record is not None and adapter is not None and record.kind == adapter.kind:
+            inner = Orchestration(adapter, None, self._options, self._journal, self._local, self._resolver)
             value = inner.returned(record) if is_last else None
         elif record is not None:
             value = self._gone_result(record)
@@ -257,8 +263,8 @@ class Orchestration:
         return AgentResult(found["stop_reason"], message, EventLoopMetrics(), found["state"])
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
-        site = Site(agent, self._journal, self._session, self._options, self._desk.outer)
-        invocation = Invocation(site, _Nowhere(), None)
+        call_context = CallContext(agent, self._journal, self._local, self._options, self._resolver.outer)
+        invocation = Invocation(call_context, _NoResolver(), None)
         if not is_last:
             invocation.counted(record)
         elif record.status in (ExecutionStatus.COMPLETED, ExecutionStatus.SUSPENDED):
@@ -268,16 +274,16 @@ class Orchestration:
         return None
 
 
-class _Nowhere:
-    """The desk of a call that is only looked at."""
+class _NoResolver:
+    """The resolver of a call that is only looked at."""
 
     outer, compares_base = None, False
 
-    def seat(self) -> Any:
+    def address(self) -> Any:
         """Nothing begins here."""
         raise AssertionError
 
-    def decide(self, prompt: Any) -> Any:
+    def resolve(self, prompt: Any) -> Any:
         """Nothing is decided here."""
         raise AssertionError
 
@@ -291,7 +297,7 @@ class _Nowhere:
         """Nothing comes after it."""
 
 
-def _cause(contact: Contact, result: MultiAgentResult) -> Exception:
+def _cause(adapter: OrchestratorAdapter, result: MultiAgentResult) -> Exception:
     """Return why an orchestrator that returned FAILED did so."""
     failed = [found.result for found in result.results.values() if isinstance(found.result, Exception)]
-    return failed[-1] if failed else RuntimeError(f"{contact.kind} {contact.name!r} returned {result.status.value}")
+    return failed[-1] if failed else RuntimeError(f"{adapter.kind} {adapter.name!r} returned {result.status.value}")

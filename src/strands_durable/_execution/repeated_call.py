@@ -9,9 +9,9 @@ from typing import Any
 from strands import Agent
 from strands.middleware import ToolResultEvent
 
-from .._calls.context import Frame, StepPhase, enclosing, frame
-from .._calls.durable_call import Abort, Latch
-from .._calls.local_execution import Session
+from .._calls.context import StepContext, StepPhase, current_context, enclosing
+from .._calls.durable_call import DurableCall, UnwindLoop
+from .._calls.local_execution import LocalExecution
 from .._journal.sqlite.journal import Journal
 from .._records import keys
 from .._records.calls import CallRecord
@@ -58,25 +58,25 @@ def forget_made() -> None:
     _made_on.clear()
 
 
-class FinishedCall(Latch):
+class FinishedCall(DurableCall):
     """Stands for a call that made what is made again: it gives what is on record, and records nothing."""
 
     head = None
     is_open = True
 
-    def __init__(self, journal: Journal, session: Session, options: Options, record: CallRecord) -> None:
+    def __init__(self, journal: Journal, local: LocalExecution, options: Options, record: CallRecord) -> None:
         super().__init__(None)
         self.made_in = None
-        self.journal, self.session, self.options, self.record = journal, session, options, record
+        self.journal, self.local, self.options, self.record = journal, local, options, record
 
     @property
     def execution_id(self) -> str:
         """The execution that the call belongs to."""
         return self.journal.execution_id
 
-    def frame_of_call(self, phase: StepPhase) -> Frame:
+    def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole."""
-        return Frame(self, "call", self.record.member, phase, keys.call_key(0, 0), lambda: (1, True))  # type: ignore[arg-type]
+        return StepContext(self, "call", self.record.member, phase, keys.call_key(0, 0), lambda: (1, True))  # type: ignore[arg-type]
 
 
 class Repetition:
@@ -107,20 +107,20 @@ class Repetition:
 
     async def _result(self, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
         look = (self._step.attempt, True)
-        standing = Frame(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)  # type: ignore[arg-type]
+        step_context = StepContext(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)  # type: ignore[arg-type]
         given = {**invocation_state, **_for_a_tool(self._agent), "request_state": {}}
-        outer, step = enclosing.set(self._call), frame.set(standing)  # type: ignore[arg-type]
+        outer, step = enclosing.set(self._call), current_context.set(step_context)  # type: ignore[arg-type]
         try:
             return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
         except TimeoutError:
             raise self.error(f"it did not answer within {self._policy.timeout} s") from None
         except InterruptException:
             raise self.error("it asks a person, who had answered in the process that is gone") from None
-        except Abort:
+        except UnwindLoop:
             assert self._call.error is not None
             raise self._call.error from None
         finally:
-            frame.reset(step)
+            current_context.reset(step)
             enclosing.reset(outer)
 
     def error(self, reason: str) -> RerunError:

@@ -24,7 +24,7 @@ from .._records.codec import encodable
 from .._records.logs import safe_logger
 from .._records.policy import ToolPolicy, policy_of
 from .._strands.agents import agent_behind, agents_beside, is_agent
-from .._strands.orchestrators import contact_of
+from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import lives_in_process, may_live_in_process
 from .attached import lasting_agent, lasting_agents, options_of
 from .repeated_call import FinishedCall, Repetition, forget_made, is_made_on, note_made, step_name
@@ -91,9 +91,9 @@ def _may_be_due(subject: Any, policies: dict[str, ToolPolicy], seen: set[int]) -
     if id(subject) in seen:
         return False
     seen.add(id(subject))
-    contact = contact_of(subject)
-    if contact is not None:
-        parts = list(contact.executors().values())
+    adapter = adapter_of(subject)
+    if adapter is not None:
+        parts = list(adapter.executors().values())
     elif is_agent(subject):
         tools, given = list(subject.tool_registry.registry.items()), _with_own(subject, policies)
         if any(_may_rerun(tool, policy_of(tool, name, given)) for name, tool in tools):
@@ -162,7 +162,7 @@ class _Reruns:
 
     def _past(self, row: ToolRow) -> FinishedCall:
         call = self._call
-        return FinishedCall(call.journal, call.session, call.options, self._record(row.call_id))
+        return FinishedCall(call.journal, call.local, call.options, self._record(row.call_id))
 
     def _record(self, call_id: int) -> CallRecord:
         if call_id not in self._records:
@@ -186,8 +186,8 @@ class _Reruns:
         if made_by.member.startswith("@"):
             return known or lasting_agent(made_by.member[1:])
         parent = self._object(made_by.parent)
-        contact = contact_of(parent)
-        if contact is not None:
-            return contact.executors().get(made_by.member)
+        adapter = adapter_of(parent)
+        if adapter is not None:
+            return adapter.executors().get(made_by.member)
         tool = parent.tool_registry.registry.get(made_by.member) if is_agent(parent) else None
         return agent_behind(tool)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from .._records.logs import safe_logger
-from .._records.step_gate import Turns
+from .._records.step_gate import StepGate
 from ..errors import (
     DurableError,
     ExecutionBusyError,
@@ -33,7 +33,7 @@ logger = safe_logger(__name__)
 _POLL_SECONDS = 0.05
 
 
-class Released(DurableError):
+class ExecutionReleasedError(DurableError):
     """This process stops, and leaves the execution to another; never seen by users."""
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Lease:
         """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
         self.waits = 0
         """How many of its steps wait for other executions, and do nothing themselves."""
-        self.turns: Turns | None = None
+        self.gate: StepGate | None = None
         """Who decides when a step may run, where a commit is not enough."""
         self.tools = RunningTools(store.path, execution_id)
         """The sync tools that run under it, each in a thread: it is kept until they have ended."""

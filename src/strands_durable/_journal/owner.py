@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +49,13 @@ class Owner:
     def me(cls) -> Owner:
         """Return this process."""
         return _owner(os.getpid())
+
+    def within(self, name: str) -> Owner:
+        """Return a part of this process that an engine tells from its other parts: an invocation, a worker of several.
+
+        Whether it is alive is for the engine to know; by its process it counts as gone.
+        """
+        return replace(self, started=f"{self.started} {name}")
 
     @classmethod
     def parse(cls, text: str) -> Owner:

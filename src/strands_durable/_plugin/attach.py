@@ -34,13 +34,13 @@ from strands.multiagent.base import MultiAgentBase
 from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
 from .._calls.effects import pause
-from .._calls.local_execution import Session, Site
+from .._calls.local_execution import CallContext, LocalExecution
 from .._execution import entry, keyboard_interrupt, stages
-from .._execution.agent_invocation import Invocation, active, segments
+from .._execution.agent_invocation import Invocation, running_agents, segments
 from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
-from .._execution.orchestrator_invocation import Orchestration, conducted
-from .._execution.resolver import Desk
+from .._execution.orchestrator_invocation import Orchestration, running_orchestrators
+from .._execution.resolver import CallResolver
 from .._journal.lease import Owner
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallKind
@@ -60,8 +60,8 @@ from .._strands.agents import (
     refuse_unsupported,
     stays_in_loop,
 )
-from .._strands.orchestrators import Contact, contact_of
-from .._strands.patches import offer_auxiliary, quicken_copies, silence_unheard_traces, wait_elsewhere
+from .._strands.orchestrators import OrchestratorAdapter, adapter_of
+from .._strands.patches import patch_auxiliary_model, patch_deepcopy, patch_retry_sleep, patch_tracer
 from .._strands.watchers import watch_model_states, watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
 from .policy_names import refuse_unknown
@@ -74,13 +74,13 @@ Events = AsyncGenerator[Any, None]
 def attach(subject: Any, options: Options | None) -> None:
     """Stand around an agent or orchestrator, and around all that belongs to it, once."""
     if subject not in attached:
-        contact = contact_of(subject)
-        if contact is None:
+        adapter = adapter_of(subject)
+        if adapter is None:
             _attach_agent(subject)
             if enclosing.get() is None:
                 lasting.add(subject)
         else:
-            _attach_orchestrator(contact)
+            _attach_orchestrator(adapter)
         attached[subject] = options
         keyboard_interrupt.watch(subject, lambda found: attached.get(found) is not None)
     elif options is not None:
@@ -90,24 +90,24 @@ def attach(subject: Any, options: Options | None) -> None:
 
 def attach_parts(subject: Any) -> None:
     """Stand around what is new of the parts of an agent or orchestrator."""
-    contact = contact_of(subject)
-    if contact is not None:
-        contact.settle()
-        parts = list(contact.executors().values())
+    adapter = adapter_of(subject)
+    if adapter is not None:
+        adapter.settle()
+        parts = list(adapter.executors().values())
     else:
         parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
         parts += agents_beside(subject)
     for part in parts:
-        if is_agent(part) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
+        if is_agent(part) or (isinstance(part, MultiAgentBase) and adapter_of(part) is not None):
             attach(part, None)
-        elif contact is not None and part not in attached and hasattr(part, "stream_async"):
+        elif adapter is not None and part not in attached and hasattr(part, "stream_async"):
             attached[part] = None
             part.stream_async = Opaque(part, part.stream_async)
 
 
-def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
+def _own_policies(subject: Any, options: Options, resolver: CallResolver) -> Options:
     """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
-    own = options if desk.outer is None else attached.get(subject)
+    own = options if resolver.outer is None else attached.get(subject)
     if own is None or not own.tool_policies:
         return options
     refuse_unknown(subject, own.tool_policies)
@@ -134,38 +134,44 @@ class _AgentSubject:
         return knows_interrupt(self.me, interrupt_id)
 
     def busy_in(self) -> str | None:
-        running = active.get(self.me)
+        running = running_agents.get(self.me)
         return None if running is None else running.execution_id
 
-    def enter(self, session: Session) -> None:
-        session.writes(self.me)
+    def enter(self, local: LocalExecution) -> None:
+        local.writes(self.me)
         sessions.hand_over(self.me)
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         return cast(Events, self._original(prompt, **given))
 
     def open(
-        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+        self,
+        options: Options,
+        journal: Journal,
+        local: LocalExecution,
+        resolver: CallResolver,
+        prompt: Any,
+        given: dict[str, Any],
     ) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, desk)
-        site = Site(self.me, journal, session, options, desk.outer)
-        invocation = Invocation(site, desk, self._original)
-        if desk.outer is not None and self.me in lasting:
-            self._recall(invocation, desk)
+        options = _own_policies(self.me, options, resolver)
+        call_context = CallContext(self.me, journal, local, options, resolver.outer)
+        invocation = Invocation(call_context, resolver, self._original)
+        if resolver.outer is not None and self.me in lasting:
+            self._recall(invocation, resolver)
         return invocation.open(prompt, given)
 
-    def _recall(self, invocation: Invocation, desk: Desk) -> None:
+    def _recall(self, invocation: Invocation, resolver: CallResolver) -> None:
         """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
-        seat = desk.seat()
-        if not seat.member.startswith("@"):
+        address = resolver.address()
+        if not address.member.startswith("@"):
             return  # what stands behind a tool or node is put back with it
         if sum(found.agent_id == self.name for found in lasting) == 1:
-            invocation.recall(seat.member)
+            invocation.recall(address.member)
         else:
             logger.warning(
                 "agent_id=<%s>, scope=<%s> | several agents have this id, so that none remembers calls of another process",
-                self.name, seat.scope,
+                self.name, address.scope,
             )  # fmt: skip
 
 
@@ -175,12 +181,12 @@ def _attach_agent(agent: Agent) -> None:
         raise UnsupportedFeatureError(
             f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
         )
-    silence_unheard_traces()
-    quicken_copies()
+    patch_tracer()
+    patch_deepcopy()
     watch_model_states()
     watch_output(agent)
-    offer_auxiliary(offered)
-    wait_elsewhere(pause)
+    patch_auxiliary_model(offered)
+    patch_retry_sleep(pause)
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
     agent.add_middleware(InvokeModelStage, _invoke_model)
     agent.add_middleware(ExecuteToolStage, _execute_tool)
@@ -197,18 +203,18 @@ def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any)
 
 
 def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
-    call = active.get(context.agent)  # type: ignore[call-overload]
+    call = running_agents.get(context.agent)  # type: ignore[call-overload]
     return cast(Events, next_fn(context)) if call is None else stages.invoke_model(call, context, next_fn)
 
 
 def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
-    call = active.get(context.agent)  # type: ignore[call-overload]
+    call = running_agents.get(context.agent)  # type: ignore[call-overload]
     if call is None or not is_model_driven(context.invocation_state):
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return stages.run_in_loop(call, context, next_fn)
     events = stages.execute_tool(call, context, next_fn)
-    call.session.follow(events)
+    call.local.follow(events)
     return events
 
 
@@ -223,53 +229,59 @@ def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
 class _OrchestratorSubject:
     """An orchestrator, as far as calls of it are concerned."""
 
-    def __init__(self, contact: Contact, original: Any) -> None:
-        self.me, self.name, self.kind = contact.me, contact.name, contact.kind
-        self._contact, self._original = contact, original
+    def __init__(self, adapter: OrchestratorAdapter, original: Any) -> None:
+        self.me, self.name, self.kind = adapter.me, adapter.name, adapter.kind
+        self._adapter, self._original = adapter, original
 
     def is_interrupted(self) -> bool:
-        return self._contact.is_interrupted()
+        return self._adapter.is_interrupted()
 
     def may_know_better(self) -> bool:
         return False
 
     def knows_interrupt(self, interrupt_id: str) -> bool:
-        return self._contact.knows_interrupt(interrupt_id)
+        return self._adapter.knows_interrupt(interrupt_id)
 
     def busy_in(self) -> str | None:
-        running = conducted.get(self.me)
+        running = running_orchestrators.get(self.me)
         return None if running is None else running.execution_id
 
-    def enter(self, session: Session) -> None:
+    def enter(self, local: LocalExecution) -> None:
         """An orchestrator takes part as it is: its calls hold all there is of it."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
-        running = conducted.get(self.me)
+        running = running_orchestrators.get(self.me)
         if running is not None:  # Strands would run both calls on one state, and so would we record them
-            why = f"{self._contact.kind} {self.name!r} is in another call, and one object can be in one only."
+            why = f"{self._adapter.kind} {self.name!r} is in another call, and one object can be in one only."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
     def open(
-        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+        self,
+        options: Options,
+        journal: Journal,
+        local: LocalExecution,
+        resolver: CallResolver,
+        prompt: Any,
+        given: dict[str, Any],
     ) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, desk)
-        return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
+        options = _own_policies(self.me, options, resolver)
+        return Orchestration(self._adapter, self._original, options, journal, local, resolver).open(prompt, given)
 
 
-def _attach_orchestrator(contact: Contact) -> None:
-    me: Any = contact.me
+def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
+    me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
-    contact.intercept(partial(conducted.get, me))
+    adapter.intercept(partial(running_orchestrators.get, me))
     me.hooks.invoke_callbacks_async = partial(_around_hooks, me.hooks.invoke_callbacks_async)
 
 
 def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
-    contact = contact_of(me)
-    assert contact is not None
+    adapter = adapter_of(me)
+    assert adapter is not None
     given = {"invocation_state": {} if invocation_state is None else invocation_state, **more}
-    return entry.call(attached.get(me), _OrchestratorSubject(contact, original), task, given)
+    return entry.call(attached.get(me), _OrchestratorSubject(adapter, original), task, given)
 
 
 # Hooks
@@ -277,7 +289,7 @@ def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: An
 
 async def _around_hooks(invoke: Any, event: Any) -> Any:
     """Stand around the hooks of an orchestrator: before the first of them, and after the last."""
-    call = conducted.get(getattr(event, "source", None))
+    call = running_orchestrators.get(getattr(event, "source", None))
     if call is None:
         return await invoke(event)
     if isinstance(event, BeforeMultiAgentInvocationEvent):
@@ -298,7 +310,7 @@ def _on(moment: Callable[[Any, Any], Any]) -> Any:
     """Make a hook of what a call of an agent does at a moment; nothing happens outside of a durable call."""
 
     def callback(event: Any) -> None:
-        call = active.get(event.agent)
+        call = running_agents.get(event.agent)
         if call is not None:
             moment(call, event)
 

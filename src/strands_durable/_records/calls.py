@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ class CallRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class CallAddress:
     """Where a call stands: in which call, where in it, and the how many-th there."""
 
     parent: int
@@ -51,7 +52,7 @@ class Seat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class CallProgress:
     """The part of a head that changes with every step: where the call stands."""
 
     phase: str = "ready"
@@ -76,3 +77,11 @@ class Progress:
     """Runs and successes of each tool that is no step, as of the last model call."""
     ranges: list[list[int]] = field(default_factory=list)
     """The messages in sight, as inclusive ranges of the log."""
+
+    def recorded(self) -> str:
+        """Return the recorded form: what is as it was at the beginning is left out."""
+        fields = {name: value for name, value in vars(self).items() if value != _BEGINNING[name]}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+_BEGINNING = vars(CallProgress())

@@ -34,7 +34,7 @@ class Visit:
     """False for a node that raised: it is not part of the order of execution."""
 
 
-class _Contact:
+class _Adapter:
     """What graphs and swarms have in common."""
 
     me: Any
@@ -73,7 +73,7 @@ class _Contact:
         return found
 
 
-class GraphContact(_Contact):
+class GraphAdapter(_Adapter):
     """A graph."""
 
     kind: CallKind = "graph"
@@ -210,7 +210,7 @@ class GraphContact(_Contact):
         graph._execute_nodes_parallel = run_batch  # type: ignore[method-assign]
 
 
-class SwarmContact(_Contact):
+class SwarmAdapter(_Adapter):
     """A swarm."""
 
     kind: CallKind = "swarm"
@@ -330,14 +330,14 @@ class SwarmContact(_Contact):
         swarm._execute_swarm = execute  # type: ignore[method-assign]
 
 
-Contact = GraphContact | SwarmContact
+OrchestratorAdapter = GraphAdapter | SwarmAdapter
 
 
-def contact_of(orchestrator: MultiAgentBase) -> Contact | None:
-    """Return the contact with an orchestrator; None for one of a kind that we do not know."""
+def adapter_of(orchestrator: MultiAgentBase) -> OrchestratorAdapter | None:
+    """Return the adapter of an orchestrator; None for one of a kind that we do not know."""
     if isinstance(orchestrator, Graph):
-        return GraphContact(orchestrator)
-    return SwarmContact(orchestrator) if isinstance(orchestrator, Swarm) else None
+        return GraphAdapter(orchestrator)
+    return SwarmAdapter(orchestrator) if isinstance(orchestrator, Swarm) else None
 
 
 def _interrupts(orchestrator: Graph | Swarm) -> dict[str, Any]:

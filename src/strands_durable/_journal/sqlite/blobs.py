@@ -17,9 +17,11 @@ BYTES_MARK, REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
 _BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}')
 """1366 characters of base64 are about 1 KB: below it, a reference and a row cost more than the bytes."""
 _REFERENCE = re.compile(r'\{"\$":"blob","of":"(bytes|bytearray)","n":(\d+),"v":"([0-9a-f]{64})"\}')
-_PLACES = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messages", "data"), ("heads", "data"),
+_TRAVELLING = (("calls", "input"), ("calls", "result"), ("steps", "result"), ("messages", "data"), ("heads", "data"),
            ("state", "value"), ("answers", "answer"), ("replies", "answer"), ("steps", "error"), ("failures", "error"),
            ("dispatches", "given"), ("dispatches", "spec"), ("chunks", "data"))  # fmt: skip
+PLACES = (*_TRAVELLING, ("past_heads", "data"), ("past_state", "value"))
+"""Tables and columns that may refer to large bytes; a store in memory has all but the last two."""
 
 
 def encoded_in(text: str) -> set[str]:
@@ -54,7 +56,7 @@ def bytes_in(text: str) -> int:
 
 def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
     """Delete those of these bytes that nothing refers to any more; every place is read at most once."""
-    for table, column in _PLACES:
+    for table, column in _TRAVELLING:
         if not unsure:
             return
         unsure = unsure - digests(connection, table, column)
@@ -63,7 +65,7 @@ def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
 
 def columns(table: str) -> list[str]:
     """Return the columns of a table that may refer to bytes."""
-    return [column for place, column in _PLACES if place == table]
+    return [column for place, column in PLACES if place == table]
 
 
 def digests(connection: sqlite3.Connection, table: str, column: str, condition: str = "1", *values: object) -> set[str]:

@@ -13,20 +13,28 @@ import functools
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import blobs
-from .tables import tables
+from .tables import FORMAT, tables
 
 _UNKNOWN = 1 << 41
 """In place of a checksum: another program has written the row."""
 _BASE = 1 << 40
-_APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until"}
-TABLES = ("executions", "dispatches", "calls", "failures", "answers", "replies", "steps", "messages", "heads", "state",
-          "configs", "secrets", "chunks", "uses", "removals")  # fmt: skip
+_FIRST = 4
+"""The first format that has checksums."""
+_APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until", "version"}
 KEPT = ("failures", "answers", "replies", "heads", "state")
 """Tables of which `calls.kept` counts the rows of a call."""
+
+
+_INDEXED = {
+    "executions": ("execution_id",),
+    "calls": ("execution", "run", "parent", "place", "position", "member"),
+    "steps": ("call", "key", "attempt"),
+}
+"""The columns by which an index finds a row: a damaged entry may lead to another one."""
 
 
 class DamageError(sqlite3.DatabaseError):
@@ -50,9 +58,14 @@ def sum_of(table: str, text: str) -> int:
 
 
 @functools.cache
-def covered(table: str) -> tuple[str, ...]:
-    """Return the columns that a checksum is made of."""
-    return tuple(name for name in tables()[table].columns if name not in _APART)
+def covered(table: str, version: int = FORMAT) -> tuple[str, ...]:
+    """Return the columns that a checksum is made of, in a file of a format."""
+    return tuple(name for name in tables(version)[table].columns if name not in _APART)
+
+
+def tables_with_sums(version: int = FORMAT) -> list[str]:
+    """Return the tables of a format that have checksums; large bytes have digests instead."""
+    return [name for name in tables(version) if name != "blobs"] if version >= _FIRST else []
 
 
 class Checks:
@@ -84,50 +97,53 @@ class Checks:
         raise DamageError(self.damage)
 
 
-def add(connection: sqlite3.Connection) -> None:
-    """Give every row of a file that has none a checksum, and count what refers to bytes."""
-    uses: Counter[str] = Counter()
-
-    def summed(table: str, *cells: Any) -> int:
-        for text in cells:
-            if type(text) is str and blobs.REFERENCE_MARK in text:
-                uses.update(blobs.digests_in(text))
-        return sum_of(table, text_of(cells))
-
-    connection.create_function("row_sum", -1, summed)
-    for table in TABLES:
+def add(connection: sqlite3.Connection, names: Iterable[str], version: int) -> None:
+    """Give the rows of tables that have none a checksum."""
+    connection.create_function("row_sum", -1, lambda table, *cells: sum_of(table, text_of(cells)))
+    for table in names:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT {_UNKNOWN}")
-        connection.execute(f"UPDATE {table} SET sum = row_sum('{table}', {', '.join(covered(table))})")
+        connection.execute(f"UPDATE {table} SET sum = row_sum('{table}', {', '.join(covered(table, version))})")
+
+
+def count(connection: sqlite3.Connection, version: int) -> None:
+    """Count the rows of each call, and what refers to large bytes, in a file where nothing is counted yet."""
     counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in KEPT)
     connection.execute(f"UPDATE calls SET kept = {counts}")
+    uses: Counter[str] = Counter()
+    for table, column in blobs.PLACES:
+        if table in tables(version):
+            query = f"SELECT {column} FROM {table} WHERE instr({column}, ?)"
+            for (text,) in connection.execute(query, (blobs.REFERENCE_MARK,)):
+                uses.update(blobs.digests_in(text))
     rows = [(digest, number, sum_of("uses", text_of((digest, number)))) for digest, number in uses.items()]
     connection.executemany("INSERT INTO uses (digest, number, sum) VALUES (?, ?, ?)", rows)
 
 
 def read_checked(connection: sqlite3.Connection) -> Checks:
     """Let a connection read rows with their checksums compared; in a file that has none yet, as they are."""
-    has_sums = _has_sums(connection)
+    version = _version(connection)
     checks = _functions(connection)
-    for table in TABLES if has_sums else TABLES[:-2]:
+    for table in tables_with_sums(version) or tables(3):
         row = "rowid AS row_id, " if table == "failures" else ""
-        condition = _condition(table) if has_sums else "1"
+        condition = _condition(table, version) if version >= _FIRST else "1"
         connection.execute(f"CREATE TEMP VIEW verified_{table} AS SELECT {row}* FROM {table} o WHERE {condition}")
     return checks
 
 
 @functools.cache
-def _condition(table: str) -> str:
+def _condition(table: str, version: int) -> str:
     """Return the condition that a row is as it was written.
 
     The row is looked up again by its key: SQLite puts what a query asks for (``kind = 'model'``) in the place of the columns of
-    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What a step's
-    index says is compared with its row.
+    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What an
+    index says of a row is compared with the row.
     """
-    here = " AND ".join(f"r.{name} = o.{name}" for name in tables()[table].key)
-    cells = ", ".join(f"r.{name}" for name in covered(table))
+    here = " AND ".join(f"r.{name} = o.{name}" for name in tables(version)[table].key)
+    cells = ", ".join(f"r.{name}" for name in covered(table, version))
     found = f"(SELECT row_verified('{table}', r.sum, {cells}) FROM {table} r WHERE {here})"
-    if table == "steps":
-        found = f"{found} AND (SELECT row_same(o.call, r.call, o.key, r.key, o.attempt, r.attempt) FROM steps r WHERE {here})"
+    if table in _INDEXED:
+        pairs = ", ".join(f"o.{name}, r.{name}" for name in _INDEXED[table])
+        found = f"{found} AND (SELECT row_same({pairs}) FROM {table} r WHERE {here})"
     return f"coalesce({found}, row_missing('{table}'))"
 
 
@@ -136,7 +152,6 @@ def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
     ways = (
         "NOT INDEXED",
         "INDEXED BY sqlite_autoindex_executions_1 WHERE execution_id >= ''",  # else SQLite counts by an index of its choice
-        "INDEXED BY executions_by_status WHERE status >= ''",
     )
     query = " UNION ".join(f"SELECT count(*) FROM executions {way}" for way in ways)
     if len(connection.execute(query).fetchall()) != 1:
@@ -170,7 +185,7 @@ def refuse_incomplete_call(connection: sqlite3.Connection, call_id: int) -> None
 
 def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
     """Raise if not every row of a run can be found; where there are no checksums, nobody can tell."""
-    if _has_sums(connection):
+    if _version(connection) >= _FIRST:
         refuse_incomplete_calls(connection, execution, run)
         rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()
         for (call_id,) in rows:
@@ -186,8 +201,9 @@ def _refuse_other(
         raise DamageError(f"{what} are missing")
 
 
-def _has_sums(connection: sqlite3.Connection) -> bool:
-    return any(column[1] == "sum" for column in connection.execute("PRAGMA table_info(steps)"))
+def _version(connection: sqlite3.Connection) -> int:
+    """Return the format of a file; a store in memory has none."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _functions(connection: sqlite3.Connection) -> Checks:

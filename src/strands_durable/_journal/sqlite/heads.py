@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ..._records.calls import Progress
+from ..._records.calls import CallProgress
 from ..._records.codec import decode, encode
 from ..._records.executions import ExecutionStatus
 from ..._records.keys import is_model_key
@@ -28,16 +28,16 @@ class Shelf:
         return self.store.connection
 
     def write_head(self, call_id: int, parts: Iterable[tuple[str, str]]) -> None:
-        """Overwrite parts of a call's head."""
+        """Overwrite parts of a call's head; what they were when earlier steps ended is kept apart."""
         for part, data in parts:
-            self._connection.put("heads", call=call_id, part=part, data=data)
+            self._put("heads", "past_heads", {"call": call_id, "part": part}, {"data": data})
 
     @reading()
-    def head(self, call_id: int) -> tuple[Progress, dict[str, str]]:
+    def head(self, call_id: int) -> tuple[CallProgress, dict[str, str]]:
         """Return where a call stands, and the other parts of its head."""
         self.store.refuse_incomplete(call_id)
         parts = dict(self.store.rows("heads", "part, data", "call = ?", call_id))
-        return Progress(**json.loads(parts.pop("progress"))), parts
+        return CallProgress(**json.loads(parts.pop("progress"))), parts
 
     def withdraw(self, call_id: int, key: str, attempt: int) -> None:
         """Take back the intent of a step that surely has not begun: it is not in doubt."""
@@ -46,16 +46,14 @@ class Shelf:
             return
         for (data,) in self._connection.rows("heads", "data", "call = ? AND part = 'progress'", call_id):
             progress = json.loads(data)  # a model call has no row before it has an answer, its intent is in the head
-            if (progress["attempt"], progress["resume"]) == (attempt, "model"):
-                self._connection.put(
-                    "heads", call=call_id, part="progress", data=json.dumps({**progress, "waits": True})
-                )
+            if (progress.get("attempt"), progress.get("resume")) == (attempt, "model"):
+                self.write_head(call_id, [("progress", json.dumps({**progress, "waits": True}))])
 
     @reading()
-    def closing(self, call_id: int) -> Progress:
+    def closing(self, call_id: int) -> CallProgress:
         """Return where a call has come to; a failed one beyond its head."""
         progress, parts = self.head(call_id)
-        return Progress(**json.loads(parts["closing"])) if "closing" in parts else progress
+        return CallProgress(**json.loads(parts["closing"])) if "closing" in parts else progress
 
     def share_state(self, call_id: int, lineage: int, found: dict[str, str]) -> bool:
         """Let a new call share the state with which the one before it completed, if it found just that."""
@@ -82,13 +80,16 @@ class Shelf:
         for name, value in changes.items():
             key = encode(name)  # a name may hold what SQLite's text cannot
             if value is None:
+                self._keep_past("state", "past_state", {"call": call_id, "key": key})
                 self._connection.delete("state", "call = ? AND key = ?", call_id, key)
             else:
-                self._connection.put("state", call=call_id, key=key, value=value)
+                self._put("state", "past_state", {"call": call_id, "key": key}, {"value": value})
 
     def clear_state(self, call_id: int) -> None:
         """Forget the state of a call whose state object was replaced; the new one is written right after."""
         self._connection.update("calls", {"state_of": None}, "id = ?", call_id)
+        for (key,) in self._connection.execute("SELECT key FROM state WHERE call = ?", (call_id,)).fetchall():
+            self._keep_past("state", "past_state", {"call": call_id, "key": key})
         self._connection.delete("state", "call = ?", call_id)
 
     def state(self, call_id: int) -> dict[str, Any]:
@@ -98,6 +99,28 @@ class Shelf:
             self.store.refuse_incomplete(source)
         rows = self.store.rows("state", "key, value", "call = ?", source)
         return {decode(key): decode(value) for key, value in rows}
+
+    def _put(self, table: str, past: str, key: dict[str, Any], cell: dict[str, str]) -> None:
+        if not self.store.keeps_past:
+            self._connection.put(table, **key, **cell)
+            return
+        self._keep_past(table, past, key)
+        self._connection.put(table, **key, **cell, version=self.last_number())
+
+    def _keep_past(self, table: str, past: str, key: dict[str, Any]) -> None:
+        """Copy a row that is about to change, if a step has ended since it was written: a fork may go back to it."""
+        if not self.store.keeps_past:
+            return
+        column = "data" if table == "heads" else "value"
+        query = f"SELECT {column}, version FROM {table} WHERE {' AND '.join(f'{name} = ?' for name in key)}"
+        found = self._connection.execute(query, [*key.values()]).fetchone()
+        number = self.last_number()
+        if found is not None and found[1] < number:
+            self._connection.put(past, **key, until=number, since=found[1], **{column: found[0]})
+
+    def last_number(self) -> int:
+        """Return how many steps of the execution have ended."""
+        raise NotImplementedError
 
     def write_messages(self, lineage: int, rows: list[tuple[int, str]]) -> None:
         """Append messages to the log."""

@@ -9,16 +9,16 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..._records.calls import CallKind, CallRecord, Seat
+from ..._records.calls import CallAddress, CallKind, CallRecord
 from ..._records.codec import decode, encode
 from ..._records.executions import ExecutionStatus
 from ..._records.steps import StepKind, StepRecord
 from ...errors import ExecutionCancelledError, ExecutionNotFoundError
 from ..lease import Lease
 from ..unreadable import reading
-from .chunks import Line
+from .chunks import ChunkWriter
 from .heads import Shelf
-from .rows import CALL, STEP, Ending, call_of, step_of
+from .rows import CALL, STEP, StepEnd, call_of, step_of
 
 _CALLS_OF = "execution = ? AND run = ? AND parent = ?"
 
@@ -34,7 +34,7 @@ class Journal(Shelf):
     def __init__(self, lease: Lease) -> None:
         self.lease, self.store = lease, lease.store
         self.execution_id, self.run = lease.execution_id, lease.run
-        self.told: set[tuple[int, str]] = set()
+        self.with_chunks: set[tuple[int, str]] = set()
         """Call and key of the steps under way of which pieces are written for readers."""
         self._number: int | None = None
 
@@ -117,7 +117,7 @@ class Journal(Shelf):
 
     def insert_call(
         self,
-        seat: Seat,
+        address: CallAddress,
         kind: CallKind,
         *,
         given: Any,
@@ -128,23 +128,24 @@ class Journal(Shelf):
 
         A root agent has one log in an execution; an agent inside another call begins one unless ``lineage`` names its log.
         """
-        now, (execution, run, parent) = time.time(), self._of(seat.parent)
-        began = {"kind": kind, "status": "RUNNING", "member": seat.member, "scope": seat.scope, "config": config_id,
+        now, (execution, run, parent) = time.time(), self._of(address.parent)
+        began = {"kind": kind, "status": "RUNNING", "member": address.member, "scope": address.scope, "config": config_id,
                  "started_at": now, "taken_up_at": now}  # fmt: skip
         dispatched = self._connection.execute(
             f"SELECT id FROM calls WHERE {_CALLS_OF} AND place = ? AND position = ? AND status = 'PENDING'",
-            (*self._of(seat.parent), seat.place, seat.position),
+            (*self._of(address.parent), address.place, address.position),
         ).fetchone()
         call_id = dispatched[0] if dispatched else self._connection.next_id("calls")
-        log = lineage or (call_id if seat.parent else self._first_of(seat.scope, call_id))
+        log = lineage or (call_id if address.parent else self._first_of(address.scope, call_id))
         if dispatched:
             self._connection.update("calls", {**began, "lineage": log}, "id = ?", call_id)
         else:
             self._connection.insert(
-                "calls", id=call_id, execution=execution, run=run, parent=parent, place=seat.place, position=seat.position,
-                input=encode(given, "The prompt"), input_hash=self.hash(given), lineage=log, attempt=1, base="[]", **began,
+                "calls", id=call_id, execution=execution, run=run, parent=parent, place=address.place,
+                position=address.position, input=encode(given, "The prompt"), input_hash=self.hash(given), lineage=log,
+                attempt=1, base="[]", **began,
             )  # fmt: skip
-        if seat.parent == 0:
+        if address.parent == 0:
             self.set_status(ExecutionStatus.RUNNING)
         return call_id, log
 
@@ -163,9 +164,9 @@ class Journal(Shelf):
         self._connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent == 0:
             self.set_status(ExecutionStatus.RUNNING)
-            self.silence()
+            self.delete_chunks()
 
-    def silence(self) -> None:
+    def delete_chunks(self) -> None:
         """Delete the pieces of attempts that died."""
         self._connection.delete(
             "chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2]
@@ -284,7 +285,7 @@ class Journal(Shelf):
         started_at: float,
         *,
         config_id: int | None = None,
-        end: Ending | None = None,
+        end: StepEnd | None = None,
     ) -> int:
         """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
         columns = {"status": "started"} if end is None else end.columns()
@@ -294,39 +295,43 @@ class Journal(Shelf):
             started_at=started_at, number=number, **columns,
         )  # fmt: skip
 
-    def end_step(self, step_id: int, end: Ending) -> None:
+    def end_step(self, step_id: int, end: StepEnd) -> None:
         """Record how a step ended."""
         row = (
             self._connection.execute("SELECT call, key FROM steps WHERE id = ?", (step_id,)).fetchone()
-            if self.told
+            if self.with_chunks
             else None
         )
         number = self._next_number(row)
         self._connection.update("steps", {**end.columns(), "number": number}, "id = ?", step_id)
 
-    def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
+    def chunk_writer(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> ChunkWriter:
         """Return where to say what a step under way streams."""
-        return Line(self, call_id, key, attempt, kind, name)
+        return ChunkWriter(self, call_id, key, attempt, kind, name)
 
-    def is_heard(self) -> bool:
+    def has_subscriber(self) -> bool:
         """Say whether somebody follows the execution."""
         rows = self.store.read("SELECT listened_until FROM executions WHERE id = ?", self.lease.row_id)
         return bool(rows) and rows[0][0] > time.time()
 
     def _next_number(self, place: tuple[int, str] | None) -> int:
         """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
-        if place is not None and place in self.told:
+        if place is not None and place in self.with_chunks:
             self._connection.delete("chunks", "call = ? AND key = ?", *place)
-            self.told.discard(place)
+            self.with_chunks.discard(place)
         if self.lease.on_progress is not None:
             self.lease.on_progress()
+        self._number = self.last_number() + 1
+        return self._number
+
+    def last_number(self) -> int:
+        """Return how many steps of the execution have ended."""
         if self._number is None:
             found = self._connection.execute(
                 "SELECT max(steps.number) FROM calls JOIN steps ON steps.call = calls.id WHERE calls.execution = ?",
                 (self.lease.row_id,),
             ).fetchone()[0]
-            self._number = found or 0
-        self._number += 1
+            self._number = int(found or 0)
         return self._number
 
     def set_step_result(self, step_id: int, result: str) -> None:
@@ -364,16 +369,16 @@ class Journal(Shelf):
 
     @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
-        """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
-        where = "call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL ORDER BY key"
-        rows = self.store.rows("steps", "key, usage", where, call_id)
-        return [(key, json.loads(usage)) for key, usage in rows]
+        """Return, for each model answer of the loop, its key, and its usage with its place in the loop, in order."""
+        where = "call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL ORDER BY key"  # auxiliary: no config
+        rows = self.store.rows("steps", "key, usage, loop", where, call_id)
+        return [(key, {**json.loads(usage), **json.loads(loop)}) for key, usage, loop in rows]
 
     def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
         """Return runs, successes and seconds of each tool of a call. A run that ended in a question is one, too."""
         counts: dict[str, tuple[int, int, float]] = {}
         where = (
-            "call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL ORDER BY id"
+            "call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND loop IS NULL ORDER BY id"
         )
         for name, status, error, began, ended in self.store.rows(
             "steps", "name, status, error, started_at, ended_at", where, call_id

@@ -25,7 +25,8 @@ _PIECE_BYTES = 2_000_000
 _ROW_BYTES = 500
 _SCRUB_SECONDS = 1.0
 _OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("chunks", "call"), ("heads", "call"),
-             ("state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
+             ("state", "call"), ("past_heads", "call"),
+             ("past_state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
 _OF_EXECUTION = (("calls", "execution"), ("dispatches", "execution"), ("executions", "id"))
 
 

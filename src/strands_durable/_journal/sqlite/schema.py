@@ -6,19 +6,22 @@ file has more, which `FORMAT_4` adds: what is derived from the rows and never le
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 from ..._records.crash_points import reach
+from ..._records.steps import split_usage
 from ...errors import BackendUnavailableError
 from . import checksums
+from .checksums import covered
 from .connection import Connection
-from .tables import FORMAT_4, SCHEMA
+from .tables import FORMAT, LATER, SCHEMA
 
-FORMAT = 4
 OLDEST = 3
 APPLICATION_ID = 0x5344_4A31
 
@@ -32,7 +35,7 @@ def create(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
         connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        _to_4(connection)
+        _upgrade_from(3, connection)
     connection.execute("COMMIT")
 
 
@@ -80,16 +83,56 @@ def _upgrade(connection: sqlite3.Connection) -> None:
         if "locked" in str(error):
             return  # another process is at it; the caller looks again
         raise
-    if version_in(connection) == 3:
+    version = version_in(connection)
+    if version < FORMAT:
         connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and nobody has
-        _to_4(connection)
+        _upgrade_from(version, connection)
     reach("upgrade:before")
     connection.execute("COMMIT")
     reach("upgrade:after")
 
 
+def _upgrade_from(version: int, connection: sqlite3.Connection) -> None:
+    """Make each format of the one before it; a new file goes the same way, so that both come to the same."""
+    for number in range(version + 1, FORMAT + 1):
+        for statement in LATER[number].split(";\n"):
+            connection.execute(statement)
+        _UPGRADES[number](connection)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
 def _to_4(connection: sqlite3.Connection) -> None:
-    for statement in FORMAT_4.split(";\n"):
-        connection.execute(statement)
-    checksums.add(connection)
-    connection.execute("PRAGMA user_version = 4")
+    checksums.add(connection, checksums.tables_with_sums(4), 4)
+    checksums.count(connection, 4)
+
+
+def _to_5(connection: sqlite3.Connection) -> None:
+    """Keep apart what a step cost and its place in the loop. A row that is damaged stays so."""
+    usage = covered("steps", 4).index("usage")
+
+    def resummed(recorded: int, *cells: Any) -> int:
+        try:
+            checksums.verify("steps", cells, recorded)
+        except checksums.DamageError:
+            return recorded
+        cost, loop = _split(cells[usage])
+        return checksums.sum_of("steps", checksums.text_of([*cells[:usage], cost, *cells[usage + 1 :], loop]))
+
+    connection.create_function("usage_of", 1, lambda recorded: _split(recorded)[0])
+    connection.create_function("loop_of", 1, lambda recorded: _split(recorded)[1])
+    connection.create_function("resummed", -1, resummed)
+    names = ", ".join(covered("steps", 4))
+    connection.execute(f"UPDATE steps SET usage = usage_of(usage), loop = loop_of(usage), sum = resummed(sum, {names})")
+    checksums.add(connection, ("past_heads", "past_state"), 5)
+
+
+def _split(recorded: str | None) -> list[str | None]:
+    try:
+        parts = split_usage(None if recorded is None else json.loads(recorded))
+    except (ValueError, AttributeError):
+        return [recorded, None]  # damaged
+    return [None if part is None else json.dumps(part, separators=(",", ":")) for part in parts]
+
+
+_UPGRADES = {4: _to_4, 5: _to_5}
+"""What else makes a file of a format of one of the format before, besides new tables and columns. None of them ever changes."""

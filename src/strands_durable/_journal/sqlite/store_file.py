@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import FormatVersionError
-from .schema import APPLICATION_ID, FORMAT, OLDEST
+from .schema import APPLICATION_ID, OLDEST
+from .tables import FORMAT
 
 _SUFFIXES = ("", "-wal", "-shm")
 _MOMENT_SECONDS = 0.05

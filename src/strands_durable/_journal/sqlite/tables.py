@@ -72,6 +72,25 @@ ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0;
 ALTER TABLE calls ADD COLUMN kept INTEGER NOT NULL DEFAULT 0
 """
 
+# What a part of a head, or a value of the state, was before it changed: from when ``since`` steps of the execution had ended
+# until ``until`` had. `version` is the `since` of what is there now. Nothing that runs reads them: they are for a fork of an
+# execution at one of its steps, and may be deleted.
+TRAVELLING_5 = "ALTER TABLE steps ADD COLUMN loop TEXT"
+FORMAT_5 = f"""
+{TRAVELLING_5};
+CREATE TABLE past_heads (
+    call INTEGER NOT NULL, part TEXT NOT NULL, until INTEGER NOT NULL, since INTEGER NOT NULL, data TEXT NOT NULL,
+    PRIMARY KEY (call, part, until)) WITHOUT ROWID;
+CREATE TABLE past_state (
+    call INTEGER NOT NULL, key TEXT NOT NULL, until INTEGER NOT NULL, since INTEGER NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (call, key, until)) WITHOUT ROWID;
+ALTER TABLE heads ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE state ADD COLUMN version INTEGER NOT NULL DEFAULT 0
+"""
+
+FORMAT = 5
+LATER = {4: FORMAT_4, 5: FORMAT_5}
+"""What each format adds to the one before; `SCHEMA` is format 3."""
 
 _TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\)(?: WITHOUT ROWID)?(?:;|\n;|$)", re.DOTALL)
 _COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (.*?)(?:;|$)", re.MULTILINE)
@@ -90,14 +109,19 @@ class Table:
     """What is in the columns that a row does not name."""
 
 
-@functools.cache
-def tables() -> dict[str, Table]:
-    """Return the tables of a file of this format, by name; not from a file, which may be damaged.
+def tables(version: int = FORMAT) -> dict[str, Table]:
+    """Return the tables of a file of a format, by name; not from a file, which may be damaged.
 
     Read from the text of the schema: to have SQLite build it takes two milliseconds of every process.
     """
-    found = {name: _parts(body) for name, body in _TABLE.findall(f"{SCHEMA};{FORMAT_4}")}
-    for name, column in _COLUMN.findall(FORMAT_4):
+    return _tables(version)
+
+
+@functools.cache
+def _tables(version: int) -> dict[str, Table]:
+    later = ";".join(statements for number, statements in LATER.items() if number <= version)
+    found = {name: _parts(body) for name, body in _TABLE.findall(f"{SCHEMA};{later}")}
+    for name, column in _COLUMN.findall(later):
         found[name].append(column)
     return {name: _table(parts) for name, parts in found.items()}
 

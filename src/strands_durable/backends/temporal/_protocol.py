@@ -28,7 +28,7 @@ OMITTED = "omitted"
 """In the place of a result that is too large for Temporal; what is recorded has it whole."""
 
 PACKED, AWAY, PIECES = "packed", "o", "pieces"
-"""In the place of a table's name, for rows in a form that people do not read: see `Outside`, and `Pieces`."""
+"""In the place of a table's name, for rows in a form that people do not read: see `PayloadStore`, and `Pieces`."""
 PREVIOUS = "previous"
 """In the place of a table's name: a run begins with what the one before it had come to, at this position."""
 
@@ -105,7 +105,7 @@ class Carrying(TypedDict):
     changes: dict[str, Any]
 
 
-class Told(TypedDict, total=False):
+class BatchMessage(TypedDict, total=False):
     """A batch on its way."""
 
     epoch: int
@@ -148,7 +148,7 @@ class Commit(TypedDict):
 # What is taken for one of these: a signal or an update may come from anybody, and one that is malformed must stop nothing.
 
 
-def told_of(given: Any) -> Told | None:
+def batch_message_of(given: Any) -> BatchMessage | None:
     """Return a batch; None if it is none."""
     if not isinstance(given, dict) or not _has_numbers(given, "epoch", "number"):
         return None
@@ -156,7 +156,7 @@ def told_of(given: Any) -> Told | None:
     if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
         return None
     is_one = _is_rows(given.get("rows")) and isinstance(queue, str) and isinstance(end, dict)
-    return cast(Told, given) if is_one else None
+    return cast(BatchMessage, given) if is_one else None
 
 
 def alive_of(given: Any) -> Alive | None:
@@ -194,15 +194,23 @@ def _is_turn(turn: Any) -> bool:
 
 
 def _is_rows(rows: Any) -> bool:
-    """Say whether something has the form of rows, whole or packed."""
+    """Say whether something has the form of a change set, whole or packed, of this format or of one before."""
     if not isinstance(rows, dict):
         return False
+    if _is_number(rows.get("format")):
+        parts = (rows.get("tables"), rows.get("gone", {}))
+        return all(isinstance(part, dict) and all(_is_list(found, dict) for found in part.values()) for part in parts)
     return all(_is_table(name, found) for name, found in rows.items())
 
 
 def _is_table(name: str, found: Any) -> bool:
+    """Say whether something is a table of format 3, or stands for a change set that is kept elsewhere."""
     if isinstance(found, dict):  # by table, the keys of rows that are gone
         return all(isinstance(keys, list) for keys in found.values())
     if isinstance(found, str):
         return name in (PACKED, AWAY)
-    return isinstance(found, list) and all(isinstance(row, str if name == PIECES else list) for row in found)
+    return _is_list(found, str if name == PIECES else list)
+
+
+def _is_list(found: Any, kind: type) -> bool:
+    return isinstance(found, list) and all(isinstance(each, kind) for each in found)
