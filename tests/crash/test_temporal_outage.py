@@ -22,6 +22,7 @@ BOOK, WAIT = {"tool": "book", "city": "Rome"}, {"tool": "wait", "path": "go"}
 def server(tmp_path: Path) -> Iterator[TemporalServer]:
     with TemporalServer(tmp_path / "temporal.db") as server:
         yield server
+        server.kill()  # an orderly end takes seconds
 
 
 @pytest.mark.timeout(120)

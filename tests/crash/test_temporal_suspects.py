@@ -140,3 +140,4 @@ def test_c34_an_outage_of_the_server_makes_no_execution_suspected(tmp_path: Path
         for handle in handles:
             assert str(site.result(handle)) == "Done.\n"
         assert [entry["pid"] for entry in site.ledger(what="wait")] == [worker.pid] * 4, "it has survived all of them"
+        server.kill()  # an orderly end takes seconds
