@@ -71,10 +71,10 @@ def temporal(times: int) -> dict[str, object]:
         with (
             tempfile.TemporaryDirectory() as folder,
             TemporalServer(f"{folder}/temporal.db") as server,
-            Site(server, Path(folder)) as call_context,
+            Site(server, Path(folder)) as site,
         ):
             began = time.monotonic()
-            recoveries = test_temporal_fleet.rampage(call_context, count, 3 * count, strike(server))
+            recoveries = test_temporal_fleet.rampage(site, count, 3 * count, strike(server))
         found[name] = {"times": count, "executions": 3 * count, "seconds": round(time.monotonic() - began)}
         told = f"; {test_fleet.told(recoveries)}" if recoveries else ""
         print(f"Temporal: {count} {name} under {3 * count} executions{told}", flush=True)
@@ -83,7 +83,7 @@ def temporal(times: int) -> dict[str, object]:
 
 def _outage(server: TemporalServer) -> Callable[[Workers], bool]:
     def strike(workers: Workers) -> bool:
-        test_temporal_fleet.outage(workers.call_context, server, random.uniform(0, 6))
+        test_temporal_fleet.outage(workers.site, server, random.uniform(0, 6))
         return True
 
     return strike

@@ -39,50 +39,44 @@ MODELS = {
 class Lost:
     """Executions whose worker was killed, and another one."""
 
-    call_context: Site
+    site: Site
     handles: dict[str, ExecutionHandle]
 
     def told(self, name: str, what: str) -> list[dict[str, Any]]:
-        return self.call_context.ledger(execution_id=name, what=what)
+        return self.site.ledger(execution_id=name, what=what)
 
     def ends(self, name: str) -> str:
-        return str(self.call_context.result(self.handles[name]))
+        return str(self.site.result(self.handles[name]))
 
     def question(self, name: str) -> Any:
-        result = self.call_context.result(self.handles[name])
-        assert (result.stop_reason, self.call_context.status(self.handles[name])) == ("interrupt", "SUSPENDED")
+        result = self.site.result(self.handles[name])
+        assert (result.stop_reason, self.site.status(self.handles[name])) == ("interrupt", "SUSPENDED")
         (found,) = result.interrupts
         return found
 
     def answer(self, name: str, answer: Any) -> None:
-        self.call_context.run(self.handles[name].respond({self.question(name).id: answer}))
+        self.site.run(self.handles[name].respond({self.question(name).id: answer}))
 
     def conversation(self, name: str) -> str:
-        return str(self.call_context.seen(self.handles[name])["calls"])
+        return str(self.site.seen(self.handles[name])["calls"])
 
 
 @pytest.fixture(scope="module")
 def lost(temporal: TemporalServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
-    with Site(temporal, tmp_path_factory.mktemp("lost")) as call_context:
-        handles = {name: call_context.dispatch(name, WAIT, "Done.", **given) for name, given in TOOLS.items()}
-        handles |= {
-            name: call_context.dispatch(name, "Done.", waits_for="go", **given) for name, given in MODELS.items()
-        }
-        first = call_context.worker(len(handles))
-        until(
-            lambda: (
-                {entry["execution_id"] for entry in call_context.ledger()} == {*handles} and _has_begun(call_context)
-            )
-        )
+    with Site(temporal, tmp_path_factory.mktemp("lost")) as site:
+        handles = {name: site.dispatch(name, WAIT, "Done.", **given) for name, given in TOOLS.items()}
+        handles |= {name: site.dispatch(name, "Done.", waits_for="go", **given) for name, given in MODELS.items()}
+        first = site.worker(len(handles))
+        until(lambda: {entry["execution_id"] for entry in site.ledger()} == {*handles} and _has_begun(site))
         os.kill(first.pid, signal.SIGKILL)
-        call_context.touch("verified happened")
-        call_context.touch("go")
-        call_context.worker()
-        yield Lost(call_context, handles)
+        site.touch("verified happened")
+        site.touch("go")
+        site.worker()
+        yield Lost(site, handles)
 
 
-def _has_begun(call_context: Site) -> bool:
-    return len(call_context.ledger(what="wait")) == len(TOOLS)
+def _has_begun(site: Site) -> bool:
+    return len(site.ledger(what="wait")) == len(TOOLS)
 
 
 def test_c12_retry_runs_a_tool_in_doubt_again_with_the_same_idempotency_key(lost: Lost) -> None:
@@ -132,47 +126,43 @@ def test_c12_ask_suspends_with_the_question_and_goes_on_with_the_answer(
 def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_next_one_has(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", WAIT, "Done.")
-        first = call_context.worker()
-        call_context.until_told(what="wait")
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", WAIT, "Done.")
+        first = site.worker()
+        site.until_told(what="wait")
         os.kill(first.pid, signal.SIGKILL)
-        call_context.pardon(handle, epoch=1)  # or it would be tried alone, which begins with something else
-        second = call_context.worker(target=crew.serve_deaf)
-        until(lambda: call_context.given_out(handle).count("tool_call") == 2)
+        site.pardon(handle, epoch=1)  # or it would be tried alone, which begins with something else
+        second = site.worker(target=crew.serve_deaf)
+        until(lambda: site.given_out(handle).count("tool_call") == 2)
         os.kill(second.pid, signal.SIGKILL)
-        call_context.worker(target=crew.serve_books)
-        until(lambda: call_context.given_out(handle).count("run_agent") == 3, PATIENCE_SECONDS)
-        shown = [
-            (step.attempt, step.state)
-            for step in call_context.run(handle.detail()).calls[0].steps
-            if step.name == "wait"
-        ]
+        site.worker(target=crew.serve_books)
+        until(lambda: site.given_out(handle).count("run_agent") == 3, PATIENCE_SECONDS)
+        shown = [(step.attempt, step.state) for step in site.run(handle.detail()).calls[0].steps if step.name == "wait"]
         assert shown == [(1, "in doubt")], "the second attempt has not begun"
-        third = call_context.worker()
-        call_context.until_told(2, what="wait")
+        third = site.worker()
+        site.until_told(2, what="wait")
         os.kill(third.pid, signal.SIGKILL)
-        call_context.touch("go")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert [entry["attempt"] for entry in call_context.ledger(what="wait")] == [1, 2, 3]
+        site.touch("go")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2, 3]
 
 
 def test_c12_what_a_lost_worker_says_too_late_undoes_no_step_of_the_next_one(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", "Done.", waits_for="said")
-        first = call_context.worker("told:before@1", target=crew.serve_until)
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", "Done.", waits_for="said")
+        first = site.worker("told:before@1", target=crew.serve_until)
         assert first.join().exitcode == -signal.SIGKILL
-        second = call_context.worker()
-        call_context.until_told(what="model")
-        call_context.tell_late(handle, epoch=1)
+        second = site.worker()
+        site.until_told(what="model")
+        site.tell_late(handle, epoch=1)
         os.kill(second.pid, signal.SIGKILL)
-        call_context.touch("said")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert [entry["attempt"] for entry in call_context.ledger(what="model")] == [1, 2], "the first one was in doubt"
+        site.touch("said")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["attempt"] for entry in site.ledger(what="model")] == [1, 2], "the first one was in doubt"
 
 
 def test_c11_a_model_call_in_doubt_is_made_again(lost: Lost) -> None:
@@ -205,23 +195,23 @@ def _is_in_doubt(lost: Lost, name: str) -> None:
 def test_c08_a_tool_and_a_model_that_take_longer_than_a_heartbeat_are_not_given_up(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", {"tool": "rest", "seconds": 2 * HEARTBEAT_SECONDS}, "Done.")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert call_context.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", {"tool": "rest", "seconds": 2 * HEARTBEAT_SECONDS}, "Done.")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert site.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]
 
 
 def test_c10_a_tool_that_has_ended_is_told_though_a_hook_takes_its_time_and_does_not_run_again(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", {"tool": "book", "city": "Rome"}, "Done.", agent=crew.hesitant)
-        first = call_context.worker()
-        call_context.until_told(what="hesitate")
-        until(lambda: "tool_call" in call_context.completed(handle))
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", {"tool": "book", "city": "Rome"}, "Done.", agent=crew.hesitant)
+        first = site.worker()
+        site.until_told(what="hesitate")
+        until(lambda: "tool_call" in site.completed(handle))
         os.kill(first.pid, signal.SIGKILL)
-        call_context.touch("go")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert len(call_context.ledger(what="book")) == 1
+        site.touch("go")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert len(site.ledger(what="book")) == 1

@@ -35,6 +35,7 @@ COLUMNS = {
     }
 }
 """By format, the columns that change sets name."""
+COLUMNS[5] = {**COLUMNS[4], "steps": f"{COLUMNS[4]['steps']} loop"}
 
 STEP_3 = [7, 1, "000001/model", 1, "model", "m", "", "started", None, 1.5, None, None, None, None, None]
 STEP_4 = {"id": 7, "call": 1, "key": "000001/model", "attempt": 1, "kind": "model", "name": "m", "title": ""}
@@ -127,6 +128,18 @@ def test_cells_of_every_format_can_be_changed() -> None:
     assert map_cells(new, loud)["tables"] == {"steps": [{"id": 7, "key": "X"}]}
 
 
+def test_what_a_step_cost_and_its_place_in_the_loop_are_two_columns_since_format_5() -> None:
+    both = '{"inputTokens": 3, "totalTokens": 4, "latencyMs": 1, "leg": 0, "cycle": 2}'
+    (row,) = upgrade({"format": 4, "tables": {"steps": [{**STEP_4, "usage": both}]}})["tables"]["steps"]
+    assert row == {
+        **STEP_4,
+        "usage": '{"inputTokens": 3, "totalTokens": 4}',
+        "loop": '{"latencyMs": 1, "leg": 0, "cycle": 2}',
+    }
+    (row,) = upgrade({"format": 4, "tables": {"steps": [{**STEP_4, "usage": '{"runs":0}'}]}})["tables"]["steps"]
+    assert row == {**STEP_4, "loop": '{"runs": 0}'}
+
+
 def test_a_later_format_is_refused_by_its_number() -> None:
     with pytest.raises(errors.FormatVersionError, match=f"format {FORMAT + 1}"):
         upgrade({"format": FORMAT + 1, "tables": {}})
@@ -140,14 +153,14 @@ def test_a_column_that_is_not_known_is_not_dropped() -> None:
 def test_one_function_brings_change_sets_to_the_next_format(monkeypatch: pytest.MonkeyPatch) -> None:
     def split(changes: Any) -> Any:
         for row in changes["tables"].get("steps", ()):
-            row["loop"] = row.pop("usage", None)
+            row["cost"] = row.pop("usage", None)
         return {**changes, "format": FORMAT + 1}
 
     monkeypatch.setattr(change_sets, "_UPGRADES", {**change_sets._UPGRADES, FORMAT: split})
     monkeypatch.setattr(change_sets, "FORMAT", FORMAT + 1)
-    found = upgrade({"steps": [[*STEP_3[:11], "{}", *STEP_3[12:]]]})
+    found = upgrade({"steps": [[*STEP_3[:11], '{"inputTokens": 3}', *STEP_3[12:]]]})
     assert found["format"] == FORMAT + 1
-    assert found["tables"]["steps"][0]["loop"] == "{}"
+    assert found["tables"]["steps"][0]["cost"] == '{"inputTokens": 3}'
 
 
 def test_a_change_of_the_tables_needs_a_new_format() -> None:

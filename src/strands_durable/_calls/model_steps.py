@@ -17,7 +17,7 @@ from .._strands.fingerprints import config_of, fingerprint, model_id
 from .._strands.patches import copied
 from .._strands.watchers import forced_output
 from .context import StepPhase
-from .metrics import recorded_usage
+from .metrics import place_in_loop
 
 if TYPE_CHECKING:
     from .agent_call import Call
@@ -111,8 +111,8 @@ class ModelSteps:
         text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
         recorded = decode(text)
         with journal.transaction("model.done"):
-            usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
-            step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=usage))
+            loop = place_in_loop(answer["metrics"], *self._call.place_in_loop())
+            step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=answer["usage"], loop=loop))
             if redacted:
                 self._redact()
         if redacted:

@@ -150,12 +150,12 @@ class ToolSteps:
     ) -> StepEnd:
         """Return the recorded end of a tool that has an outcome."""
         text = self._encoded(request, step, outcome)
-        return StepEnd(status, text, _error_of(outcome), None if ran else _NO_RUN)
+        return StepEnd(status, text, _error_of(outcome), loop=None if ran else _NO_RUN)
 
     def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> StepEnd:
         """Return the recorded end of a tool that waits for a person."""
         text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
-        return StepEnd("interrupted", text, usage=None if ran else _NO_RUN)
+        return StepEnd("interrupted", text, loop=None if ran else _NO_RUN)
 
     def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
         """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.

@@ -1,6 +1,6 @@
 """Change sets: what an engine keeps of an execution. A list of them, applied in order, is the execution.
 
-    {"format": 4, "tables": {"steps": [{"id": 7, "call": 1, "key": ...}]}, "gone": {"replies": [{"call": 1, ...}]}}
+    {"format": 5, "tables": {"steps": [{"id": 7, "call": 1, "key": ...}]}, "gone": {"replies": [{"call": 1, ...}]}}
 
 Rows are named by table and column, and whole: a column that a row does not name has its default. ``gone`` names deleted rows by
 their keys. Bytes are ``{"b": base64}``. Everything is JSON.
@@ -18,12 +18,13 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from .._records.steps import split_usage
 from ..errors import FormatVersionError
 
 ChangeSet = dict[str, Any]
 Row = dict[str, Any]
 
-FORMAT = 4
+FORMAT = 5
 
 
 def change_set(tables: dict[str, list[Row]], gone: dict[str, list[Row]] | None = None) -> ChangeSet:
@@ -130,10 +131,26 @@ def _to_4(changes: ChangeSet) -> ChangeSet:
     return {"format": 4, "tables": tables, "gone": gone}
 
 
+def _to_5(changes: ChangeSet) -> ChangeSet:
+    """Keep apart what a step cost and its place in the loop."""
+    tables = {
+        name: [_split(row) for row in rows] if name == "steps" else rows for name, rows in changes["tables"].items()
+    }
+    return {**changes, "format": 5, "tables": tables}
+
+
+def _split(row: Row) -> Row:
+    if row.get("usage") is None:
+        return row
+    usage, loop = split_usage(json.loads(row["usage"]))
+    texts = {name: json.dumps(part) for name, part in (("usage", usage), ("loop", loop)) if part is not None}
+    return {**{name: cell for name, cell in row.items() if name != "usage"}, **texts}
+
+
 def _named(columns: str, rows: list[list[Any]]) -> list[Row]:
     names = columns.split()
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-_UPGRADES: dict[int, Callable[[ChangeSet], ChangeSet]] = {3: _to_4}
+_UPGRADES: dict[int, Callable[[ChangeSet], ChangeSet]] = {3: _to_4, 4: _to_5}
 """By the format that they upgrade."""

@@ -21,7 +21,7 @@ from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import REPLICA
-from .._journal.sqlite.tables import SCHEMA
+from .._journal.sqlite.tables import SCHEMA, TRAVELLING_5
 from .._records.views import ExecutionDetail
 from ..errors import UnreadableError
 from .change_sets import ChangeSet, Row, change_set, upgrade
@@ -40,7 +40,7 @@ class Replica(Store):
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
         )
         self._lock = self._connection.guard
-        for statement in SCHEMA.split(";\n"):
+        for statement in (*SCHEMA.split(";\n"), TRAVELLING_5):
             self._connection.execute(statement)
         self._tables = {name: _Table(self._connection, name) for name in _names(self._connection)}
         self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-_BESIDE_USAGE = ("leg", "cycle", "latencyMs")
+_LOOP = ("leg", "cycle", "latencyMs", "runs")
 
 
 StepKind = Literal["model", "tool", "effect", "node"]
@@ -31,14 +31,19 @@ class StepRecord:
     result: Any = None
     error: Any = None
     usage: dict[str, int] | None = None
+    """What it cost, as the provider says."""
     config_id: int | None = None
     started_at: float = 0.0
     ended_at: float | None = None
 
 
-def shown_usage(recorded: dict[str, int] | None) -> dict[str, int] | None:
-    """Return what a step cost; beside it, the place in the loop is recorded, and that is not for readers."""
-    return None if recorded is None else {name: count for name, count in recorded.items() if name not in _BESIDE_USAGE}
+def split_usage(recorded: dict[str, int] | None) -> tuple[dict[str, int] | None, dict[str, int] | None]:
+    """Return usage and loop of a step that was recorded before format 5, when both were one."""
+    if recorded is None:
+        return None, None
+    usage = {name: count for name, count in recorded.items() if name not in _LOOP}
+    loop = {name: count for name, count in recorded.items() if name in _LOOP}
+    return usage or None, loop or None
 
 
 def shown_result(kind: StepKind, recorded: Any) -> Any:

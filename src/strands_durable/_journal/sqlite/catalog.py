@@ -22,7 +22,7 @@ from ..._records.exceptions import summary
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import model_key
 from ..._records.questions import answers_to
-from ..._records.steps import StepStatus, shown_result, shown_usage
+from ..._records.steps import StepStatus, shown_result, split_usage
 from ..._records.views import (
     CallSummary,
     ExecutionDetail,
@@ -327,7 +327,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str,
 
 def _usage(recorded: str | None) -> dict[str, int] | None:
     with judging([]):
-        return None if recorded is None else shown_usage(json.loads(recorded))
+        return None if recorded is None else split_usage(json.loads(recorded))[0]  # the file may have an earlier format
     return None
 
 

@@ -369,16 +369,16 @@ class Journal(Shelf):
 
     @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
-        """Return key and usage of each model answer of the loop, in order; auxiliary ones have no config."""
-        where = "call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL ORDER BY key"
-        rows = self.store.rows("steps", "key, usage", where, call_id)
-        return [(key, json.loads(usage)) for key, usage in rows]
+        """Return, for each model answer of the loop, its key, and its usage with its place in the loop, in order."""
+        where = "call = ? AND kind = 'model' AND status = 'done' AND config IS NOT NULL ORDER BY key"  # auxiliary: no config
+        rows = self.store.rows("steps", "key, usage, loop", where, call_id)
+        return [(key, {**json.loads(usage), **json.loads(loop)}) for key, usage, loop in rows]
 
     def tool_counts(self, call_id: int) -> list[tuple[str, int, int, float]]:
         """Return runs, successes and seconds of each tool of a call. A run that ended in a question is one, too."""
         counts: dict[str, tuple[int, int, float]] = {}
         where = (
-            "call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND usage IS NULL ORDER BY id"
+            "call = ? AND kind = 'tool' AND status IN ('done', 'failed', 'interrupted') AND loop IS NULL ORDER BY id"
         )
         for name, status, error, began, ended in self.store.rows(
             "steps", "name, status, error, started_at, ended_at", where, call_id

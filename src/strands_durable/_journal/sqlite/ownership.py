@@ -31,14 +31,13 @@ def holder(connection: Connection, row_id: int) -> Holder:
 
 def beat_of(store: Store, execution_id: str) -> Beat | None:
     """Return the owner of an execution with its last heartbeat; None if there is no owner."""
-    query = f"SELECT {BEAT} FROM executions WHERE execution_id = ? AND owner IS NOT NULL"
-    rows = store.read(query, execution_id)
+    rows = store.rows("executions", BEAT, "execution_id = ? AND owner IS NOT NULL", execution_id)
     return Beat(*rows[0]) if rows else None
 
 
 def find(store: Store, execution_id: str) -> tuple[int, int] | None:
     """Return the number of an execution and of its current run; None if it is not there."""
-    rows = store.read("SELECT id, run FROM executions WHERE execution_id = ?", execution_id)
+    rows = store.rows("executions", "id, run", "execution_id = ?", execution_id)
     return (rows[0][0], rows[0][1]) if rows else None
 
 

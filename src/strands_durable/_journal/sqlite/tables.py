@@ -75,7 +75,9 @@ ALTER TABLE calls ADD COLUMN kept INTEGER NOT NULL DEFAULT 0
 # What a part of a head, or a value of the state, was before it changed: from when ``since`` steps of the execution had ended
 # until ``until`` had. `version` is the `since` of what is there now. Nothing that runs reads them: they are for a fork of an
 # execution at one of its steps, and may be deleted.
-FORMAT_5 = """
+TRAVELLING_5 = "ALTER TABLE steps ADD COLUMN loop TEXT"
+FORMAT_5 = f"""
+{TRAVELLING_5};
 CREATE TABLE past_heads (
     call INTEGER NOT NULL, part TEXT NOT NULL, until INTEGER NOT NULL, since INTEGER NOT NULL, data TEXT NOT NULL,
     PRIMARY KEY (call, part, until)) WITHOUT ROWID;

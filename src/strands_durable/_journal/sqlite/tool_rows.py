@@ -33,7 +33,7 @@ class ToolRow:
 
 _STEPS = """
 SELECT s.id, s.call, s.key, s.name FROM calls c JOIN steps s ON s.call = c.id
-WHERE c.execution = ? AND c.run = ? AND s.kind = 'tool' AND s.status = 'done' AND s.error IS NULL AND s.usage IS NULL
+WHERE c.execution = ? AND c.run = ? AND s.kind = 'tool' AND s.status = 'done' AND s.error IS NULL AND s.loop IS NULL
 ORDER BY s.number
 """
 """Without an error, and the tool itself has run: neither a middleware nor a person has given the result in its place."""
