@@ -187,7 +187,7 @@ def test_c33_who_resumes_too_late_does_not_undo_the_run_in_between(temporal: Tem
         for _ in range(2):
             with pytest.raises(errors.ExecutionFailedError):
                 await handle.result(PATIENCE)
-            late = await backend.story("run")
+            late = await backend.history("run")
             Requests(late.replica).resume("run")
             await handle.resume()
         with pytest.raises(errors.ExecutionFailedError):
