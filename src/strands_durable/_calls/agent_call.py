@@ -44,7 +44,7 @@ class Call(Latch):
 
     def __init__(self, site: Site, record: CallRecord, progress: Progress) -> None:
         super().__init__(site.outer)
-        self.agent, self.journal, self.record = site.agent, site.journal, record
+        self.agent, self.control, self.record = site.agent, site.control, record
         site.member.last = record.call_id
         self.history, self.head = site.member.history, site.member.head
         self.session, self.options = site.session, site.options
@@ -171,11 +171,6 @@ class Call(Latch):
 
     # What Strands tells us through its hooks
 
-    @property
-    def execution_id(self) -> str:
-        """The execution that this call belongs to."""
-        return self.journal.execution_id
-
     def frame_of_call(self, phase: StepPhase) -> Frame:
         """Return what stands for the call as a whole, beside its steps."""
         look = (self.record.attempt, self.record.attempt > 1)
@@ -258,14 +253,14 @@ class Call(Latch):
         self._move(phase, cycles=self._cycles(0), in_loop=self.tools.in_loop())
         with self.flushing("call.end"):
             self.tools.flush_asking()
-            self.journal.end_call(self.record, STATUS[phase], result)
+            self.control.end_call(self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception) -> None:
         """Commit that an exception left the call. The head stays where it is, for the next try."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         with self._closing("call.failed"):
             self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(self.record, ExecutionStatus.FAILED)
+            self.control.end_call(self.record, ExecutionStatus.FAILED)
 
     def leave(self) -> None:
         """Commit where the caller left the call, beyond its head: it is resumed from the head, or ends here if it is not."""

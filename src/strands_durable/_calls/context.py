@@ -122,7 +122,7 @@ def around(standing: Frame | None) -> tuple[tuple[int, str], ...]:
 def standing_aside() -> AbstractContextManager[None]:
     """Let the worker of the enclosing execution, if there is one, carry others while this waits for one of them."""
     found = frame.get()
-    return nullcontext() if found is None else found.call.journal.lease.waiting()
+    return nullcontext() if found is None else found.call.control.waiting()
 
 
 def current_step() -> CurrentStep | None:

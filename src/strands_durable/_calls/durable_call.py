@@ -19,6 +19,7 @@ from .._records.steps import StepKind
 from .._strands.agents import InterruptException
 from ..errors import DurableError, ExecutionCancelledError
 from .context import Frame, around, frame
+from .control import ExecutionControl
 
 
 class Abort(BaseException):
@@ -28,7 +29,7 @@ class Abort(BaseException):
 class Latch:
     """Holds the first error of ours in a call, and in the calls inside it."""
 
-    journal: Journal
+    control: ExecutionControl
     record: CallRecord
 
     def __init__(self, outer: Latch | None) -> None:
@@ -37,6 +38,16 @@ class Latch:
         """The step or hook of the outer call that made this one."""
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the execution that it belongs to."""
+        return self.control.journal
+
+    @property
+    def execution_id(self) -> str:
+        """The execution that it belongs to."""
+        return self.control.execution_id
 
     def turn(
         self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: Frame | None = None
@@ -59,7 +70,7 @@ class Latch:
 
         Without ``starts`` it is a part of a step that runs, which goes on where nothing more starts.
         """
-        turns = self.journal.lease.turns
+        turns = self.control.gate
         with ours(self, starts=False):
             try:
                 if starts:
@@ -75,7 +86,7 @@ class Latch:
 
     def taken(self, turn: Turn) -> AbstractContextManager[None]:
         """Run a step whose turn it is."""
-        return taken(self.journal.lease.turns, turn)
+        return taken(self.control.gate, turn)
 
     def latch(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""
@@ -106,17 +117,15 @@ class Latch:
             raise Abort
         if self.outer is not None:
             self.outer.check()
-        elif self.journal.lease.halt is not None:
-            self.fail(self.journal.lease.halt)
+        elif self.control.halt is not None:
+            self.fail(self.control.halt)
 
     def is_cancelled(self, error: BaseException) -> bool:
         """Say whether a call ends because its execution was cancelled; with the root call that is recorded."""
-        halt = self.journal.lease.halt
-        if error is not halt or not isinstance(error, ExecutionCancelledError):
+        if error is not self.control.halt or not isinstance(error, ExecutionCancelledError):
             return False
         if self.outer is None:
-            with self.journal.transaction("call.cancelled"):
-                self.journal.cancel()
+            self.control.cancel()
         return True
 
     @property

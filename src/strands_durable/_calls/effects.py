@@ -36,7 +36,7 @@ def ours(found: Frame) -> Iterator[None]:
 async def pause(seconds: float, what: str) -> None:
     """Wait; where somebody gives out turns, in his hands."""
     found = frame.get()
-    turns = None if found is None else found.call.journal.lease.turns
+    turns = None if found is None else found.call.control.gate
     if found is None or turns is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
         return

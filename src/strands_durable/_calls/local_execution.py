@@ -24,6 +24,7 @@ from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
 from .._records.options import Options
+from .control import ExecutionControl
 from .durable_call import Latch
 from .head import Head
 from .metrics import Added
@@ -73,10 +74,15 @@ class Site:
     """Where a call of an agent is made: the execution, the agent's part in it, and the call around it."""
 
     agent: Agent
-    journal: Journal
+    control: ExecutionControl
     session: Session
     options: Options
     outer: Latch | None
+
+    @property
+    def journal(self) -> Journal:
+        """What is recorded of the execution."""
+        return self.control.journal
 
     @property
     def member(self) -> Member:
@@ -124,8 +130,8 @@ class Session:
     """One execution, in one process."""
 
     execution_id: str
-    claim: Lease | None = None
-    """The lease under which a worker has claimed the execution, until the call begins."""
+    claim: ExecutionControl | None = None
+    """What steers an execution that a worker has claimed, until the call begins."""
     members: weakref.WeakKeyDictionary[Agent, Member] = field(default_factory=weakref.WeakKeyDictionary)
     cursors: weakref.WeakKeyDictionary[Any, Cursor] = field(default_factory=weakref.WeakKeyDictionary)
     """How far each object has come that makes root calls under an id of its plugin."""
@@ -245,12 +251,12 @@ class Process:
             return self._sessions.get((path, execution_id))
 
     @contextmanager
-    def claimed(self, path: Path, lease: Lease) -> Iterator[None]:
+    def claimed(self, path: Path, control: ExecutionControl) -> Iterator[None]:
         """Take part in an execution that a worker has claimed, as if this process knew nothing of it."""
-        session = Session(lease.execution_id, claim=lease)
+        session = Session(control.execution_id, claim=control)
         with self._lock:
             self._forget_after_fork()
-            self._sessions[path, lease.execution_id] = session
+            self._sessions[path, control.execution_id] = session
         token = _handed_over.set(session)
         try:
             yield

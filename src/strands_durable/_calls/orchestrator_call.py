@@ -19,7 +19,6 @@ from typing import Any
 
 from strands.multiagent.base import NodeResult, Status
 
-from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.rows import Ending
 from .._records import keys
 from .._records.calls import CallRecord, Progress, Seat
@@ -32,6 +31,7 @@ from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
 from .._strands.orchestrators import Contact
 from .context import CurrentStep, Frame, StepPhase, frame
+from .control import ExecutionControl
 from .durable_call import Latch, ours
 from .head import Head
 from .local_execution import Session
@@ -45,14 +45,14 @@ class OrchestratorCall(Latch):
     def __init__(
         self,
         contact: Contact,
-        journal: Journal,
+        control: ExecutionControl,
         session: Session,
         options: Options,
         outer: Latch | None,
         record: CallRecord,
     ) -> None:
         super().__init__(outer)
-        self.contact, self.journal, self.session, self.options = contact, journal, session, options
+        self.contact, self.control, self.session, self.options = contact, control, session, options
         self.record, self.progress = record, Progress()
         self.is_open = False
         self.is_through = False
@@ -71,7 +71,7 @@ class OrchestratorCall(Latch):
     def begin(
         cls,
         contact: Contact,
-        journal: Journal,
+        control: ExecutionControl,
         session: Session,
         options: Options,
         outer: Latch | None,
@@ -79,7 +79,7 @@ class OrchestratorCall(Latch):
         given: Any,
     ) -> OrchestratorCall:
         """Record a new call: its input and the topology."""
-        topology = contact.topology()
+        journal, topology = control.journal, contact.topology()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(topology), topology)
             call_id, _ = journal.insert_call(seat, contact.kind, given=given, config_id=config_id)
@@ -88,7 +88,7 @@ class OrchestratorCall(Latch):
             journal.write_head(call_id, [("progress", _compact(Progress())), *parts])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
-        return cls(contact, journal, session, options, outer, record)
+        return cls(contact, control, session, options, outer, record)
 
     def load(self) -> tuple[list[StepRecord], dict[str, Any]]:
         """Read back where a recorded call stands; return the visits of its nodes, and what it carried."""
@@ -137,11 +137,6 @@ class OrchestratorCall(Latch):
         return {name for name, visit in self._batch if not self._is_done(name, visit)}
 
     # What Strands tells us through its hooks
-
-    @property
-    def execution_id(self) -> str:
-        """The execution that this call belongs to."""
-        return self.journal.execution_id
 
     def frame_of_call(self, phase: StepPhase) -> Frame:
         """Return what stands for the call as a whole, beside its nodes."""
@@ -227,7 +222,7 @@ class OrchestratorCall(Latch):
                 if asked is not None and asked.status is not Status.INTERRUPTED:
                     asked = None  # a graph has none of a node that asks: this is that of an earlier visit
                 self._end_row(node_id, self._ending(node_id, asked, "interrupted"))
-            self.journal.end_call(self.record, STATUS[phase], result)
+            self.control.end_call(self.record, STATUS[phase], result)
 
     def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:
         """Commit that the call failed: an exception left it, or it returned that it failed."""
@@ -239,7 +234,7 @@ class OrchestratorCall(Latch):
                     self._end_row(node_id, self._ending(node_id, self.contact.result_of(node_id)))
             self._write()
             self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(self.record, ExecutionStatus.FAILED, result)
+            self.control.end_call(self.record, ExecutionStatus.FAILED, result)
 
     def _step_ahead(self) -> None:
         """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .._calls.running_tools import leave
 from .._dispatch.connect import connect
 from .._dispatch.ports import DurableBackend
-from .._journal.running_tools import leave
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .exit_codes import leave_at_once

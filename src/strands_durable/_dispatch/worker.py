@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from .._journal.lease import Lease, Released
+from .._calls.control import ExecutionControl
+from .._journal.lease import Released
 from .._journal.sqlite.change_feed import Change, watch
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import Heart
@@ -26,7 +27,7 @@ from ..errors import BackendUnavailableError
 from .factories import in_time
 from .queue import Claim, Queue, Waiting, held
 from .registry import DurableAgent, agents
-from .runner import Carrier, Threads, cancel, give_back, refusal
+from .runner import Carrier, Threads, cancel, refusal
 
 logger = safe_logger(__name__)
 
@@ -128,7 +129,7 @@ class Worker:
         """Have every run stop before its next step; one whose step takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
-            claim.lease.halt = claim.lease.halt or Released()
+            claim.control.stop(Released())
         if not tasks:
             return True
         logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
@@ -172,11 +173,11 @@ class Worker:
     def _has_room(self) -> bool:
         """Say whether another execution may be taken: not beside one that is tried alone."""
         at_work = self._at_work()
-        return not any(lease.is_alone for lease in at_work) and len(at_work) < self._concurrency
+        return not any(control.is_alone for control in at_work) and len(at_work) < self._concurrency
 
-    def _at_work(self) -> list[Lease]:
-        """Return the leases of the runs that take up room: one that waits for another execution does not."""
-        return [claim.lease for claim, _ in self._running.values() if not claim.lease.waits]
+    def _at_work(self) -> list[ExecutionControl]:
+        """Return the runs that take up room: one that waits for another execution does not."""
+        return [claim.control for claim, _ in self._running.values() if not claim.control.waits]
 
     def _take(self, queue: Queue, heart: Heart, waiting: Waiting) -> bool:
         """Claim an execution and begin to carry it, if this worker may."""
@@ -194,9 +195,9 @@ class Worker:
             held.let_go(self._path, waiting.row_id)
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
-        heart.keep(claim.lease)
+        heart.keep(claim.control.lease)
         run = contextvars.Context().run(asyncio.ensure_future, self._carry(heart, claim))  # a trace of its own
-        self._running[claim.lease.row_id] = (claim, run)
+        self._running[waiting.row_id] = (claim, run)
         return True
 
     def _may_try(self, waiting: Waiting) -> bool:
@@ -275,7 +276,7 @@ class Worker:
     def _cancel(self, queue: Queue) -> None:
         """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
         for row_id in queue.cancelled(self._running) if self._running else ():
-            cancel(self._running[row_id][0].lease)
+            cancel(self._running[row_id][0].control)
 
     def _cancel_late(self) -> None:
         """Tell also runs that are being left: a step that still runs need not end."""
@@ -287,20 +288,20 @@ class Worker:
     # Running
 
     async def _carry(self, heart: Heart, claim: Claim) -> None:
-        lease = claim.lease
+        control = claim.control
 
         def seen() -> None:
-            if claim.waiting.is_suspected and self._suspects == "only" and not lease.is_alone:
-                lease.halt = lease.halt or Released()  # it is cleared: others may have it
+            if claim.waiting.is_suspected and self._suspects == "only" and not control.is_alone:
+                control.stop(Released())  # it is cleared: others may have it
 
         try:
             await self._carrier.carry(claim, seen)
         finally:
-            self._running.pop(lease.row_id, None)
-            lease.tools.when_idle(partial(self._release, heart, lease))
+            self._running.pop(control.lease.row_id, None)
+            control.tools.when_idle(partial(self._release, heart, control))
 
-    def _release(self, heart: Heart, lease: Lease) -> None:
-        heart.let_go(lease)
-        give_back(lease)
-        held.let_go(self._path, lease.row_id)
+    def _release(self, heart: Heart, control: ExecutionControl) -> None:
+        heart.let_go(control.lease)
+        control.release()
+        held.let_go(self._path, control.lease.row_id)
         self._look_again()

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from .._calls.control import ExecutionControl
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
-from .._dispatch.runner import Carrier, Threads, cancel, give_back, refusal
-from .._journal.lease import Lease, Released, look
+from .._dispatch.runner import Carrier, Threads, cancel, refusal
+from .._journal.lease import Released, look
 from .._journal.outcome import interrupts_of, result_of
 from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
@@ -107,7 +108,7 @@ class Driver:
         self._replica, self._carrier, self._alone, self._on_news = replica, carrier, alone, on_news
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lease: Lease | None = None
+        self._control: ExecutionControl | None = None
         self._halt: DurableError | None = None
         self._is_gentle = False
         self._turns: dict[str, Turn] = {}
@@ -167,7 +168,7 @@ class Driver:
     @property
     def is_waiting(self) -> bool:
         """Whether a step of it waits for another execution, which may need this very worker."""
-        return self._lease is not None and self._lease.waits > 0
+        return self._control is not None and self._control.waits > 0
 
     @property
     def is_settled(self) -> bool:
@@ -205,13 +206,13 @@ class Driver:
             if self._halt is not None and not (is_left and why is None):  # what is left can still be cancelled
                 self._is_gentle = self._is_gentle and gently
                 return
-            lease = self._lease
-            if why is None and lease is not None:
-                cancel(lease)
-                why = lease.halt
+            control = self._control
+            if why is None and control is not None:
+                cancel(control)
+                why = control.halt
             self._halt, self._is_gentle = why or Released(), gently
-            if lease is not None:
-                lease.halt = lease.halt or self._halt
+            if control is not None:
+                control.stop(self._halt)
             closed, self._closed = self._closed, {}
             let_go = {turn_id for turn_id in closed if self._is_let_go(self._turns[turn_id])}
         for turn_id, future in closed.items():
@@ -287,22 +288,22 @@ class Driver:
         claim = queue.claim(waiting, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
         if claim is None:
             return
-        lease = claim.lease
+        control = claim.control
         with self._lock:
-            self._lease, lease.turns = lease, self
-            lease.halt = self._halt
+            self._control, control.gate = control, self
+            control.halt = self._halt
 
         def seen() -> None:
-            if self._alone and not lease.is_alone:
+            if self._alone and not control.is_alone:
                 self.halt(Released(), gently=True)  # it is cleared: it need not be apart from others any more
 
         try:
-            if lease.is_alone:
+            if control.is_alone:
                 await self._told_of()
-            if not isinstance(lease.halt, Released):
+            if not isinstance(control.halt, Released):
                 await self._carrier.carry(claim, seen)
         finally:
-            give_back(lease)
+            control.release()
 
     async def _told_of(self) -> None:
         """Have it told that the execution was claimed before any of its code runs: what kills us here is to be counted."""

@@ -128,7 +128,7 @@ class Invocation:
         before, now = call.journal.lease, self._journal.lease
         if (before.store.hash_key, before.row_id, before.fence + 1) != (now.store.hash_key, now.row_id, now.fence):
             return None
-        call.journal = self._journal
+        call.control = self._site.control
         return call
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:

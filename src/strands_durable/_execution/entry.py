@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from strands.types.exceptions import ConcurrencyException
 
 from .._calls.context import enclosing, frame
+from .._calls.control import ExecutionControl
 from .._calls.head import MADE_UP
 from .._calls.local_execution import Cursor, Session, process
-from .._journal.lease import Lease, Owner, acquire, look
+from .._calls.running_tools import wait_for_tools
+from .._journal.lease import Owner, acquire, look
 from .._journal.sqlite import ownership
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import Heart
@@ -76,7 +78,13 @@ class Subject(Protocol):
         """Call it as if we were not there."""
 
     def open(
-        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+        self,
+        options: Options,
+        control: ExecutionControl,
+        session: Session,
+        desk: Desk,
+        prompt: Any,
+        given: dict[str, Any],
     ) -> Events:
         """Make a durable call."""
 
@@ -147,7 +155,7 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         standing = outer.frame_of_call("before")
     try:
         desk = nested_desk(standing, subject.name, subject.me, prompt)
-        events = subject.open(outer.options, outer.journal, outer.session, desk, prompt, given)
+        events = subject.open(outer.options, outer.control, outer.session, desk, prompt, given)
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
@@ -165,16 +173,15 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
     try:
         store, heart = stores.open(options.path, options.busy_seconds)
         claimed, session.claim = session.claim, None
-        lease = claimed or await _acquired(options, subject, session, store, target, prompt)
-        session.hold(heart, lease)
+        control = claimed or await _acquired(options, subject, session, store, target, prompt)
+        session.hold(heart, control.lease)
         if claimed is None:
-            keyboard_interrupt.hold(lease, is_made_up=target.is_made_up)
+            keyboard_interrupt.hold(control, is_made_up=target.is_made_up)
         try:
             _refuse_stuck(subject, session)
             subject.enter(session)
-            journal = Journal(lease)
-            desk = _desk(options, subject, journal, session, target, prompt, is_claimed=claimed is not None)
-            events, is_left = subject.open(options, journal, session, desk, prompt, given), True
+            desk = _desk(options, subject, control.journal, session, target, prompt, is_claimed=claimed is not None)
+            events, is_left = subject.open(options, control, session, desk, prompt, given), True
             try:
                 session.is_at_work = True
                 async for event in events:
@@ -188,7 +195,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
                 await _close_streams(session, is_left)
         finally:
             session.hand_on()
-            lease.tools.when_idle(partial(_release, heart, lease))
+            control.tools.when_idle(partial(_release, heart, control))
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -286,18 +293,17 @@ def _desk(
 
 async def _acquired(
     options: Options, subject: Subject, session: Session, store: Store, target: Target, prompt: Any
-) -> Lease:
+) -> ExecutionControl:
     """Become the owner; a cancel that nobody has seen to yet is seen to first."""
     try:
-        lease = await acquire(store, session.execution_id, options.lease_seconds)
+        await wait_for_tools(store.path, session.execution_id, options.lease_seconds)
+        control = ExecutionControl(await acquire(store, session.execution_id, options.lease_seconds))
     except ExecutionBusyError:
         _refuse_other_input(options, subject, session, target, prompt)
         raise
-    journal = Journal(lease)
-    if journal.is_cancel_due():
-        with journal.transaction("call.cancelled"):
-            journal.cancel()
-    return lease
+    if control.journal.is_cancel_due():
+        control.cancel()
+    return control
 
 
 def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
@@ -319,16 +325,9 @@ def _is_suspended(options: Options, session: Session) -> bool:
     return status is not None and status != ExecutionStatus.COMPLETED.value
 
 
-def _release(heart: Heart, lease: Lease) -> None:
-    """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
-    heart.let_go(lease)
-    if lease.dropped:
-        return
-    try:
-        with lease.store.transaction("lease.release", lease):
-            lease.drop()
-    except DurableError as error:
-        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
+def _release(heart: Heart, control: ExecutionControl) -> None:
+    heart.let_go(control.lease)
+    control.release()
 
 
 def _target(options: Options, subject: Subject, prompt: Any, invocation_state: Any) -> Target:

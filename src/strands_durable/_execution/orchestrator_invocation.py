@@ -12,11 +12,11 @@ from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult, Status
 from strands.telemetry import EventLoopMetrics
 
+from .._calls.control import ExecutionControl
 from .._calls.head import Head
 from .._calls.local_execution import Session, Site
 from .._calls.orchestrator_call import OrchestratorCall, has_returned_failure
 from .._journal import messages
-from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.exceptions import revive
 from .._records.executions import ExecutionStatus
@@ -47,10 +47,10 @@ class Orchestration:
     """A call of an orchestrator by an owner of its execution."""
 
     def __init__(
-        self, contact: Contact, original: Any, options: Options, journal: Journal, session: Session, desk: Desk
+        self, contact: Contact, original: Any, options: Options, control: ExecutionControl, session: Session, desk: Desk
     ) -> None:
         self._contact, self._original, self._desk = contact, original, desk
-        self._options, self._journal, self._session = options, journal, session
+        self._options, self._control, self._journal, self._session = options, control, control.journal, session
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
@@ -88,7 +88,7 @@ class Orchestration:
         contact, journal, outer = self._contact, self._journal, self._desk.outer
         if isinstance(admission, Start):
             begin = OrchestratorCall.begin
-            return begin(contact, journal, self._session, self._options, outer, self._desk.seat(), prompt), prompt
+            return begin(contact, self._control, self._session, self._options, outer, self._desk.seat(), prompt), prompt
         record = admission.record
         self._refuse_drift(record)
         call = self._call(record)
@@ -125,7 +125,7 @@ class Orchestration:
             self._contact.me.deserialize_state(parts["base"])
 
     def _call(self, record: CallRecord) -> OrchestratorCall:
-        return OrchestratorCall(self._contact, self._journal, self._session, self._options, self._desk.outer, record)
+        return OrchestratorCall(self._contact, self._control, self._session, self._options, self._desk.outer, record)
 
     def _refuse_drift(self, record: CallRecord) -> None:
         changes = fingerprints.topology_changes(self._journal.config(record.config_id), self._contact.topology())
@@ -235,7 +235,7 @@ class Orchestration:
         if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
         elif record is not None and contact is not None and record.kind == contact.kind:
-            inner = Orchestration(contact, None, self._options, self._journal, self._session, self._desk)
+            inner = Orchestration(contact, None, self._options, self._control, self._session, self._desk)
             value = inner.returned(record) if is_last else None
         elif record is not None:
             value = self._gone_result(record)
@@ -257,7 +257,7 @@ class Orchestration:
         return AgentResult(found["stop_reason"], message, EventLoopMetrics(), found["state"])
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
-        site = Site(agent, self._journal, self._session, self._options, self._desk.outer)
+        site = Site(agent, self._control, self._session, self._options, self._desk.outer)
         invocation = Invocation(site, _Nowhere(), None)
         if not is_last:
             invocation.counted(record)

@@ -10,9 +10,9 @@ from strands import Agent
 from strands.middleware import ToolResultEvent
 
 from .._calls.context import Frame, StepPhase, enclosing, frame
+from .._calls.control import ExecutionControl
 from .._calls.durable_call import Abort, Latch
 from .._calls.local_execution import Session
-from .._journal.sqlite.journal import Journal
 from .._records import keys
 from .._records.calls import CallRecord
 from .._records.logs import safe_logger
@@ -64,15 +64,10 @@ class FinishedCall(Latch):
     head = None
     is_open = True
 
-    def __init__(self, journal: Journal, session: Session, options: Options, record: CallRecord) -> None:
+    def __init__(self, control: ExecutionControl, session: Session, options: Options, record: CallRecord) -> None:
         super().__init__(None)
         self.made_in = None
-        self.journal, self.session, self.options, self.record = journal, session, options, record
-
-    @property
-    def execution_id(self) -> str:
-        """The execution that the call belongs to."""
-        return self.journal.execution_id
+        self.control, self.session, self.options, self.record = control, session, options, record
 
     def frame_of_call(self, phase: StepPhase) -> Frame:
         """Return what stands for the call as a whole."""

@@ -162,7 +162,7 @@ class _Reruns:
 
     def _past(self, row: ToolRow) -> FinishedCall:
         call = self._call
-        return FinishedCall(call.journal, call.session, call.options, self._record(row.call_id))
+        return FinishedCall(call.control, call.session, call.options, self._record(row.call_id))
 
     def _record(self, call_id: int) -> CallRecord:
         if call_id not in self._records:

@@ -86,7 +86,7 @@ async def _has_waited(call: Call, seconds: float, what: str) -> bool:
 
 
 async def _pause(call: Call, seconds: float, what: str) -> None:
-    turns = call.journal.lease.turns
+    turns = call.control.gate
     if turns is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
     else:

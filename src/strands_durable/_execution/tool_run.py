@@ -167,7 +167,7 @@ class ToolRun:
             return context
         call = self._call
         step = path(call.record.scope, call.record.position, request.key)
-        self._thread = ToolThread(request.name, step, call.journal.lease.tools, record)
+        self._thread = ToolThread(request.name, step, call.control.tools, record)
         return context.replace(tool=with_function(context.tool, partial(self._thread.run, function)))
 
     def _take(self) -> None:

@@ -33,6 +33,7 @@ from strands.multiagent.base import MultiAgentBase
 
 from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
+from .._calls.control import ExecutionControl
 from .._calls.effects import pause
 from .._calls.local_execution import Session, Site
 from .._execution import entry, keyboard_interrupt, stages
@@ -42,7 +43,6 @@ from .._execution.opaque_node import Opaque
 from .._execution.orchestrator_invocation import Orchestration, conducted
 from .._execution.resolver import Desk
 from .._journal.lease import Owner
-from .._journal.sqlite.journal import Journal
 from .._records.calls import CallKind
 from .._records.logs import safe_logger
 from .._records.options import Options
@@ -145,11 +145,17 @@ class _AgentSubject:
         return cast(Events, self._original(prompt, **given))
 
     def open(
-        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+        self,
+        options: Options,
+        control: ExecutionControl,
+        session: Session,
+        desk: Desk,
+        prompt: Any,
+        given: dict[str, Any],
     ) -> Events:
         attach_parts(self.me)
         options = _own_policies(self.me, options, desk)
-        site = Site(self.me, journal, session, options, desk.outer)
+        site = Site(self.me, control, session, options, desk.outer)
         invocation = Invocation(site, desk, self._original)
         if desk.outer is not None and self.me in lasting:
             self._recall(invocation, desk)
@@ -251,11 +257,17 @@ class _OrchestratorSubject:
         return cast(Events, self._original(prompt, **given))
 
     def open(
-        self, options: Options, journal: Journal, session: Session, desk: Desk, prompt: Any, given: dict[str, Any]
+        self,
+        options: Options,
+        control: ExecutionControl,
+        session: Session,
+        desk: Desk,
+        prompt: Any,
+        given: dict[str, Any],
     ) -> Events:
         attach_parts(self.me)
         options = _own_policies(self.me, options, desk)
-        return Orchestration(self._contact, self._original, options, journal, session, desk).open(prompt, given)
+        return Orchestration(self._contact, self._original, options, control, session, desk).open(prompt, given)
 
 
 def _attach_orchestrator(contact: Contact) -> None:
