@@ -197,7 +197,9 @@ def _note() -> Any:
 
 def test_an_index_that_has_lost_its_entries_hides_no_execution_from_a_list_of_all(dense: bytes) -> None:
     with closing(sqlite3.connect("runs.db")) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'executions_by_status'").fetchone()
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'executions_by_status'"
+        ).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
     count = (page - 1) * size + 4  # the low byte of the number of entries
     assert dense[count] == 5

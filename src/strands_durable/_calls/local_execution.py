@@ -19,6 +19,7 @@ from strands.telemetry.metrics import EventLoopMetrics
 
 from .._journal.conversation import History
 from .._journal.lease import Lease
+from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import Heart
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
@@ -130,8 +131,10 @@ class Session:
     """One execution, in one process."""
 
     execution_id: str
-    claim: ExecutionControl | None = None
-    """What steers an execution that a worker has claimed, until the call begins."""
+    store: Store | None = None
+    """The store, if the execution was handed over with it; else it is the file that the agent's options name."""
+    is_claimed: bool = False
+    """True until the call begins for which a worker has claimed the execution: no other one may."""
     members: weakref.WeakKeyDictionary[Agent, Member] = field(default_factory=weakref.WeakKeyDictionary)
     cursors: weakref.WeakKeyDictionary[Any, Cursor] = field(default_factory=weakref.WeakKeyDictionary)
     """How far each object has come that makes root calls under an id of its plugin."""
@@ -159,7 +162,7 @@ class Session:
     def enter(self) -> bool:
         """Begin a root call, unless another is under way; a claimed execution is for the worker that has claimed it."""
         with self._lock:
-            if self.is_busy or (self.claim is not None and _handed_over.get() is not self):
+            if self.is_busy or self.is_claimed:
                 return False
             if self._held is not None:
                 heart, lease = self._held
@@ -222,7 +225,24 @@ class Session:
         return found
 
 
-_handed_over: ContextVar[Session | None] = ContextVar("strands_durable_handed_over", default=None)
+@dataclass(frozen=True)
+class Handover:
+    """An execution on its way from the worker that has claimed it to the call of its agent."""
+
+    session: Session
+    control: ExecutionControl
+
+
+_handover: ContextVar[Handover | None] = ContextVar("strands_durable_handover", default=None)
+
+
+def take_handover(execution_id: str) -> Handover | None:
+    """Return the execution that is handed over to the call under way, once; None if none is, or another one."""
+    found = _handover.get()
+    if found is None or found.session.execution_id != execution_id or not found.session.is_claimed:
+        return None
+    found.session.is_claimed = False
+    return found
 
 
 class Process:
@@ -251,18 +271,19 @@ class Process:
             return self._sessions.get((path, execution_id))
 
     @contextmanager
-    def claimed(self, path: Path, control: ExecutionControl) -> Iterator[None]:
-        """Take part in an execution that a worker has claimed, as if this process knew nothing of it."""
-        session = Session(control.execution_id, claim=control)
+    def handing_over(self, control: ExecutionControl) -> Iterator[None]:
+        """Hand a claimed execution over to the call that is made inside, as if this process knew nothing of it."""
+        store = control.lease.store
+        session = Session(control.execution_id, store, is_claimed=True)
         with self._lock:
             self._forget_after_fork()
-            self._sessions[path, control.execution_id] = session
-        token = _handed_over.set(session)
+            self._sessions[store.path, control.execution_id] = session
+        token = _handover.set(Handover(session, control))
         try:
             yield
         finally:
-            _handed_over.reset(token)
-            self.end_session(path, session)
+            _handover.reset(token)
+            self.end_session(store.path, session)
 
     def end_session(self, path: Path, session: Session) -> None:
         """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""

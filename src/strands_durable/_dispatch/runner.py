@@ -88,7 +88,7 @@ class Carrier:
             return
         _adopt(queue, claim)
         try:
-            with process.claimed(claim.control.lease.store.path, claim.control):
+            with process.handing_over(claim.control):
                 await self._call(claim, subject, seen)
         except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
             _fail(queue, claim, error)

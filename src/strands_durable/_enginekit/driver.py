@@ -29,14 +29,13 @@ from .._journal.lease import Released, look
 from .._journal.outcome import interrupts_of, result_of
 from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
-from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
 from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import Turn
 from ..errors import DurableError, UnreadableError
-from .replica import Replica, Rows, StillHeart
+from .replica import Replica, Rows
 
 logger = safe_logger(__name__)
 
@@ -270,13 +269,11 @@ class Driver:
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the execution as far as it goes."""
         self._loop = loop
-        stores.adopt(self._replica, StillHeart())
         try:
             await self._carried()
         except Exception as error:
             logger.exception("path=<%s>, error=<%s> | execution left", self._replica.path, error)
         finally:
-            stores.drop(self._replica.path)
             with self._lock:
                 self._open.clear()
                 self.is_over = True

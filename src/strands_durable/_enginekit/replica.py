@@ -20,7 +20,6 @@ from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
 from .._journal.sqlite.open_files import REPLICA
 from .._journal.sqlite.tables import SCHEMA
 from .._records.views import ExecutionDetail
@@ -147,22 +146,6 @@ class Replica(Store):
         with self._lock, self._mapped():
             found = {name: table.all(self._connection) for name, table in self._tables.items()}
             return {name: rows for name, rows in found.items() if rows}
-
-
-class StillHeart(Heart):
-    """Renews nothing: whoever keeps a replica's changes decides who owns the execution."""
-
-    def __init__(self) -> None:
-        pass
-
-    def keep(self, lease: Any) -> None:
-        """There is nothing to renew."""
-
-    def let_go(self, lease: Any) -> None:
-        """There is nothing to let go."""
-
-    def stop(self) -> None:
-        """There is nothing to stop."""
 
 
 class _Table:

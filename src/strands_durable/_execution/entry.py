@@ -17,7 +17,7 @@ from strands.types.exceptions import ConcurrencyException
 from .._calls.context import enclosing, frame
 from .._calls.control import ExecutionControl
 from .._calls.head import MADE_UP
-from .._calls.local_execution import Cursor, Session, process
+from .._calls.local_execution import Cursor, Session, process, take_handover
 from .._calls.running_tools import wait_for_tools
 from .._journal.lease import Owner, acquire, look
 from .._journal.sqlite import ownership
@@ -168,19 +168,22 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
 
 
 async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
-    session = process.session(options.path, target.execution_id)
+    handover = take_handover(target.execution_id)
+    session = process.session(options.path, target.execution_id) if handover is None else handover.session
     await _enter(options, subject, session, target, prompt)
     try:
-        store, heart = stores.open(options.path, options.busy_seconds)
-        claimed, session.claim = session.claim, None
-        control = claimed or await _acquired(options, subject, session, store, target, prompt)
-        session.hold(heart, control.lease)
-        if claimed is None:
+        if handover is not None:  # the lease is renewed by the worker that has claimed it
+            control, release = handover.control, handover.control.release
+        else:
+            store, heart = stores.open(options.path, options.busy_seconds)
+            control = await _acquired(options, subject, session, store, target, prompt)
+            session.hold(heart, control.lease)
             keyboard_interrupt.hold(control, is_made_up=target.is_made_up)
+            release = partial(_release, heart, control)
         try:
             _refuse_stuck(subject, session)
             subject.enter(session)
-            desk = _desk(options, subject, control.journal, session, target, prompt, is_claimed=claimed is not None)
+            desk = _desk(options, subject, control.journal, session, target, prompt, is_claimed=handover is not None)
             events, is_left = subject.open(options, control, session, desk, prompt, given), True
             try:
                 session.is_at_work = True
@@ -195,7 +198,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
                 await _close_streams(session, is_left)
         finally:
             session.hand_on()
-            control.tools.when_idle(partial(_release, heart, control))
+            control.tools.when_idle(release)
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -256,7 +259,7 @@ def _busy(options: Options, subject: Subject, session: Session, target: Target, 
 
 def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
     """Say first that the input is another one, if it is: to try again later would be of no use."""
-    store, _ = stores.open(options.path, options.busy_seconds)
+    store = session.store or stores.open(options.path, options.busy_seconds)[0]
     if ownership.find(store, session.execution_id) is None:
         return
     journal = Journal(look(store, session.execution_id))
