@@ -1,4 +1,4 @@
-"""Every private name of Graph, Swarm and agents as tools that `_strands.orchestrators` touches is still what it was."""
+"""Every private name of Graph, Swarm and agents as tools that the adapters in `_strands` touch is still what it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from strands.multiagent.base import NodeResult, Status
 from strands.multiagent.graph import Graph
 
 from strands_durable._strands import agents
-from strands_durable._strands.orchestrators import GraphContact, SwarmContact, Visit, contact_of
+from strands_durable._strands.graph import GraphAdapter
+from strands_durable._strands.orchestrators import Visit, adapter_of
+from strands_durable._strands.swarm import SwarmAdapter
 from strands_durable.testing import ScriptedModel
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")
@@ -54,9 +56,9 @@ def test_a_graph_runs_its_batches_through_the_method_that_is_replaced(graph: Gra
 
 
 def test_a_graph_goes_on_with_the_nodes_it_is_given(graph: Graph) -> None:
-    contact = contact_of(graph)
-    assert isinstance(contact, GraphContact)
-    contact.restore("Go", [Visit("b", result(), True)], contact.carried(), ["a"], "executing")
+    adapter = adapter_of(graph)
+    assert isinstance(adapter, GraphAdapter)
+    adapter.restore("Go", [Visit("b", result(), True)], adapter.carried(), ["a"], "executing")
     found = graph("Go")
     assert found.status is Status.COMPLETED
     assert [node.node_id for node in found.execution_order] == ["b", "a"]
@@ -64,7 +66,7 @@ def test_a_graph_goes_on_with_the_nodes_it_is_given(graph: Graph) -> None:
 
 
 def test_a_graphs_edges_come_in_the_order_of_its_nodes(graph: Graph) -> None:
-    GraphContact(graph).settle()
+    GraphAdapter(graph).settle()
     assert [edge.from_node.node_id for edge in graph.edges] == ["b"]
     assert [node.node_id for node in graph.entry_points] == ["b"]
     assert graph.entry_points.copy() == graph.entry_points
@@ -75,7 +77,7 @@ def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None
     graph._interrupt_state.interrupts["i"] = agents.Interrupt(id="i", name="n")
     graph._interrupt_state.context["a"] = {"messages": [{"role": "user", "content": []}], "interrupt_ids": ["i"]}
     graph._interrupt_state.activate()
-    found = GraphContact(graph).carried()["interrupts"]
+    found = GraphAdapter(graph).carried()["interrupts"]
     assert found["activated"]
     assert found["context"]["a"]["messages"] == []
     assert found["context"]["a"]["interrupt_ids"] == ["i"]
@@ -84,10 +86,10 @@ def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None
 def test_a_swarm_goes_on_with_the_node_it_is_given() -> None:
     swarm = Swarm([agent("a"), agent("b")])
     assert list(inspect.signature(swarm._execute_swarm).parameters) == ["invocation_state"]
-    contact = contact_of(swarm)
-    assert isinstance(contact, SwarmContact)
-    carried = {**contact.carried(), "shared": {"a": {"k": 1}}, "message": "yours"}
-    contact.restore("Go", [Visit("a", result(), True)], carried, ["b"], "executing")
+    adapter = adapter_of(swarm)
+    assert isinstance(adapter, SwarmAdapter)
+    carried = {**adapter.carried(), "shared": {"a": {"k": 1}}, "message": "yours"}
+    adapter.restore("Go", [Visit("a", result(), True)], carried, ["b"], "executing")
     found = swarm("Go")
     assert [node.node_id for node in found.node_history] == ["a", "b"]
     assert "Handoff Message: yours" in swarm.nodes["b"].executor.messages[0]["content"][0]["text"]
@@ -96,9 +98,9 @@ def test_a_swarm_goes_on_with_the_node_it_is_given() -> None:
 
 def test_a_turn_of_a_swarm_can_be_put_back() -> None:
     swarm = Swarm([agent("a"), agent("b")])
-    contact = SwarmContact(swarm)
-    contact.take_turn({"handoff": "b", "message": "m", "shared": {}})
-    assert contact.turn() == {"handoff": "b", "message": "m", "shared": {}}
+    adapter = SwarmAdapter(swarm)
+    adapter.take_turn({"handoff": "b", "message": "m", "shared": {}})
+    assert adapter.turn() == {"handoff": "b", "message": "m", "shared": {}}
 
 
 def test_the_agent_behind_a_tool_is_found() -> None:

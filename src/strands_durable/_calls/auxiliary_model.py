@@ -79,7 +79,7 @@ class Recording(_StandIn):
 def offered(agent: Agent, model: Any) -> Any:
     """Return what `Agent.aux_model` is to give to code that runs now."""
     enclosing = frame.get()
-    if enclosing is None or getattr(enclosing.call, "agent", None) is not agent or type(model) is Recording:
+    if enclosing is None or enclosing.call.agent is not agent or type(model) is Recording:
         return model
     return Recording(model)
 

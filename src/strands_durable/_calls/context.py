@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._records.keys import idempotency_key, path
 
 if TYPE_CHECKING:
-    from .agent_call import Call
-    from .orchestrator_call import OrchestratorCall
+    from .durable_call import DurableCall
 
 StepKind = Literal["model", "tool", "tools", "node", "call"]
 """``tools`` are the hooks before and after all tools of one answer, ``call`` those around a whole call."""
@@ -52,7 +51,7 @@ class CurrentStep:
 class Frame:
     """What encloses the running code. Few look at it, so that what they see is made when they do."""
 
-    call: Call | OrchestratorCall
+    call: DurableCall
     kind: StepKind
     name: str
     phase: StepPhase
@@ -88,7 +87,7 @@ class Frame:
 
 
 frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=None)
-enclosing: ContextVar[Call | OrchestratorCall | None] = ContextVar("strands_durable_call", default=None)
+enclosing: ContextVar[DurableCall | None] = ContextVar("strands_durable_call", default=None)
 
 
 async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:

@@ -21,12 +21,9 @@ from .._journal.conversation import History
 from .._journal.lease import Lease
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import Heart
-from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
-from .._records.options import Options
 from .control import ExecutionControl
-from .durable_call import Latch
 from .head import Head
 from .metrics import Added
 
@@ -68,27 +65,6 @@ class Member:
     def forget(self) -> None:
         """After a call that did not end: what was written of the conversation is to be read back, not assumed."""
         self.history = History()
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a call of an agent is made: the execution, the agent's part in it, and the call around it."""
-
-    agent: Agent
-    control: ExecutionControl
-    session: Session
-    options: Options
-    outer: Latch | None
-
-    @property
-    def journal(self) -> Journal:
-        """What is recorded of the execution."""
-        return self.control.journal
-
-    @property
-    def member(self) -> Member:
-        """What is known of the agent."""
-        return self.session.member(self.agent)
 
 
 @dataclass

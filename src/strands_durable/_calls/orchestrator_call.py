@@ -25,39 +25,25 @@ from .._records.calls import CallRecord, Progress, Seat
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
-from .._records.options import Options
-from .._records.phases import STATUS, Phase, move
+from .._records.phases import Phase
 from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
-from .._strands.orchestrators import Contact
+from .._strands.orchestrators import OrchestratorAdapter
 from .context import CurrentStep, Frame, StepPhase, frame
-from .control import ExecutionControl
-from .durable_call import Latch, ours
+from .durable_call import CallContext, DurableCall, ours
 from .head import Head
-from .local_execution import Session
 
 
-class OrchestratorCall(Latch):
+class OrchestratorCall(DurableCall):
     """One call of an orchestrator under way in this process."""
 
-    head = None
+    adapter: OrchestratorAdapter
 
-    def __init__(
-        self,
-        contact: Contact,
-        control: ExecutionControl,
-        session: Session,
-        options: Options,
-        outer: Latch | None,
-        record: CallRecord,
-    ) -> None:
-        super().__init__(outer)
-        self.contact, self.control, self.session, self.options = contact, control, session, options
-        self.record, self.progress = record, Progress()
-        self.is_open = False
+    def __init__(self, adapter: OrchestratorAdapter, context: CallContext, record: CallRecord) -> None:
+        super().__init__(context, record, Progress(), adapter.name)
+        self.adapter = adapter
         self.is_through = False
         """True if nothing is left to do but to end."""
-        self.invocation_state: dict[str, Any] | None = None
         self._batch: list[list[Any]] = []
         self._is_resumed, self._tries_again = False, True
         self._last: dict[str, StepRecord] = {}
@@ -68,27 +54,18 @@ class OrchestratorCall(Latch):
     # Beginning
 
     @classmethod
-    def begin(
-        cls,
-        contact: Contact,
-        control: ExecutionControl,
-        session: Session,
-        options: Options,
-        outer: Latch | None,
-        seat: Seat,
-        given: Any,
-    ) -> OrchestratorCall:
+    def begin(cls, adapter: OrchestratorAdapter, context: CallContext, seat: Seat, given: Any) -> OrchestratorCall:
         """Record a new call: its input and the topology."""
-        journal, topology = control.journal, contact.topology()
+        journal, topology = context.journal, adapter.topology()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(topology), topology)
-            call_id, _ = journal.insert_call(seat, contact.kind, given=given, config_id=config_id)
-            base = contact.base()
-            parts = [] if base is None else [("base", encode(base, f"What {contact.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", _compact(Progress())), *parts])
+            call_id, _ = journal.insert_call(seat, adapter.kind, given=given, config_id=config_id)
+            base = adapter.base()
+            parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
+            journal.write_head(call_id, [("progress", Progress().to_text()), *parts])
         record = journal.call_in(seat.parent, seat.place, seat.position)
         assert record is not None
-        return cls(contact, control, session, options, outer, record)
+        return cls(adapter, context, record)
 
     def load(self) -> tuple[list[StepRecord], dict[str, Any]]:
         """Read back where a recorded call stands; return the visits of its nodes, and what it carried."""
@@ -103,49 +80,29 @@ class OrchestratorCall(Latch):
 
     def take_up(self, answers: dict[str, Any] | None) -> None:
         """Go on with the call, from answers or from where it stood."""
-        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
+        self._next_attempt()
         self._is_resumed = bool(self._batch)
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
         with self.journal.transaction(label):  # what it carries is on record, and not yet in place
-            self.journal.write_head(self.record.call_id, [("progress", _compact(self.progress))])
-            if answers is not None:
-                self.journal.insert_answers(self.record.call_id, answers)
-            self.journal.reopen_call(self.record)
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.to_text())])
+            self._reopen(answers)
 
     def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
         """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
         self._tries_again = tries_again
-        if self.contact.kind == "swarm":
-            ((name, visit),) = self._batch
-            if not self._is_done(name, visit):
-                return [name]
-            self.is_through = carried["handoff"] is None
-            return [carried["handoff"] or name]
         failed = [name for name, row in self._last.items() if row.status == "failed"] if tries_again else []
-        batch = [name for name, visit in self._batch]
-        if all(self._is_done(name, visit) for name, visit in self._batch) and failed:
-            batch = []
-        self._batch = [
-            [name, self._visit(name) if name in failed else visit] for name, visit in self._batch if name in batch
-        ]
-        self._batch += [[name, self._visit(name)] for name in failed if name not in batch]
-        return [name for name, _ in self._batch]
+        visits = {name: visit for name, visit in self._batch if name not in failed}
+        names = self.adapter.ahead([name for name, _ in self._batch], self.unfinished(), failed, carried)
+        self._batch = [[name, visits[name] if name in visits else self._visit(name)] for name in names]
+        self.is_through = not self.unfinished()
+        return names
 
     def unfinished(self) -> set[str]:
         """Return the nodes of the batch under way whose visits have no end."""
         return {name for name, visit in self._batch if not self._is_done(name, visit)}
 
     # What Strands tells us through its hooks
-
-    def frame_of_call(self, phase: StepPhase) -> Frame:
-        """Return what stands for the call as a whole, beside its nodes."""
-        look = (self.record.attempt, self.record.attempt > 1)
-        return Frame(self, "call", self.contact.name, phase, keys.call_key(0, 0), lambda: look)
-
-    def enter_call(self, phase: StepPhase) -> None:
-        """Stand in the hooks around the whole call."""
-        frame.set(self.frame_of_call(phase))
 
     def batch_begins(self, names: list[str]) -> set[str]:
         """Some nodes are about to run together; return those that have not run yet."""
@@ -164,13 +121,13 @@ class OrchestratorCall(Latch):
             key = keys.node_key(node_id, visit)
             last = self._last.get(node_id)
             attempt = last.attempt + 1 if last is not None and last.key == key else 1
-            self._before[node_id] = self.contact.result_of(node_id)
+            self._before[node_id] = self.adapter.result_of(node_id)
             if last is not None and last.key == key and last.status in ("started", "interrupted"):
                 self._doubtful.setdefault(node_id, last)
-            if self.contact.kind == "swarm":
+            if self.adapter.is_sequential:
                 self._batch = [[node_id, visit]]
             started_at = time.time()
-            kind = type(self.contact.executors()[node_id]).__name__
+            kind = type(self.adapter.executors()[node_id]).__name__
             with self._committing("node.start", "nodes"):
                 step_id = self.journal.insert_step(self.record.call_id, key, attempt, "node", node_id, kind, started_at)
             self._last[node_id] = StepRecord(
@@ -186,14 +143,14 @@ class OrchestratorCall(Latch):
     def node_ends(self, node_id: str) -> None:
         """Commit what came of a visit, after every hook of the user has seen it."""
         with ours(self, starts=False):
-            result = self.contact.result_of(node_id)
+            result = self.adapter.result_of(node_id)
             if result is self._before.get(node_id):
                 result = None
-            if result is None and not self.contact.has_failed(node_id):
+            if result is None and not self.adapter.has_failed(node_id):
                 return  # it was cut off: a sibling failed, or its time was over
             if result is not None and result.status is Status.INTERRUPTED:
                 return
-            end = self._ending(node_id, result)
+            end = self._end_of(node_id, result)
             label = "node.done" if end.status == "done" else "node.failed"
             with self._committing(label, "nodes"):
                 self._end_row(node_id, end)
@@ -208,38 +165,36 @@ class OrchestratorCall(Latch):
         return Frame(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
 
     def _enter_node(self, node_id: str, phase: StepPhase) -> None:
-        row, hosted = self._last[node_id], self.contact.executors()[node_id]
+        row, hosted = self._last[node_id], self.adapter.executors()[node_id]
         frame.set(Frame(self, "node", node_id, phase, row.key, lambda: (row.attempt, False), hosted))
 
     # Ending
 
-    def end(self, phase: Phase, result: dict[str, Any]) -> None:
-        """Commit the end of the call, or that it waits for a person."""
-        waiting = self.contact.waiting() if phase == "waiting" else set()
+    @contextmanager
+    def _ending(self, phase: Phase) -> Iterator[None]:
+        waiting = self.adapter.waiting() if phase == "waiting" else set()
         with self._committing("call.end", phase):
             for node_id in waiting:
-                asked = self.contact.result_of(node_id)
+                asked = self.adapter.result_of(node_id)
                 if asked is not None and asked.status is not Status.INTERRUPTED:
                     asked = None  # a graph has none of a node that asks: this is that of an earlier visit
-                self._end_row(node_id, self._ending(node_id, asked, "interrupted"))
-            self.control.end_call(self.record, STATUS[phase], result)
+                self._end_row(node_id, self._end_of(node_id, asked, "interrupted"))
+            yield
 
-    def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:
-        """Commit that the call failed: an exception left it, or it returned that it failed."""
-        move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
         with self.journal.transaction("call.failed"):
             self._step_ahead()
             for node_id, row in self._last.items():
-                if row.status == "started" and self.contact.has_failed(node_id):
-                    self._end_row(node_id, self._ending(node_id, self.contact.result_of(node_id)))
+                if row.status == "started" and self.adapter.has_failed(node_id):
+                    self._end_row(node_id, self._end_of(node_id, self.adapter.result_of(node_id)))
             self._write()
-            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
-            self.control.end_call(self.record, ExecutionStatus.FAILED, result)
+            yield
 
     def _step_ahead(self) -> None:
-        """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
-        current = self.contact.carried().get("current")
-        if current is not None and self.contact.has_failed(current) and all(self._is_done(*at) for at in self._batch):
+        """A swarm that failed between two nodes, at a limit of its own, is to resume with the one that it had come to."""
+        current = self.adapter.current()
+        if current is not None and self.adapter.has_failed(current) and all(self._is_done(*at) for at in self._batch):
             self._batch = [[current, self._visit(current)]]
 
     # Committing
@@ -252,21 +207,19 @@ class OrchestratorCall(Latch):
             yield
             self._write()
 
-    def _move(self, phase: Phase) -> None:
-        if phase != self.progress.phase:
-            move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
+    def _move(self, phase: Phase, **changes: Any) -> None:
         resume = phase if phase in ("ready", "nodes") else self.progress.resume
-        self.progress = replace(self.progress, phase=phase, resume=resume)
+        super()._move(phase, resume=resume, **changes)
 
     def _write(self) -> None:
-        parts = [("progress", _compact(self.progress)), ("batch", json.dumps(self._batch))]
+        parts = [("progress", self.progress.to_text()), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
-            parts.append(("carried", encode(self.contact.carried(), f"What {self.contact.name!r} carries")))
+            parts.append(("carried", encode(self.adapter.carried(), f"What {self.adapter.name!r} carries")))
         if self.invocation_state is not None:
             parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
         self.journal.write_head(self.record.call_id, parts)
 
-    def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
+    def _end_of(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
         row = self._last[node_id]
         inner = self.journal.call_in(self.record.call_id, row.key)
         if result is None:
@@ -315,7 +268,3 @@ class OrchestratorCall(Latch):
 def has_returned_failure(row: StepRecord) -> bool:
     """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
     return row.status == "failed" and row.error is None and "status" in row.result
-
-
-def _compact(progress: Progress) -> str:
-    return json.dumps(vars(progress), separators=(",", ":"))

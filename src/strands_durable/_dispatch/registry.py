@@ -171,10 +171,10 @@ class DurableAgent:
     def build(self, arguments: Mapping[str, Any]) -> Any:
         """Return a new agent, Graph or Swarm."""
         from .._strands.agents import is_agent
-        from .._strands.orchestrators import contact_of
+        from .._strands.orchestrators import adapter_of
 
         subject: Any = self._factory(**arguments)
-        if not is_agent(subject) and contact_of(subject) is None:
+        if not is_agent(subject) and adapter_of(subject) is None:
             if inspect.iscoroutine(subject):
                 subject.close()
             raise UnsupportedFeatureError(

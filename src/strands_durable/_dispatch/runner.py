@@ -25,7 +25,7 @@ from .._records.logs import safe_logger
 from .._records.spec import AgentSpec
 from .._strands.agents import is_agent, providers_of
 from .._strands.fingerprints import spec_changes
-from .._strands.orchestrators import contact_of
+from .._strands.orchestrators import adapter_of
 from ..errors import (
     BackendUnavailableError,
     DriftError,
@@ -266,10 +266,10 @@ class Threads(ThreadPoolExecutor):
 
 def _agents_of(subject: Any) -> list[Any]:
     """Return the agents of which what was built consists."""
-    contact = contact_of(subject)
-    if contact is None:
+    adapter = adapter_of(subject)
+    if adapter is None:
         return [subject] if is_agent(subject) else []
-    return [agent for executor in contact.executors().values() for agent in _agents_of(executor)]
+    return [agent for executor in adapter.executors().values() for agent in _agents_of(executor)]
 
 
 def _clean_up(subject: Any) -> None:

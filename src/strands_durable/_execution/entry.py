@@ -16,6 +16,7 @@ from strands.types.exceptions import ConcurrencyException
 
 from .._calls.context import enclosing, frame
 from .._calls.control import ExecutionControl
+from .._calls.durable_call import CallContext
 from .._calls.head import MADE_UP
 from .._calls.local_execution import Cursor, Session, process, take_handover
 from .._calls.running_tools import wait_for_tools
@@ -77,15 +78,7 @@ class Subject(Protocol):
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Call it as if we were not there."""
 
-    def open(
-        self,
-        options: Options,
-        control: ExecutionControl,
-        session: Session,
-        desk: Desk,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, desk: Desk, prompt: Any, given: dict[str, Any]) -> Events:
         """Make a durable call."""
 
 
@@ -155,7 +148,8 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         standing = outer.frame_of_call("before")
     try:
         desk = nested_desk(standing, subject.name, subject.me, prompt)
-        events = subject.open(outer.options, outer.control, outer.session, desk, prompt, given)
+        context = CallContext(outer.control, outer.session, outer.options, outer)
+        events = subject.open(context, desk, prompt, given)
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
@@ -184,7 +178,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
             _refuse_stuck(subject, session)
             subject.enter(session)
             desk = _desk(options, subject, control.journal, session, target, prompt, is_claimed=handover is not None)
-            events, is_left = subject.open(options, control, session, desk, prompt, given), True
+            events, is_left = subject.open(CallContext(control, session, options), desk, prompt, given), True
             try:
                 session.is_at_work = True
                 async for event in events:

@@ -7,17 +7,15 @@ import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from .._calls.agent_call import Call
 from .._calls.context import enclosing, frame
-from .._calls.durable_call import Abort
-from .._calls.orchestrator_call import OrchestratorCall
+from .._calls.durable_call import Abort, DurableCall
 from ..errors import DurableError
 
 Events = AsyncGenerator[Any, None]
 
 
 async def conduct(
-    call: Call | OrchestratorCall,
+    call: DurableCall,
     start: Callable[[], Events],
     seen: Callable[[Any], None],
     failed: Callable[[BaseException], None],

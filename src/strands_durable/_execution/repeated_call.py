@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from strands import Agent
 from strands.middleware import ToolResultEvent
 
 from .._calls.context import Frame, StepPhase, enclosing, frame
-from .._calls.control import ExecutionControl
-from .._calls.durable_call import Abort, Latch
-from .._calls.local_execution import Session
+from .._calls.durable_call import Abort, CallContext, DurableCall
 from .._records import keys
-from .._records.calls import CallRecord
+from .._records.calls import CallRecord, Progress
 from .._records.logs import safe_logger
-from .._records.options import Options
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
 from .._strands.agents import InterruptException, ToolInterruptEvent
@@ -58,20 +56,16 @@ def forget_made() -> None:
     _made_on.clear()
 
 
-class FinishedCall(Latch):
+class FinishedCall(DurableCall):
     """Stands for a call that made what is made again: it gives what is on record, and records nothing."""
 
-    head = None
-    is_open = True
-
-    def __init__(self, control: ExecutionControl, session: Session, options: Options, record: CallRecord) -> None:
-        super().__init__(None)
-        self.made_in = None
-        self.control, self.session, self.options, self.record = control, session, options, record
+    def __init__(self, context: CallContext, record: CallRecord) -> None:
+        super().__init__(context, record, Progress(), record.member)
+        self.is_open = True
 
     def frame_of_call(self, phase: StepPhase) -> Frame:
         """Return what stands for the call as a whole."""
-        return Frame(self, "call", self.record.member, phase, keys.call_key(0, 0), lambda: (1, True))  # type: ignore[arg-type]
+        return replace(super().frame_of_call(phase), look=lambda: (1, True))
 
 
 class Repetition:
@@ -102,9 +96,9 @@ class Repetition:
 
     async def _result(self, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
         look = (self._step.attempt, True)
-        standing = Frame(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)  # type: ignore[arg-type]
+        standing = Frame(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)
         given = {**invocation_state, **_for_a_tool(self._agent), "request_state": {}}
-        outer, step = enclosing.set(self._call), frame.set(standing)  # type: ignore[arg-type]
+        outer, step = enclosing.set(self._call), frame.set(standing)
         try:
             return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
         except asyncio.TimeoutError:

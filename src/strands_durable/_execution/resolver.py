@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .._calls.context import Frame
-from .._calls.durable_call import Latch
 from .._calls.local_execution import Cursor
 from .._journal.sqlite.journal import Journal
 from .._records import keys
@@ -32,10 +31,6 @@ S = ExecutionStatus
 
 class Desk(Protocol):
     """Knows what is recorded where a call stands."""
-
-    @property
-    def outer(self) -> Latch | None:
-        """The call around it."""
 
     @property
     def compares_base(self) -> bool:
@@ -64,8 +59,6 @@ def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
 
 class ListDesk:
     """Root calls under an id on the plugin: an object's n-th call is compared with the n-th recorded one of its agent_id."""
-
-    outer = None
 
     def __init__(self, options: Options, journal: Journal, caller: Caller, cursor: Cursor) -> None:
         self._options, self._journal, self._caller, self._cursor = options, journal, caller, cursor
@@ -165,7 +158,6 @@ class ListDesk:
 class SingleDesk:
     """The one root call under an id that was given with the call, or that was dispatched; there is never a second one."""
 
-    outer = None
     compares_base = False
     """An object that serves many ids has the messages of others, and a new one has none."""
 
@@ -227,7 +219,6 @@ class NestedDesk:
     """A call inside another: what is recorded at its place decides."""
 
     journal: Journal
-    outer: Latch
     standing: Seat
     beside: str | None
     """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
@@ -288,13 +279,13 @@ def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> Nested
     scope = keys.path(outer.record.scope, outer.record.position, standing.key)
     if standing.hosted is subject:
         seat = Seat(parent=outer.record.call_id, place=standing.key, position=0, member=standing.name, scope=scope)
-        return NestedDesk(journal, outer, seat, None)
+        return NestedDesk(journal, seat, None)
     tail = f"{standing.phase}@{name}:{_digest(prompt)}"
     place = f"{standing.key}/{tail}"
     position = standing.occurrences[place]
     standing.occurrences[place] += 1
     seat = Seat(parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}")
-    return NestedDesk(journal, outer, seat, f"{standing.key}/{standing.phase}@")
+    return NestedDesk(journal, seat, f"{standing.key}/{standing.phase}@")
 
 
 def _digest(prompt: Any) -> str:

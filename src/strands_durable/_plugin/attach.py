@@ -33,14 +33,14 @@ from strands.multiagent.base import MultiAgentBase
 
 from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
-from .._calls.control import ExecutionControl
+from .._calls.durable_call import CallContext
 from .._calls.effects import pause
-from .._calls.local_execution import Session, Site
+from .._calls.local_execution import Session
 from .._execution import entry, keyboard_interrupt, stages
-from .._execution.agent_invocation import Invocation, active, segments
+from .._execution.agent_invocation import AgentInvocation, active, segments
 from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
-from .._execution.orchestrator_invocation import Orchestration, conducted
+from .._execution.orchestrator_invocation import OrchestratorInvocation, conducted
 from .._execution.resolver import Desk
 from .._journal.lease import Owner
 from .._records.calls import CallKind
@@ -60,7 +60,7 @@ from .._strands.agents import (
     refuse_unsupported,
     stays_in_loop,
 )
-from .._strands.orchestrators import Contact, contact_of
+from .._strands.orchestrators import OrchestratorAdapter, adapter_of
 from .._strands.patches import offer_auxiliary, quicken_copies, silence_unheard_traces, wait_elsewhere
 from .._strands.watchers import watch_model_states, watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
@@ -74,13 +74,13 @@ Events = AsyncGenerator[Any, None]
 def attach(subject: Any, options: Options | None) -> None:
     """Stand around an agent or orchestrator, and around all that belongs to it, once."""
     if subject not in attached:
-        contact = contact_of(subject)
-        if contact is None:
+        adapter = adapter_of(subject)
+        if adapter is None:
             _attach_agent(subject)
             if enclosing.get() is None:
                 lasting.add(subject)
         else:
-            _attach_orchestrator(contact)
+            _attach_orchestrator(adapter)
         attached[subject] = options
         keyboard_interrupt.watch(subject, lambda found: attached.get(found) is not None)
     elif options is not None:
@@ -90,28 +90,30 @@ def attach(subject: Any, options: Options | None) -> None:
 
 def attach_parts(subject: Any) -> None:
     """Stand around what is new of the parts of an agent or orchestrator."""
-    contact = contact_of(subject)
-    if contact is not None:
-        contact.settle()
-        parts = list(contact.executors().values())
+    adapter = adapter_of(subject)
+    if adapter is not None:
+        adapter.settle()
+        parts = list(adapter.executors().values())
     else:
         parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
         parts += agents_beside(subject)
     for part in parts:
-        if is_agent(part) or (isinstance(part, MultiAgentBase) and contact_of(part) is not None):
+        if is_agent(part) or (isinstance(part, MultiAgentBase) and adapter_of(part) is not None):
             attach(part, None)
-        elif contact is not None and part not in attached and hasattr(part, "stream_async"):
+        elif adapter is not None and part not in attached and hasattr(part, "stream_async"):
             attached[part] = None
             part.stream_async = Opaque(part, part.stream_async)
 
 
-def _own_policies(subject: Any, options: Options, desk: Desk) -> Options:
-    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
-    own = options if desk.outer is None else attached.get(subject)
+def _with_own_policies(subject: Any, context: CallContext) -> CallContext:
+    """Have the policies of a Durability of its own hold for a call inside another, where the root has none."""
+    options = context.options
+    own = options if context.outer is None else attached.get(subject)
     if own is None or not own.tool_policies:
-        return options
+        return context
     refuse_unknown(subject, own.tool_policies)
-    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
+    policies = {**own.tool_policies, **options.tool_policies}
+    return replace(context, options=replace(options, tool_policies=policies))
 
 
 # Agents
@@ -144,24 +146,15 @@ class _AgentSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         return cast(Events, self._original(prompt, **given))
 
-    def open(
-        self,
-        options: Options,
-        control: ExecutionControl,
-        session: Session,
-        desk: Desk,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, desk: Desk, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, desk)
-        site = Site(self.me, control, session, options, desk.outer)
-        invocation = Invocation(site, desk, self._original)
-        if desk.outer is not None and self.me in lasting:
+        context = _with_own_policies(self.me, context)
+        invocation = AgentInvocation(self.me, context, desk, self._original)
+        if context.outer is not None and self.me in lasting:
             self._recall(invocation, desk)
         return invocation.open(prompt, given)
 
-    def _recall(self, invocation: Invocation, desk: Desk) -> None:
+    def _recall(self, invocation: AgentInvocation, desk: Desk) -> None:
         """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
         seat = desk.seat()
         if not seat.member.startswith("@"):
@@ -229,18 +222,18 @@ def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
 class _OrchestratorSubject:
     """An orchestrator, as far as calls of it are concerned."""
 
-    def __init__(self, contact: Contact, original: Any) -> None:
-        self.me, self.name, self.kind = contact.me, contact.name, contact.kind
-        self._contact, self._original = contact, original
+    def __init__(self, adapter: OrchestratorAdapter, original: Any) -> None:
+        self.me, self.name, self.kind = adapter.me, adapter.name, adapter.kind
+        self._adapter, self._original = adapter, original
 
     def is_interrupted(self) -> bool:
-        return self._contact.is_interrupted()
+        return self._adapter.is_interrupted()
 
     def may_know_better(self) -> bool:
         return False
 
     def knows_interrupt(self, interrupt_id: str) -> bool:
-        return self._contact.knows_interrupt(interrupt_id)
+        return self._adapter.knows_interrupt(interrupt_id)
 
     def busy_in(self) -> str | None:
         running = conducted.get(self.me)
@@ -252,36 +245,28 @@ class _OrchestratorSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         running = conducted.get(self.me)
         if running is not None:  # Strands would run both calls on one state, and so would we record them
-            why = f"{self._contact.kind} {self.name!r} is in another call, and one object can be in one only."
+            why = f"{self._adapter.kind} {self.name!r} is in another call, and one object can be in one only."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
-    def open(
-        self,
-        options: Options,
-        control: ExecutionControl,
-        session: Session,
-        desk: Desk,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, desk: Desk, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, desk)
-        return Orchestration(self._contact, self._original, options, control, session, desk).open(prompt, given)
+        context = _with_own_policies(self.me, context)
+        return OrchestratorInvocation(self._adapter, context, desk, self._original).open(prompt, given)
 
 
-def _attach_orchestrator(contact: Contact) -> None:
-    me: Any = contact.me
+def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
+    me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
-    contact.intercept(partial(conducted.get, me))
+    adapter.intercept(partial(conducted.get, me))
     me.hooks.invoke_callbacks_async = partial(_around_hooks, me.hooks.invoke_callbacks_async)
 
 
 def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
-    contact = contact_of(me)
-    assert contact is not None
+    adapter = adapter_of(me)
+    assert adapter is not None
     given = {"invocation_state": {} if invocation_state is None else invocation_state, **more}
-    return entry.call(attached.get(me), _OrchestratorSubject(contact, original), task, given)
+    return entry.call(attached.get(me), _OrchestratorSubject(adapter, original), task, given)
 
 
 # Hooks

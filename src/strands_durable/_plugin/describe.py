@@ -10,7 +10,7 @@ from .._records.codec import encode
 from .._records.spec import AgentSpec, fingerprint_of
 from .._strands.agents import agent_behind, is_agent, session_id_of
 from .._strands.fingerprints import config_of
-from .._strands.orchestrators import contact_of
+from .._strands.orchestrators import adapter_of
 
 
 def describe(name: str, subject: Any, arguments: dict[str, Any], version: str | None = None) -> AgentSpec:
@@ -36,12 +36,12 @@ def describe(name: str, subject: Any, arguments: dict[str, Any], version: str | 
 
 
 def _parts(subject: Any) -> dict[str, Any]:
-    contact = contact_of(subject)
-    if contact is not None:
-        topology = contact.topology()
-        nodes = {node_id: _parts(executor) for node_id, executor in contact.executors().items()}
+    adapter = adapter_of(subject)
+    if adapter is not None:
+        topology = adapter.topology()
+        nodes = {node_id: _parts(executor) for node_id, executor in adapter.executors().items()}
         rest = {part: found for part, found in topology.items() if part not in ("nodes", "edges")}
-        return {"kind": contact.kind, "nodes": nodes, "edges": list(topology.get("edges", ())), **rest}
+        return {"kind": adapter.kind, "nodes": nodes, "edges": list(topology.get("edges", ())), **rest}
     if not is_agent(subject):
         return {"kind": type(subject).__name__}
     return _agent_parts(subject)

@@ -14,7 +14,7 @@ from .._journal.sqlite.database import path_of
 from .._records.keys import checked_id
 from .._records.options import Options
 from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
-from .._strands.orchestrators import contact_of
+from .._strands.orchestrators import adapter_of
 from ..errors import UnsupportedFeatureError
 from .attach import attach
 
@@ -76,7 +76,7 @@ class Durability(Plugin, MultiAgentPlugin):
 
     def init_multi_agent(self, orchestrator: MultiAgentBase) -> None:
         """Stand around the orchestrator's calls and nodes."""
-        if contact_of(orchestrator) is None:
+        if adapter_of(orchestrator) is None:
             raise UnsupportedFeatureError(
                 f"Durability on {type(orchestrator).__name__}",
                 "its state is known only for Graph and Swarm",

@@ -15,7 +15,7 @@ from strands import Agent
 from .._records.logs import safe_logger
 from .._records.policy import ToolPolicy, policy_of
 from .._strands.agents import agent_behind, agents_beside, is_agent, providers_of
-from .._strands.orchestrators import contact_of
+from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import adds_tools
 from ..errors import UnknownToolError
 
@@ -38,12 +38,12 @@ class _Names:
         if id(subject) in self.seen:
             return
         self.seen.add(id(subject))
-        contact = contact_of(subject)
+        adapter = adapter_of(subject)
         if is_agent(subject):
             self._collect_agent(subject)
-        elif contact is not None:
-            for node_id, executor in contact.executors().items():
-                if not is_agent(executor) and contact_of(executor) is None:
+        elif adapter is not None:
+            for node_id, executor in adapter.executors().items():
+                if not is_agent(executor) and adapter_of(executor) is None:
                     self.known.add(node_id)  # one opaque step, with a policy of its own
                 self.collect(executor)
 

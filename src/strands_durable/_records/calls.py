@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -76,3 +77,8 @@ class Progress:
     """Runs and successes of each tool that is no step, as of the last model call."""
     ranges: list[list[int]] = field(default_factory=list)
     """The messages in sight, as inclusive ranges of the log."""
+
+    def to_text(self) -> str:
+        """Return the recorded form."""
+        fields = {name: value for name, value in vars(self).items() if name != "waits" or value}
+        return json.dumps(fields, separators=(",", ":"))
