@@ -30,7 +30,7 @@ from .._strands.events import RecordedEvent
 from .._strands.patches import copied
 from .._strands.watchers import changed_model_state
 from .event_stream import give_way
-from .in_doubt import judge_model, judge_tool
+from .in_doubt import Situation, judge_model, judge_tool
 from .retries import wait_for_retry
 from .tool_run import ToolRun
 
@@ -53,7 +53,7 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         yield _stop_event(recorded.result)
         return
     with ours(call):
-        if call.models.is_in_doubt(recorded) and policy != "retry":
+        if call.models.is_in_doubt(recorded):
             judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
@@ -159,7 +159,9 @@ async def _settle(
         return None, recorded.attempt + 1
     if recorded.status == "failed":
         return None, recorded.attempt + 1
-    return await judge_tool(call, policy, request, recorded, context), recorded.attempt + 1
+    situation: Situation = "unstorable" if recorded.status == "unstorable" else "died"
+    outcome = await judge_tool(call, policy, request, recorded.attempt, recorded, context, situation)
+    return outcome, recorded.attempt + 1
 
 
 def _raise_unanswered(call: Call, recorded: StepRecord) -> None:

@@ -31,7 +31,7 @@ from .._strands.agents import (
 from .._strands.fingerprints import loaded_since, tools_of
 from .._strands.patches import copied
 from .deadline import Deadline, TimedOut
-from .in_doubt import judge_tool, outcome_of, tool_result, unknown
+from .in_doubt import DECISIONS, Situation, judge_tool, outcome_of
 from .late_results import event_of
 from .reruns import note_rerun
 from .retries import is_tried_again
@@ -106,7 +106,9 @@ class ToolRun:
         except TimedOut:
             with ours(call):
                 if not await self._ends_after_all(context, next_fn):
-                    self.outcome = await self._timed_out(context)
+                    self.outcome = await judge_tool(
+                        call, self._policy, request, self._attempt, self._step, context, self._situation()
+                    )
                     return
         except Exception as error:  # from a middleware inside ours: what the executor would make of it
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
@@ -184,7 +186,7 @@ class ToolRun:
         outcome = None if thread is None else thread.outcome
         if thread is None or outcome is None:
             return False
-        if self._wants_to_know():
+        if DECISIONS[self._policy.in_doubt][self._timed_out()] in ("retry", "verify"):
             await thread.wait(self._policy.timeout)
         if not outcome.done():
             thread.detach()
@@ -197,10 +199,14 @@ class ToolRun:
         self._result = event
         return True
 
-    def _wants_to_know(self) -> bool:
-        """Say whether the policy can decide nothing about a tool that still runs."""
-        is_retried = self._policy.in_doubt == "retry" and self._attempt <= self._policy.retries
-        return is_retried or self._policy.in_doubt == "verify"
+    def _timed_out(self) -> Situation:
+        return "timed out" if self._attempt <= self._policy.retries else "out of retries"
+
+    def _situation(self) -> Situation:
+        """Return in which situation a tool is that did not answer in time."""
+        if self._step is None:
+            return "no intent"
+        return "still runs" if self._thread is not None and self._thread.is_detached else self._timed_out()
 
     def _finish_late(
         self, standing: Frame, context: ExecuteToolContext, next_fn: Any, before: Before, outcome: Future[Any]
@@ -214,15 +220,6 @@ class ToolRun:
             found = self._outcome_of(event, standing, context, before)
             end = tools.ending(request, self._step, found, self._status_of(found, event.exception), ran=True)
         tools.finish_late(request, self._step, self._attempt, end, self._started_at)
-
-    async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
-        """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
-        step, still_runs = self._step, self._thread is not None and self._thread.is_detached
-        is_tried = self._policy.in_doubt == "retry" and self._attempt > self._policy.retries
-        if step is None or is_tried or (still_runs and self._wants_to_know()):
-            outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
-            return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
-        return await judge_tool(self._call, self._policy, self._request, step, context, self._policy.timeout)
 
     def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True
