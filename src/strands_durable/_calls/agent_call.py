@@ -24,7 +24,7 @@ from strands import Agent
 
 from .._journal.messages import Sources
 from .._journal.messages import read as read_messages
-from .._records import keys
+from .._records import keys, model_states
 from .._records.calls import CallRecord, Progress, Seat
 from .._records.phases import Phase
 from .._strands.agents import is_interrupted
@@ -54,8 +54,6 @@ class Call(DurableCall):
         self.past: Past | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
-        self.is_unchecked = False
-        """True until an agent that may be another than the recorded one has been compared with it."""
         self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
         self._written = progress
@@ -100,12 +98,8 @@ class Call(DurableCall):
         call = cls(agent, context, record, progress)
         call._restore_messages(progress.ranges)
         call.head.restore(context.journal, record.call_id, parts)
-        call.models.may_be_recorded = True
-        call.models.may_have_begun = progress.resume == "model" and (
-            progress.phase != "waiting" or progress.attempt > 0
-        )
         # With an answer the hooks run again, and so they do in a process that lives on.
-        call.models.may_be_hooked = call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(agent)
+        call.models.state = model_states.resumed(progress, is_interrupted=is_interrupted(agent))
         return call
 
     def restore_closing(self) -> None:

@@ -53,7 +53,7 @@ class AgentInvocation(Invocation[Call]):
     def __init__(self, agent: Agent, context: CallContext, desk: Desk, original: Any) -> None:
         super().__init__(agent, context, desk, original)
         self._agent, self._member = agent, context.session.member(agent)
-        self._is_over = False
+        self._is_over = self._is_unchecked = False
 
     # Opening
 
@@ -115,7 +115,7 @@ class AgentInvocation(Invocation[Call]):
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
         call = Call.go_on(self._agent, self._context, record)
-        call.is_unchecked = True
+        self._is_unchecked = True
         sessions.follow(self._agent)
         self._restore_helpers(record)
         return call
@@ -130,8 +130,8 @@ class AgentInvocation(Invocation[Call]):
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
-        if call.is_unchecked:
-            call.is_unchecked = False
+        if self._is_unchecked:
+            self._is_unchecked = False
             last = self._journal.last_config(call.record)
             expected = None if last is None else fingerprints.with_loaded(last[1], call.tools.loaded())
             changes = [] if expected is None else fingerprints.changes(expected, fingerprints.config_of(self._agent))
