@@ -21,6 +21,7 @@ from .._records.calls import CallRecord, Progress
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
+from .._records.outcomes import AgentCallResult, OrchestratorCallResult
 from .._records.phases import STATUS, Phase, move
 from .._records.step_gate import Turn, taken
 from .._records.steps import StepKind
@@ -120,17 +121,17 @@ class DurableCall:
 
     # How it ends
 
-    def end(self, phase: Phase, result: dict[str, Any]) -> None:
+    def end(self, phase: Phase, result: AgentCallResult | OrchestratorCallResult) -> None:
         """Commit the end of the call, or that it waits for a person."""
         with self._ending(phase):
-            self.control.end_call(self.record, STATUS[phase], result)
+            self.control.end_call(self.record, STATUS[phase], result.to_json())
 
-    def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:
+    def end_failed(self, error: Exception, result: OrchestratorCallResult | None = None) -> None:
         """Commit that the call failed: an exception left it, or it returned that it failed. It is resumed from its head."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         with self._failing():
             self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
-            self.control.end_call(self.record, ExecutionStatus.FAILED, result)
+            self.control.end_call(self.record, ExecutionStatus.FAILED, None if result is None else result.to_json())
 
     def leave(self) -> None:
         """Commit where the caller left the call, if that is not in its steps."""

@@ -12,6 +12,7 @@ from .._records import keys, model_states
 from .._records.codec import decode, encode
 from .._records.exceptions import describe, revive
 from .._records.model_states import ModelState
+from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.steps import StepRecord
 from .._strands.agents import set_model_state
 from .._strands.fingerprints import config_of, fingerprint, model_id
@@ -103,13 +104,13 @@ class ModelSteps:
             in_loop=call.tools.in_loop(),
         )
 
-    def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
+    def finish(self, key: str, started_at: float, request: Any, answer: ModelAnswer, redacted: bool) -> ModelAnswer:
         """Commit an answer and return it as it was recorded."""
         journal = self._call.journal
-        text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
-        recorded = decode(text)
+        text = encode(answer.to_json(), f"Execution {self._call.execution_id!r}: the answer of {key}")
+        recorded = ModelAnswer.from_json(decode(text))
         with journal.transaction("model.done"):
-            usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
+            usage = recorded_usage(answer.usage, answer.metrics, *self._call.place_in_loop())
             step_id = self._insert(key, started_at, request, Ending("done", text, usage=usage))
             if redacted:
                 self._redact()
@@ -124,14 +125,14 @@ class ModelSteps:
         with self._call.journal.transaction("model.failed"):
             self._insert(key, started_at, request, Ending("failed", error=describe(error)))
 
-    def take(self, step_id: int, answer: dict[str, Any]) -> None:
+    def take(self, step_id: int, answer: ModelAnswer) -> None:
         """Take a recorded answer in place of asking the model."""
         self._move("replayed")
         self._expect(step_id, answer)
 
-    def _expect(self, step_id: int, answer: dict[str, Any]) -> None:
+    def _expect(self, step_id: int, answer: ModelAnswer) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
-        self._state = answer.get("model_state")
+        self._state = answer.model_state
         self._call.sources.answered(step_id, answer)
 
     def settle_state(self) -> None:
@@ -200,6 +201,7 @@ class ModelSteps:
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
         redacted = {result["toolUseId"]: result for result in results}
         steps = [block for block in form.get("blocks", ()) if isinstance(block, int)]
-        for step_id, outcome in journal.results(steps).items():
-            outcome["result"] = redacted[outcome["result"]["toolUseId"]]
-            journal.set_step_result(step_id, encode(outcome))
+        for step_id, recorded in journal.results(steps).items():
+            outcome = ToolOutcome.from_json(recorded)
+            outcome = replace(outcome, result=redacted[outcome.result["toolUseId"]])
+            journal.set_step_result(step_id, encode(outcome.to_json()))

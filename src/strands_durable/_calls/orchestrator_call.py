@@ -25,6 +25,7 @@ from .._records.calls import CallRecord, Progress, Seat
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
+from .._records.outcomes import VisitOutcome
 from .._records.phases import Phase
 from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
@@ -222,24 +223,23 @@ class OrchestratorCall(DurableCall):
     def _end_of(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
         row = self._last[node_id]
         inner = self.journal.call_in(self.record.call_id, row.key)
+        call_id = None if inner is None else inner.call_id
         if result is None:
-            return Ending(status or "failed", encode({"call": None if inner is None else inner.call_id}))
-        is_failed = result.status is Status.FAILED
+            return Ending(status or "failed", encode(VisitOutcome(call=call_id).to_json()))
         raised = result.result if isinstance(result.result, Exception) else None
-        fields = {
-            "status": result.status.value,
-            "time": result.execution_time,
-            "usage": result.accumulated_usage,
-            "metrics": result.accumulated_metrics,
-            "count": result.execution_count,
-            "call": None if inner is None else inner.call_id,
-            "over": inner is not None and inner.status is ExecutionStatus.COMPLETED,
-            "result": result.to_dict()["result"] if inner is None and raised is None else None,
-        }
-        error = None if raised is None else describe(raised)
-        return Ending(
-            status or ("failed" if is_failed else "done"), encode(fields, f"The result of node {node_id!r}"), error
+        outcome = VisitOutcome(
+            status=result.status.value,
+            time=result.execution_time,
+            usage=result.accumulated_usage,
+            metrics=result.accumulated_metrics,
+            count=result.execution_count,
+            call=call_id,
+            over=inner is not None and inner.status is ExecutionStatus.COMPLETED,
+            result=result.to_dict()["result"] if inner is None and raised is None else None,
         )
+        text = encode(outcome.to_json(), f"The result of node {node_id!r}")
+        error = None if raised is None else describe(raised)
+        return Ending(status or ("failed" if result.status is Status.FAILED else "done"), text, error)
 
     def _end_row(self, node_id: str, end: Ending) -> None:
         row = self._last[node_id]
@@ -255,7 +255,7 @@ class OrchestratorCall(DurableCall):
         last = self._last.get(node_id)
         if last is None:
             return 0
-        is_over = last.status == "done" or (last.status == "failed" and last.result.get("over", False))
+        is_over = last.status == "done" or (last.status == "failed" and VisitOutcome.from_json(last.result).over)
         return keys.visit_of(last.key) + (1 if is_over else 0)
 
     def _is_done(self, node_id: str, visit: int) -> bool:
@@ -267,4 +267,9 @@ class OrchestratorCall(DurableCall):
 
 def has_returned_failure(row: StepRecord) -> bool:
     """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
-    return row.status == "failed" and row.error is None and "status" in row.result
+    return row.status == "failed" and row.error is None and has_outcome(row)
+
+
+def has_outcome(row: StepRecord) -> bool:
+    """Say whether a visit came to an end, and was not cut off."""
+    return VisitOutcome.from_json(row.result).status is not None

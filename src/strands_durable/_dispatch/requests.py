@@ -9,7 +9,6 @@ from typing import Any
 
 from .._execution import admission
 from .._journal.lease import look
-from .._journal.outcome import interrupts_of
 from .._journal.sqlite import respondents
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.dispatches import Dispatches
@@ -20,7 +19,7 @@ from .._records.codec import decode, encode
 from .._records.exceptions import revive, summary
 from .._records.executions import ACCEPTED, ExecutionStatus
 from .._records.keys import checked_id
-from .._records.questions import refuse_malformed
+from .._records.questions import interrupts_of, refuse_malformed
 from .._records.spec import AgentSpec
 from ..errors import (
     DurableError,

@@ -17,11 +17,11 @@ from .._calls.control import ExecutionControl
 from .._calls.local_execution import process
 from .._execution.agent_invocation import active
 from .._journal.lease import Released
-from .._journal.outcome import interrupts_of
 from .._journal.sqlite.database import is_damage
 from .._plugin.attach import attach
 from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.questions import interrupts_of
 from .._records.spec import AgentSpec
 from .._strands.agents import is_agent, providers_of
 from .._strands.fingerprints import spec_changes

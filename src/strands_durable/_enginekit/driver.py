@@ -26,13 +26,14 @@ from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
 from .._dispatch.runner import Carrier, Threads, cancel, refusal
 from .._journal.lease import Released, look
-from .._journal.outcome import interrupts_of, result_of
+from .._journal.outcome import result_of
 from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.questions import interrupts_of
 from .._records.step_gate import Turn
 from ..errors import DurableError, UnreadableError
 from .replica import Replica, Rows

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .._journal.outcome import interrupts_of
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallKind, CallRecord
 from .._records.exceptions import revive, summary
 from .._records.executions import ExecutionStatus
+from .._records.questions import asked_by, interrupts_of
 from ..errors import RESUME_HINT, ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
 
 S = ExecutionStatus
@@ -107,11 +107,6 @@ def failed(journal: Journal, record: CallRecord) -> Admission:
     if record.result is not None:
         return Return(record)
     return Raise(record, revive(journal.last_failure(record.call_id)))
-
-
-def asked_by(record: CallRecord) -> set[str]:
-    """Return the ids of the interrupts that a call waits for."""
-    return {found["id"] for found in (record.result or {}).get("interrupts") or ()}
 
 
 def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, caller: Caller | None = None) -> None:

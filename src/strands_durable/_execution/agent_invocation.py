@@ -18,6 +18,7 @@ from .._records.calls import CallRecord
 from .._records.codec import decode, encodable
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.outcomes import AgentCallResult
 from .._records.phases import Phase
 from .._records.questions import answers_in
 from .._strands import fingerprints, sessions
@@ -186,16 +187,16 @@ class AgentInvocation(Invocation[Call]):
         if given.get("invocation_state") is not None:
             shared = self._context.is_in_node
             self._member.head.restore_invocation_state(given["invocation_state"], shared=shared)
-        result = record.result
-        message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
-        structured = result["structured_output"]
+        result = AgentCallResult.from_json(record.result)
+        message = self._agent.messages[result.last] if result.last is not None else result.message
+        structured = result.structured_output
         model = given.get("structured_output_model") or output_model(self._agent)
         return AgentResult(
-            stop_reason=result["stop_reason"],
+            stop_reason=result.stop_reason,
             message=message,
             metrics=self._agent.event_loop_metrics,
-            state=result["state"],
-            interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
+            state=result.state,
+            interrupts=[Interrupt(**found) for found in result.interrupts] if result.interrupts else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
 
@@ -263,18 +264,18 @@ def _settle(agent: Agent) -> None:
         member.count(call_id, before.added(agent.event_loop_metrics))
 
 
-def _recorded_result(agent: Agent, result: AgentResult) -> dict[str, Any]:
+def _recorded_result(agent: Agent, result: AgentResult) -> AgentCallResult:
     places = [index for index, message in enumerate(agent.messages) if message is result.message]
     structured = result.structured_output
-    return {
-        "stop_reason": result.stop_reason,
-        "last": places[-1] if places else None,
-        "message": None if places else result.message,
-        "state": {key: value for key, value in (result.state or {}).items() if encodable(value)},
-        "interrupts": [found.to_dict() for found in result.interrupts] if result.interrupts else None,
-        "structured_output": None if structured is None else structured.model_dump(mode="json"),
-        "usage": _usage(result),
-    }
+    return AgentCallResult(
+        stop_reason=result.stop_reason,
+        last=places[-1] if places else None,
+        message=None if places else result.message,
+        state={key: value for key, value in (result.state or {}).items() if encodable(value)},
+        interrupts=[found.to_dict() for found in result.interrupts] if result.interrupts else None,
+        structured_output=None if structured is None else structured.model_dump(mode="json"),
+        usage=_usage(result),
+    )
 
 
 def _usage(result: AgentResult) -> dict[str, int]:

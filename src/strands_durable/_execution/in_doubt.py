@@ -17,9 +17,9 @@ from .._calls.context import CurrentStep, Frame
 from .._calls.durable_call import DurableCall
 from .._calls.orchestrator_call import OrchestratorCall
 from .._calls.tool_steps import ToolRequest
-from .._records.exceptions import describe
 from .._records.keys import path
 from .._records.logs import safe_logger
+from .._records.outcomes import ToolOutcome
 from .._records.policy import DoubtfulStep, InDoubt, ModelInDoubt, ToolPolicy
 from .._records.questions import ANSWERS, MODEL_ANSWERS, QUESTION
 from .._records.steps import StepRecord
@@ -64,7 +64,7 @@ async def judge_tool(
     recorded: StepRecord | None,
     context: ExecuteToolContext,
     situation: Situation,
-) -> dict[str, Any] | None:
+) -> ToolOutcome | None:
     """Decide what becomes of an attempt of a tool call; None: run it again. ``recorded`` is its start."""
     decision = DECISIONS[policy.in_doubt][situation]
     timeout = None if situation in ("died", "unstorable") else policy.timeout
@@ -80,7 +80,7 @@ async def judge_tool(
         run_again("tool", _view(call, request, recorded), attempt + 1)
         return None
     given = verdict["result"] if isinstance(verdict, dict) else unknown(request, timeout)
-    outcome = outcome_of(tool_result(request, given))
+    outcome = ToolOutcome(result=tool_result(request, given))
     return call.tools.finish(request, None, attempt + 1, outcome)  # the doubtful attempt stays on record
 
 
@@ -189,7 +189,7 @@ def run_again(kind: str, view: CurrentStep, attempt: int) -> None:
     )  # fmt: skip
 
 
-# Outcomes
+# Tool results
 
 
 def tool_result(request: ToolRequest, given: Any) -> dict[str, Any]:
@@ -204,15 +204,3 @@ def unknown(request: ToolRequest, timeout: float | None = None) -> dict[str, Any
     why = "was interrupted by a crash" if timeout is None else f"did not answer within {timeout:g} s"
     text = f"The outcome of {request.name} is unknown: it had started and {why}. It may or may not have taken effect."
     return {"status": "error", "content": [{"text": text}]}
-
-
-def outcome_of(result: Any, *, exception: Exception | None = None, **more: Any) -> dict[str, Any]:
-    """Return the recorded form of a tool's outcome; what did not happen is not stored.
-
-    Besides the result there may be ``state``, ``invocation`` and ``cancel``: what the tool did to the agent; ``tools``: the
-    schemas of those it loaded; ``rerun``: what is needed to make the call again in another process.
-    """
-    outcome = {"result": result, **more}
-    if exception is not None:
-        outcome["exception"] = describe(exception)
-    return {name: value for name, value in outcome.items() if value or name == "result"}

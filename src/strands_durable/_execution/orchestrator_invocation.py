@@ -12,12 +12,13 @@ from strands.telemetry import EventLoopMetrics
 
 from .._calls.durable_call import CallContext
 from .._calls.head import Head
-from .._calls.orchestrator_call import OrchestratorCall, has_returned_failure
+from .._calls.orchestrator_call import OrchestratorCall, has_outcome, has_returned_failure
 from .._journal import messages
 from .._records.calls import CallRecord
 from .._records.exceptions import revive
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.outcomes import AgentCallResult, OrchestratorCallResult, VisitOutcome
 from .._records.steps import StepRecord
 from .._strands import fingerprints
 from .._strands.agents import Interrupt, is_agent
@@ -108,7 +109,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
     def _end(self, call: OrchestratorCall, result: MultiAgentResult) -> None:
         interrupts = [found.to_dict() for found in result.interrupts] if result.interrupts else None
         usage = dict(result.accumulated_usage)
-        recorded = {"status": result.status.value, "interrupts": interrupts, "usage": usage}
+        recorded = OrchestratorCallResult(status=result.status.value, interrupts=interrupts, usage=usage)
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._adapter, result), recorded)
             self._desk.raised(call.record)
@@ -131,12 +132,13 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         (rows, parts), invocation_state = call.load(), given.get("invocation_state")
         if invocation_state is not None and "invocation" in parts:
             Head.put_back(parts["invocation"], invocation_state, shared=record.parent != 0)
-        recorded = record.result or {"status": "failed", "interrupts": None}
+        recorded = OrchestratorCallResult.from_json(record.result)
+        status = recorded.status or "failed"
         self._put_base(parts)
         if "carried" in parts:
             visits = self._visits(rows, is_over=True, tries_again=False)
-            self._adapter.restore(record.input, visits, parts["carried"], None, recorded["status"])
-        return self._adapter.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
+            self._adapter.restore(record.input, visits, parts["carried"], None, status)
+        return self._adapter.over(status, [Interrupt(**found) for found in recorded.interrupts or ()])
 
     def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
         """Return the finished visits in the order in which they ended; what is tried again is not among them."""
@@ -144,38 +146,36 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
 
         def counts(row: StepRecord) -> bool:
             is_tried_again = row is latest[row.name] and (tries_again or not (is_over or has_returned_failure(row)))
-            return row.status == "failed" and not is_tried_again and "status" in row.result
+            return row.status == "failed" and not is_tried_again and has_outcome(row)
 
         by_key = {row.key: row for row in rows}
         wanted = [
             row
             for row in by_key.values()
-            if row.status == "done"
-            or counts(row)
-            or (row.status == "interrupted" and is_over and "status" in row.result)
+            if row.status == "done" or counts(row) or (row.status == "interrupted" and is_over and has_outcome(row))
         ]
         wanted.sort(key=lambda row: (row.ended_at or 0.0, row.step_id))
         last = {row.name: row for row in wanted}
         return [self._visit(row, is_last=row is last[row.name]) for row in wanted]
 
     def _visit(self, row: StepRecord, *, is_last: bool) -> Visit:
-        found = row.result
+        found = VisitOutcome.from_json(row.result)
         result = NodeResult(
-            result=self._result(row, is_last),
-            execution_time=found["time"],
-            status=Status(found["status"]),
-            accumulated_usage=found["usage"],
-            accumulated_metrics=found["metrics"],
-            execution_count=found["count"],
+            result=self._result(row, found, is_last),
+            execution_time=found.time,
+            status=Status(found.status),
+            accumulated_usage=found.usage,
+            accumulated_metrics=found.metrics,
+            execution_count=found.count,
         )
         if result.status is Status.INTERRUPTED:
             result.interrupts = list(getattr(result.result, "interrupts", None) or [])
         return Visit(row.name, result, is_ordered=row.error is None)
 
-    def _result(self, row: StepRecord, is_last: bool) -> Any:
+    def _result(self, row: StepRecord, found: VisitOutcome, is_last: bool) -> Any:
         """Return what a node's visit had returned or raised, and have its agent remember it."""
         executor = self._adapter.executors().get(row.name)
-        record = None if row.result["call"] is None else self._journal.call(row.result["call"])
+        record = None if found.call is None else self._journal.call(found.call)
         adapter = adapter_of(executor) if isinstance(executor, MultiAgentBase) else None
         value: Any = None
         if record is not None and record.kind == "agent" and is_agent(executor):
@@ -186,21 +186,22 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         elif record is not None:
             value = self._gone_result(record)
         elif row.error is None:
-            value = NodeResult.from_dict({"result": row.result["result"], "status": row.result["status"]}).result
+            value = NodeResult.from_dict({"result": found.result, "status": found.status}).result
         return value if row.error is None else revive(row.error)
 
     def _gone_result(self, record: CallRecord) -> Any:
         """Return what a finished call had returned of which the node is no longer there, or is something else."""
-        found = record.result
-        if found is None:
+        if record.result is None:
             return None
         if record.kind != "agent":
-            return MultiAgentResult(status=Status(found["status"]), accumulated_usage=found["usage"])
-        message = found["message"]
-        if found["last"] is not None:
+            over = OrchestratorCallResult.from_json(record.result)
+            return MultiAgentResult(status=Status(over.status), accumulated_usage=over.usage)
+        found = AgentCallResult.from_json(record.result)
+        message = found.message
+        if found.last is not None:
             ranges = self._journal.head(record.call_id)[0].ranges
-            message = messages.read(self._journal, record.lineage, ranges)[found["last"]]
-        return AgentResult(found["stop_reason"], message, EventLoopMetrics(), found["state"])
+            message = messages.read(self._journal, record.lineage, ranges)[found.last]
+        return AgentResult(found.stop_reason, message, EventLoopMetrics(), found.state)
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
         invocation = AgentInvocation(agent, self._context, self._desk, None)

@@ -15,6 +15,7 @@ from .._calls.durable_call import Abort, CallContext, DurableCall
 from .._records import keys
 from .._records.calls import CallRecord, Progress
 from .._records.logs import safe_logger
+from .._records.outcomes import ToolOutcome
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
 from .._strands.agents import InterruptException, ToolInterruptEvent
@@ -80,7 +81,7 @@ class Repetition:
 
     async def run(self, invocation_state: dict[str, Any]) -> None:
         """Make the call, put back what it changed besides its effect, and compare what it gives."""
-        recorded = self._step.result["result"]
+        recorded = ToolOutcome.from_json(self._step.result).result
         tool_use = {"toolUseId": recorded["toolUseId"], "name": self._step.name, "input": self._given}
         agent, messages = self._agent, list(self._agent.messages)
         state = agent.state.get()

@@ -21,7 +21,7 @@ from .._records.codec import encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
-from .._records.questions import answers_in, refuse_malformed
+from .._records.questions import answers_in, asked_by, refuse_malformed
 from ..errors import CallCancelledError
 from . import admission
 from .admission import Caller
@@ -149,7 +149,7 @@ class ListDesk:
             return self._journal.call(self._cursor.call_id)
         for call in reversed(self._journal.calls()):
             if call.scope == self._caller.name and set(answers) & (
-                admission.asked_by(call) | set(self._journal.answers(call.call_id))
+                asked_by(call) | set(self._journal.answers(call.call_id))
             ):
                 return call
         return None
@@ -239,7 +239,7 @@ class NestedDesk:
             return admission.Start()
         if answers is not None:
             if self.beside is None:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
-                asked = admission.asked_by(record) | set(self.journal.answers(record.call_id))
+                asked = asked_by(record) | set(self.journal.answers(record.call_id))
                 answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
             refuse_malformed(self.journal.execution_id, record, answers)
             return admission.admit_answers(self.journal, record, answers)
@@ -268,7 +268,7 @@ class NestedDesk:
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
         """Return the call beside this place that asked."""
         for call in reversed(self._calls_beside()):
-            if set(answers) & (admission.asked_by(call) | set(self.journal.answers(call.call_id))):
+            if set(answers) & (asked_by(call) | set(self.journal.answers(call.call_id))):
                 return call
         return None
 

@@ -16,7 +16,9 @@ from .._calls.context import Frame, within
 from .._calls.durable_call import ours
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest, title_of
+from .._records.exceptions import describe
 from .._records.keys import path
+from .._records.outcomes import ToolOutcome
 from .._records.patches import difference
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
@@ -31,7 +33,7 @@ from .._strands.agents import (
 from .._strands.fingerprints import loaded_since, tools_of
 from .._strands.patches import copied
 from .deadline import Deadline, TimedOut
-from .in_doubt import DECISIONS, Situation, judge_tool, outcome_of
+from .in_doubt import DECISIONS, Situation, judge_tool
 from .late_results import event_of
 from .reruns import note_rerun
 from .retries import is_tried_again
@@ -59,7 +61,7 @@ class ToolRun:
         self._runs_before = (0, 0)
         self._thread: ToolThread | None = None
         self.interrupted = False
-        self.outcome: dict[str, Any] | None = None
+        self.outcome: ToolOutcome | None = None
 
     async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         """Commit the intent, run the tool, commit what came out; yield what it streams."""
@@ -125,7 +127,7 @@ class ToolRun:
             with ours(call, starts=False):
                 self.outcome = self._finish(standing, context, before)
 
-    def _finish(self, standing: Frame, context: ExecuteToolContext, before: Before) -> Any:
+    def _finish(self, standing: Frame, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
         """Commit the outcome, with what has changed since the tool began; None if the policy wants another attempt."""
         assert self._result is not None
         outcome = self._outcome_of(self._result, standing, context, before)
@@ -143,13 +145,13 @@ class ToolRun:
 
     def _outcome_of(
         self, result: ToolResultEvent, standing: Frame, context: ExecuteToolContext, before: Before
-    ) -> dict[str, Any]:
+    ) -> ToolOutcome:
         """Return what is recorded of a tool: its result, and what has changed since it began."""
         state, flags, tools = before
         cancelled = cancel_flags(self._call.agent)
-        return outcome_of(
-            result.tool_result,
-            exception=result.exception,
+        return ToolOutcome(
+            result=result.tool_result,
+            exception=None if result.exception is None else describe(result.exception),
             state=standing.changes,
             invocation=difference(state, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != flags else None,
@@ -157,9 +159,9 @@ class ToolRun:
             rerun=note_rerun(self._call, self._policy, context.tool, self._request),
         )
 
-    def _status_of(self, outcome: dict[str, Any], exception: Exception | None) -> Literal["done", "failed"]:
+    def _status_of(self, outcome: ToolOutcome, exception: Exception | None) -> Literal["done", "failed"]:
         request, attempt, errors = self._request, self._attempt, self._errors
-        again = is_tried_again(self._policy, request, attempt, errors, outcome["result"], exception)
+        again = is_tried_again(self._policy, request, attempt, errors, outcome.result, exception)
         return "failed" if again else "done"
 
     def _threaded(self, context: ExecuteToolContext, record: Callable[[Any], None]) -> ExecuteToolContext:

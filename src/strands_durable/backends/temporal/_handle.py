@@ -14,10 +14,11 @@ from ..._calls.context import standing_aside
 from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.requests import Requests
 from ..._journal.following import steps_after
-from ..._journal.outcome import interrupts_of, result_of
+from ..._journal.outcome import result_of
 from ..._journal.sqlite.journal import Journal
 from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
+from ..._records.questions import interrupts_of
 from ..._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from ..._records.views import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
