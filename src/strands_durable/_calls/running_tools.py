@@ -109,7 +109,8 @@ async def wait_for_tools(path: Path, execution_id: str, seconds: float) -> None:
     deadline = time.monotonic() + seconds + _POLL_SECONDS
     while running := _still_running(path, execution_id):
         if time.monotonic() > deadline:
-            why = f"A call of this process has ended, but its tool {' and '.join(map(repr, running))} still runs in a thread."
+            names = " and ".join(map(repr, running))
+            why = f"A call of this process has ended, but its tool {names} still runs in a thread: wait for its end."
             raise ExecutionBusyError(execution_id, str(Owner.me()), why)
         await asyncio.sleep(_POLL_SECONDS)
 

@@ -114,8 +114,8 @@ class Requests:
                     execution_id, 0, record.status.value, told[0], f"{told[1]} with another {', '.join(other)}"
                 )
         elif journal.status() in (S.PENDING, S.RUNNING) and not self._is_owned(journal):
-            why = "It was begun inline, and its process is gone: run its script again, and it goes on."
-            raise ExecutionBusyError(execution_id, "a script that has to be run again", why)
+            why = "was started inline, and its process has exited. Run that script again to resume it."
+            raise ExecutionBusyError(execution_id, "", why)
         if record.status is S.FAILED and journal.status() is S.FAILED:
             raise self.failure(journal, record)
 

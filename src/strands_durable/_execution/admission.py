@@ -87,7 +87,10 @@ def admit(
         return Start()
     refuse_other_input(journal, record, given, caller)
     if record.status is S.PENDING:
-        raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
+        why = (
+            "was dispatched and has not begun: a worker is to run it. Wait for its handle's result, or start a worker."
+        )
+        raise ExecutionBusyError(journal.execution_id, "", why)
     if record.status is S.SUSPENDED:
         replies = journal.replies(record.call_id)
         return Answer(record, replies) if replies else Return(record)

@@ -245,7 +245,7 @@ def _busy(options: Options, subject: Subject, session: Session, target: Target, 
     is_same = subject.busy_in() == session.execution_id
     if not is_same or target.is_single:  # else it would be the next call of the object
         _refuse_other_input(options, subject, session, target, prompt)
-    why = "Another call in this process has not ended yet."
+    why = "Another call in this process has not ended yet: wait for its end."
     if not session.is_at_work:
         why += " A stream that is read no further has to be closed: await stream.aclose()."
     return (AgentBusyError if is_same else ExecutionBusyError)(session.execution_id, str(Owner.me()), why)
