@@ -15,6 +15,7 @@ from strands import Agent
 from strands.models import Model
 
 from .._records.codec import digest
+from .._strands.fingerprints import name_of_model
 from .context import Frame, frame, within
 from .effects import Effect, ours
 
@@ -93,7 +94,7 @@ async def _recorded(
     enclosing: Frame, inner: Any, live: Callable[[], Any], request: Any, store: Any, revive: Any
 ) -> AsyncGenerator[Any, None]:
     with ours(enclosing):
-        effect = Effect(enclosing, f"aux.{digest(request)}", intent=True, model=_name(inner))
+        effect = Effect(enclosing, f"aux.{digest(request)}", intent=True, model=name_of_model(inner))
     if effect.recorded is not None:
         for event in effect.recorded.result:
             yield revive(event)
@@ -128,12 +129,6 @@ def _asked(messages: Any) -> Any:
 def _usage(events: list[Any]) -> dict[str, int] | None:
     found = [event["metadata"].get("usage") for event in events if isinstance(event, dict) and "metadata" in event]
     return dict(found[-1]) if found and found[-1] else None
-
-
-def _name(model: Any) -> str:
-    config = model.get_config()
-    found = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
-    return str(found or type(model).__qualname__)
 
 
 def _as_is(event: Any) -> Any:

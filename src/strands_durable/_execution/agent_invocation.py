@@ -14,7 +14,7 @@ from .._calls.durable_call import CallContext
 from .._calls.local_execution import Member
 from .._calls.metrics import Metrics, Past
 from .._journal import messages
-from .._records.calls import CallRecord
+from .._records.calls import CallRecord, Progress
 from .._records.codec import decode, encodable
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
@@ -202,8 +202,7 @@ class AgentInvocation(Invocation[Call]):
 
     def restored(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, and count what the call cost."""
-        self.put_back(record)
-        self.counted(record)
+        self.counted(record, self.put_back(record).progress)
 
     def recall(self, member: str) -> None:
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
@@ -217,15 +216,16 @@ class AgentInvocation(Invocation[Call]):
                 self.counted(call)
             self.put_back(over[-1])
 
-    def put_back(self, record: CallRecord) -> None:
+    def put_back(self, record: CallRecord) -> Call:
         """Put the agent where a recorded call left it, or has come to."""
         call = Call.go_on(self._agent, self._context, record)
         if record.status is ExecutionStatus.FAILED:
             call.restore_closing()
         self._restore_helpers(record)
+        return call
 
-    def counted(self, record: CallRecord) -> None:
-        """Add what a recorded call cost to the agent's metrics, once."""
+    def counted(self, record: CallRecord, progress: Progress | None = None) -> None:
+        """Add what a recorded call cost to the agent's metrics, once; ``progress`` is where it ended, if that is known."""
         member, metrics = self._member, self._agent.event_loop_metrics
         _settle(self._agent)
         if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
@@ -233,11 +233,14 @@ class AgentInvocation(Invocation[Call]):
         if record.call_id not in member.counted:
             member.counted.add(record.call_id)
             before = Metrics(metrics)
-            is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
-            progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
-            Past(self._journal, record.call_id, progress).give_back(metrics, current=None)
+            Past(self._journal, record.call_id, progress or self._end_of(record)).give_back(metrics, current=None)
             if record.status is not ExecutionStatus.COMPLETED:
                 member.count(record.call_id, before.added(metrics))
+
+    def _end_of(self, record: CallRecord) -> Progress:
+        """Return where a recorded call ended; an earlier try of one that has not failed may have, and left its closing."""
+        is_failed = record.status is ExecutionStatus.FAILED
+        return self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
 
     def _restore_helpers(self, record: CallRecord) -> None:
         """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""

@@ -22,8 +22,8 @@ from .._journal.sqlite.tool_rows import MadeBy, ToolRow, calls_of_run, finished_
 from .._records.calls import CallRecord
 from .._records.codec import encodable
 from .._records.logs import safe_logger
-from .._records.policy import ToolPolicy, policy_of
-from .._strands.agents import agent_behind, agents_beside, is_agent
+from .._records.policy import ToolPolicy
+from .._strands.agents import agent_behind, agents_beside, is_agent, policy_of
 from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import lives_in_process, may_live_in_process
 from .attached import lasting_agent, lasting_agents, options_of

@@ -24,9 +24,9 @@ from .._calls.tool_steps import ToolRequest
 from .._records.exceptions import revive
 from .._records.keys import path
 from .._records.outcomes import ModelAnswer, ToolOutcome
-from .._records.policy import ToolPolicy, policy_of
+from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
-from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, put_for_tool
+from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, policy_of, put_for_tool
 from .._strands.events import RecordedEvent
 from .._strands.patches import copied
 from .._strands.watchers import changed_model_state

@@ -136,10 +136,15 @@ def base_change(recorded: list[Any], found: list[Any]) -> str | None:
 
 def model_id(agent: Agent) -> str:
     """Return what an agent's model is called; its class, if it has no name."""
-    get_config = getattr(agent.model, "get_config", None)
+    return name_of_model(agent.model)
+
+
+def name_of_model(model: Any) -> str:
+    """Return what a model is called; its class, if it has no name."""
+    get_config = getattr(model, "get_config", None)
     config: Any = None if get_config is None else get_config()
     found = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
-    return found if isinstance(found, str) and found else type(agent.model).__qualname__
+    return found if isinstance(found, str) and found else type(model).__qualname__
 
 
 def _plain_blocks(blocks: Any) -> Any:
