@@ -129,10 +129,10 @@ def make(variant: str, cycles: int, store: Path, execution_id: str, probe: Probe
         agent = build(cycles, [plugin], probe)
         return lambda: agent(PROMPT)
     if variant == "quickened":
-        from strands_durable._strands.patches import quicken_copies, silence_unheard_traces
+        from strands_durable._strands.patches import patch_deepcopy, patch_tracer
 
-        quicken_copies()
-        silence_unheard_traces()
+        patch_deepcopy()
+        patch_tracer()
     agent = build(cycles, [], probe)
     return lambda: run_plain(agent)
 

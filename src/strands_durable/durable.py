@@ -13,30 +13,30 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
 from typing import Any, TypeVar, cast
 
-from ._calls.context import frame
-from ._calls.effects import Effect, ours, pause
+from ._calls.context import current_context
+from ._calls.effects import Effect, effect_guard, pause
 
 T = TypeVar("T")
 
 
 async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
     """Run ``fn`` and record what it returns; after a crash its recorded result is returned instead."""
-    found = frame.get()
+    found = current_context.get()
     if found is None:
         return cast(T, await _value(fn))
-    with ours(found):
+    with effect_guard(found):
         effect = Effect(found, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
-    await effect.take()
-    with effect.taken():
+    await effect.wait()
+    with effect.holding():
         try:
             value = await _value(fn)
         except Exception as error:
-            with ours(found):
+            with effect_guard(found):
                 effect.fail(error)
             raise
-        with ours(found):
+        with effect_guard(found):
             return cast(T, effect.close(value))
 
 
@@ -57,10 +57,10 @@ def uuid() -> _uuid.UUID:
 
 
 def _recorded(name: str, make: Callable[[], T]) -> T:
-    found = frame.get()
+    found = current_context.get()
     if found is None:
         return make()
-    with ours(found):
+    with effect_guard(found):
         effect = Effect(found, name, intent=False)
         return cast(T, effect.recorded.result if effect.recorded is not None else effect.close(make()))
 

@@ -15,7 +15,7 @@ from strands import Agent, ToolContext, tool
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
 
 from strands_durable import Durability, errors
-from strands_durable._calls.local_execution import _REMEMBERED_SESSIONS, process
+from strands_durable._calls.local_execution import _REMEMBERED_EXECUTIONS, local_executions
 from strands_durable.testing import Answer, ScriptedModel, call, forget_process
 from tests.script import in_new_process, ledger
 
@@ -235,18 +235,18 @@ def test_c06_a_process_with_very_many_executions_does_not_keep_them() -> None:
     for _ in range(20):
         agent.messages.clear()
         agent("Hello")
-    assert process._sessions == {}
+    assert local_executions._executions == {}
     named = agent_of(lambda turn, messages: "Hi.")
-    for number in range(_REMEMBERED_SESSIONS + 20):
+    for number in range(_REMEMBERED_EXECUTIONS + 20):
         named.messages.clear()
         named("Hello", invocation_state={"execution_id": f"run-{number}"})
-    assert len(process._sessions) == _REMEMBERED_SESSIONS
+    assert len(local_executions._executions) == _REMEMBERED_EXECUTIONS
 
 
 def test_c05_a_conversation_that_the_process_forgot_is_read_back_and_not_stored_twice() -> None:
     agent = agent_of(["One.", "Two."])
     agent("a")
-    next(iter(process._sessions.values())).members.clear()
+    next(iter(local_executions._executions.values())).trackers.clear()
     agent("b")
     assert query("SELECT count(*) FROM messages") == [(4,)]
 

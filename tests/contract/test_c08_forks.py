@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path
 
 from strands_durable import connect
-from strands_durable._journal.sqlite.change_feed import watch
+from strands_durable._journal.sqlite.change_feed import change_feed
 from tests.dispatched import OFF, backend, dispatch, result, stop, worker
 from tests.waiting import until
 
@@ -75,7 +75,7 @@ def test_c27_who_begins_to_wait_while_the_store_is_looked_at_is_told() -> None:
         loop, told = asyncio.get_running_loop(), asyncio.Event()
 
         async def wait() -> None:
-            async with watch(store).changes() as change:
+            async with change_feed(store).changes() as change:
                 begun.set()
                 await change.wait(20)
                 told.set()
@@ -94,7 +94,7 @@ def test_c27_who_begins_to_wait_while_the_store_is_looked_at_is_told() -> None:
             await begun.wait()
 
         store.second_connection = slowly  # type: ignore[method-assign]
-        async with watch(store).changes():
+        async with change_feed(store).changes():
             await asyncio.wait_for(told.wait(), 10)
         assert told.is_set()
         await waiting[0]
@@ -107,7 +107,7 @@ def test_c27_a_store_that_nobody_needs_is_not_kept_by_those_who_waited() -> None
 
     dispatch(["Hi."], "run")
     known = weakref.ref(backend().store)
-    watch(backend().store)
+    change_feed(backend().store)
     forget_process()
     gc.collect()
     assert known() is None

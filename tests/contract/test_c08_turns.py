@@ -14,10 +14,10 @@ from strands import Agent, tool
 
 from strands_durable import current_step, durable, durable_agent
 from strands_durable._dispatch.requests import Requests
-from strands_durable._dispatch.runner import Carrier
-from strands_durable._enginekit.driver import Driver, Loop
+from strands_durable._dispatch.runner import ExecutionRunner
+from strands_durable._enginekit.driver import AgentLoop, Driver
 from strands_durable._enginekit.replica import Replica, Rows
-from strands_durable._journal.lease import Released
+from strands_durable._journal.lease import ExecutionReleasedError
 from strands_durable._records import crash_points
 from strands_durable._records.executions import ExecutionStatus
 from strands_durable.testing import ScriptedModel, call
@@ -65,9 +65,9 @@ class Engine:
 
     def __init__(self) -> None:
         replica = Replica.new("new")
-        Requests(replica).put(turner.spec_with(), "Go", "run", None, None)
+        Requests(replica).dispatch(turner.spec_with(), "Go", "run", None, None)
         self._batches: list[Rows] = [replica.changes()]
-        self._loop = Loop()
+        self._loop = AgentLoop()
         self.points: list[str] = []
 
     def close(self) -> None:
@@ -82,12 +82,12 @@ class Engine:
         replica, news, points = Replica("run"), threading.Event(), []
         for rows in self._batches:
             replica.apply(rows)
-        driver = Driver(replica, Carrier(1e9), alone=False, on_news=news.set)
+        driver = Driver(replica, ExecutionRunner(1e9), alone=False, on_notify=news.set)
 
         def reached(name: str) -> None:
             points.append(f"{name}@{sum(each.startswith(f'{name}@') for each in points) + 1}")
             if points[-1] == point:
-                drain = threading.Thread(target=driver.halt, args=(Released(),), kwargs={"gently": True})
+                drain = threading.Thread(target=driver.halt, args=(ExecutionReleasedError(),), kwargs={"gently": True})
                 drain.start()  # it is always another thread that wants it back
                 drain.join()
                 if cancelled:
@@ -96,13 +96,13 @@ class Engine:
         before = crash_points.listen(reached)
         try:
             self._loop.run(driver)
-            while not (driver.is_over and driver.is_calm):
+            while not (driver.is_over and driver.is_quiescent):
                 assert news.wait(30), f"nothing more happens; drained at {point}"
                 news.clear()
-                if driver.is_calm and driver.has_untold:
+                if driver.is_quiescent and driver.has_unreported:
                     batch = driver.batch()
                     self._batches.append(batch.rows)
-                    for turn_id in batch.turns:
+                    for turn_id in batch.tickets:
                         driver.open(turn_id)
         finally:
             crash_points.listen(before)

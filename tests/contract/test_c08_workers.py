@@ -271,7 +271,7 @@ def test_c04_an_answer_that_comes_while_others_are_taken_up_is_not_left_lying(mo
     def replies(self: Journal, call_id: int) -> dict[str, Any]:
         found = plainly(self, call_id)
         if late and self.lease.fence > 0:
-            Requests(self.store).reply("run", late.pop())
+            Requests(self.store).respond("run", late.pop())
         return found
 
     monkeypatch.setattr(Journal, "replies", replies)

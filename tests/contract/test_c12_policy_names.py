@@ -11,7 +11,7 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.tools import ToolProvider
 
 from strands_durable import Durability, DurableAgent, ToolPolicy, durable, durable_agent, errors
-from strands_durable._dispatch.registry import Policies
+from strands_durable._dispatch.registry import PolicyOverrides
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 
 ASK = ToolPolicy(in_doubt="ask")
@@ -163,7 +163,7 @@ def test_c12_policies_of_a_wrong_type_are_refused_in_the_constructor(wrong: Any,
     with pytest.raises(TypeError, match=said):
         durable_agent(tool_policies=wrong)
     with pytest.raises(TypeError, match=said):
-        Policies(tool_policies=wrong)
+        PolicyOverrides(tool_policies=wrong)
 
 
 def test_c12_an_option_of_a_dispatched_agent_that_does_not_exist_is_refused_where_it_is_written() -> None:

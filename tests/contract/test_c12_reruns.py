@@ -12,7 +12,7 @@ from strands.multiagent import GraphBuilder
 from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_durable import Durability, ToolPolicy, current_step, durable, errors, policy
-from strands_durable._calls.local_execution import process
+from strands_durable._calls.local_execution import local_executions
 from strands_durable.testing import CrashPoints, SimulatedCrash, call, forget_process
 from tests.forgetful import SCRIPT, agent_of, ask, die_at, memory, recall, remember, results, runs, start_afresh
 
@@ -197,7 +197,7 @@ def test_c12_a_process_that_has_the_effect_already_is_not_asked_for_it_twice() -
     script = [call("connect"), call("recall"), "Done."]
     with pytest.raises(SimulatedCrash), CrashPoints().crashing("model.done:before@2", "raise"):
         agent_of(script, [connect, recall])("Go")
-    process.forget()  # but the process lives on: a new object resumes
+    local_executions.forget()  # but the process lives on: a new object resumes
     agent = agent_of(script, [connect, recall])
     agent("Go")
     assert results(agent) == ["connected", "[('connection', 'open')]"]

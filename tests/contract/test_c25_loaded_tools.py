@@ -12,7 +12,7 @@ from strands.hooks import AfterToolsEvent
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import ToolPolicy, durable_agent, errors, policy
-from strands_durable._calls.local_execution import process
+from strands_durable._calls.local_execution import local_executions
 from strands_durable.testing import ScriptedModel, call, forget_process
 from tests.forgetful import agent_of, ask, die_at, memory, recall, results, runs, start_afresh
 
@@ -166,7 +166,7 @@ def test_c12_a_second_object_in_the_same_process_is_given_what_the_first_one_has
 
     first = agent_of(script, [add_extra])
     first("Add it")
-    process.forget()  # the process lives on, and so does the first object
+    local_executions.forget()  # the process lives on, and so does the first object
     second = agent_of(script, [add_extra])
     assert str(second("Add it")) == "Added.\n"
     second("Use it")

@@ -245,14 +245,14 @@ def test_c26_an_error_while_it_looks_for_work_ends_no_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors = [RuntimeError("once"), RuntimeError("twice")]
-    plainly = Queue.waiting
+    plainly = Queue.claimable
 
     def waiting(self: Queue, **given: Any) -> Any:
         if errors:
             raise errors.pop()
         return plainly(self, **given)
 
-    monkeypatch.setattr(Queue, "waiting", waiting)
+    monkeypatch.setattr(Queue, "claimable", waiting)
     monkeypatch.setattr("strands_durable._dispatch.worker.LOOK_SECONDS", 0.01)
     dispatch(["Hi."], "run")
     work_until(lambda: status_of("run") == "COMPLETED")

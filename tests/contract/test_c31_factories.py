@@ -146,7 +146,7 @@ def test_c31_a_run_that_was_put_off_does_not_wait_for_a_clock_that_was_set_back(
     def put_off(seconds: float) -> list[str]:
         with backend().store.transaction("test") as connection:
             connection.update("dispatches", {"not_before": time.time() + seconds}, "1")
-        return [found.execution_id for found in queue.waiting(refused=(), suspected=False, limit=9)]
+        return [found.execution_id for found in queue.claimable(refused=(), suspected=False, limit=9)]
 
     assert put_off(5) == []
     assert put_off(3600) == ["run"]

@@ -24,7 +24,7 @@ from strands.hooks import (
 
 from strands_durable import Durability, durable, errors
 from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.heartbeat import Heart
+from strands_durable._journal.sqlite.heartbeat import LeaseRenewer
 from strands_durable.testing import (
     Answer,
     CrashPoints,
@@ -441,8 +441,8 @@ def test_c08_a_heartbeat_that_fails_once_goes_on(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Store, "second_connection", fail_once)
     beats: list[int] = []
-    renewed = Heart._renewed
-    monkeypatch.setattr(Heart, "_renewed", lambda self, *args: beats.append(1) or renewed(self, *args))
+    renewed = LeaseRenewer._renewed
+    monkeypatch.setattr(LeaseRenewer, "_renewed", lambda self, *args: beats.append(1) or renewed(self, *args))
 
     @tool
     def wait() -> str:

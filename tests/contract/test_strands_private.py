@@ -153,8 +153,8 @@ def test_quick_copies_are_equal_and_apart() -> None:
 
 
 def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
-    patches.silence_unheard_traces()
-    patches.silence_unheard_traces()
+    patches.patch_tracer()
+    patches.patch_tracer()
     tracer = get_tracer()
 
     class Span:
@@ -201,9 +201,9 @@ def test_the_auxiliary_model_is_offered_by_a_property_that_can_still_be_set(agen
     assert before.fset is not None
     try:
         Agent.aux_model = property(lambda agent: agent.model, before.fset)  # type: ignore[assignment]
-        patches.offer_auxiliary(lambda agent, model: ("offered", model))
+        patches.patch_auxiliary_model(lambda agent, model: ("offered", model))
         assert agent.aux_model == ("offered", agent.model)
-        patches.offer_auxiliary(lambda agent, model: "offered twice")
+        patches.patch_auxiliary_model(lambda agent, model: "offered twice")
         assert agent.aux_model == ("offered", agent.model)
     finally:
         Agent.aux_model = before  # type: ignore[method-assign]
@@ -289,7 +289,7 @@ def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
 
     before = _retry.asyncio  # type: ignore[attr-defined]
     try:
-        patches.wait_elsewhere(pause)
+        patches.patch_retry_sleep(pause)
         strategy = ModelRetryStrategy(initial_delay=7)
         event = AfterModelCallEvent(agent=Agent(callback_handler=None), exception=ModelThrottledException("slow down"))
         asyncio.run(strategy._handle_after_model_call(event))

@@ -238,7 +238,7 @@ def serve_books(url: str, folder: str) -> None:
     async def work() -> None:
         backend = connect(url)
         assert isinstance(backend, TemporalBackend)
-        client, queue = await backend.client(), backend.place.task_queue
+        client, queue = await backend.client(), backend.config.task_queue
         await Worker(
             client, task_queue=queue, workflows=[_worker.ExecutionWorkflow], workflow_runner=_worker.sandbox()
         ).run()

@@ -16,7 +16,7 @@ from typing import Any
 from temporalio import activity
 
 from strands_durable import connect
-from strands_durable._dispatch.quarantine import Trials
+from strands_durable._dispatch.quarantine import QuarantineProcess
 from strands_durable._records import crash_points
 from strands_durable.backends.temporal import TemporalBackend
 from tests.crash import crew
@@ -24,7 +24,7 @@ from tests.crash import crew
 _counts: Counter[tuple[str, str]] = Counter()
 
 
-class Nobody(Trials):
+class Nobody(QuarantineProcess):
     """Tries nothing alone: that is left to other workers."""
 
     def begin(self) -> None: ...
@@ -73,7 +73,7 @@ def serve(url: str, folder: str, concurrency: int = 10, is_heir: bool = True) ->
     assert crew.traveller
 
     def listener(name: str) -> None:
-        _listen(Path(folder), backend.place.prefix, name)
+        _listen(Path(folder), backend.config.prefix, name)
 
     more: dict[str, Any] = {} if is_heir else {"trials": Nobody([])}
     crash_points.listen(listener)

@@ -12,7 +12,7 @@ from click import BadParameter, Context
 from strands_durable import DurableBackend
 from strands_durable._cli import main
 from strands_durable._dispatch.connect import VARIABLE
-from strands_durable.backends.temporal._url import Place
+from strands_durable.backends.temporal._url import TemporalConfig
 from tests.examples.processes import EXAMPLES
 
 FOLDER = EXAMPLES / "kubernetes"
@@ -57,7 +57,7 @@ def test_on_temporal_there_are_many_and_they_keep_nothing() -> None:
     [worker] = POD_ON_TEMPORAL["containers"]
     [variable] = worker["env"]
     assert variable["name"] == VARIABLE
-    place = Place.of(variable["value"])
+    place = TemporalConfig.of(variable["value"])
     assert (place.namespace, place.task_queue, place.worker) == ("default", "travel", "on")
     assert (BUDGET["apiVersion"], BUDGET["kind"]) == ("policy/v1", "PodDisruptionBudget")
     assert "type: temporal" in (FOLDER / "README.md").read_text()

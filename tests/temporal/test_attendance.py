@@ -28,7 +28,7 @@ def test_a_caller_that_waits_reads_that_no_worker_polls_the_task_queue(
 ) -> None:
     url = url_of(temporal, payloads="memory://me:word@shelf")
     backend = TemporalBackend(url)
-    queue = backend.place.task_queue
+    queue = backend.config.task_queue
     spec = agents.contract_agent.spec_with(folder=str(tmp_path), script=["Done."])
     worker = f"strands-durable worker FILE --backend 'temporal://{temporal.address}?task_queue={queue}&payloads=...'"
 
@@ -74,7 +74,7 @@ def test_commands_that_leave_work_to_workers_say_that_none_polls(
 ) -> None:
     url, target = url_of(temporal), "strands_durable.testing.agents:contract_agent"
     backend = TemporalBackend(url)
-    expected = f"no worker polls task queue '{backend.place.task_queue}'"
+    expected = f"no worker polls task queue '{backend.config.task_queue}'"
     given = [f'--arg=folder="{tmp_path}"', f"--arg=script={json.dumps(SCRIPT)}", "--id=run", f"--backend={url}"]
     detached = cli("run", target, "Go", "--detach", *given)
     assert (detached.stdout, expected in detached.stderr) == ("run\n", True)

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from strands_durable import ExecutionResult, ExecutionStatus, errors
 from strands_durable._dispatch.requests import Requests
-from strands_durable._enginekit.payloads import Outside
+from strands_durable._enginekit.payloads import PayloadStore
 from strands_durable._enginekit.replica import Replica
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.testing.agents import contract_agent
@@ -348,9 +348,9 @@ def test_a_url_that_says_what_cannot_be_said_is_refused(url: str) -> None:
 
 
 def test_a_place_for_payloads_keeps_its_password_to_itself() -> None:
-    place = Outside("memory://me:secret@shelf/runs")
+    place = PayloadStore("memory://me:secret@shelf/runs")
     with pytest.raises(errors.BackendUnavailableError, match="memory://shelf/runs") as caught:
-        place.received({"o": "0" * 64})
+        place.load({"o": "0" * 64})
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(TemporalBackend("temporal://host:7233?payloads=memory://me:secret@shelf"))
 
@@ -364,13 +364,13 @@ def test_show_says_failed_where_the_workflow_has_failed_and_the_agent_has_not(
         backend = TemporalBackend(url)
         spec = contract_agent.spec_with(folder=str(tmp_path), script=[{"tool": "wait", "path": "go"}, "Done."])
         replica = Replica.new("new")
-        Requests(replica).put(spec, "Go", "run", None, None)
+        Requests(replica).dispatch(spec, "Go", "run", None, None)
         client = await backend.client()
         await client.start_workflow(
             "strands_durable",
             {**backend._start_of("run", spec.name), "rows": replica.changes()},
             id=backend.workflow_id("run"),
-            task_queue=backend.place.task_queue,
+            task_queue=backend.config.task_queue,
             run_timeout=timedelta(seconds=2),
         )
         handle = await backend.get("run")

@@ -11,8 +11,8 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from strands_durable import ExecutionStatus
-from strands_durable._enginekit.payloads import Outside
-from strands_durable.backends.temporal._history_reader import Log
+from strands_durable._enginekit.payloads import PayloadStore
+from strands_durable.backends.temporal._history_reader import HistoryReader
 from strands_durable.backends.temporal._worker import sandbox
 from strands_durable.backends.temporal._workflow import ExecutionWorkflow
 from tests.temporal.record import HISTORIES, RECORDS, file_of
@@ -31,7 +31,7 @@ def test_a_recorded_history_replays(path: Path) -> None:
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name} {path.stem}")
 def test_a_recorded_history_still_tells_its_execution(path: Path) -> None:
     async def read() -> ExecutionStatus:
-        log = Log(DataConverter.default, Outside(None))
+        log = HistoryReader(DataConverter.default, PayloadStore(None))
         for event in WorkflowHistory.from_json("run", path.read_text()).events:
             await log.add(event)
         replica = log.replica(log.position())

@@ -204,7 +204,7 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_made(args: tuple[str, 
 )
 def test_who_looks_works_on_nothing(url: str) -> None:
     Store(Path("runs.db").absolute()).close()
-    assert options.Place(url=url, is_said=True).visited().url == "sqlite:///runs.db?worker=off"
+    assert options.BackendTarget(url=url, is_said=True).visited().url == "sqlite:///runs.db?worker=off"
     assert connect("temporal://host?namespace=x").working("own").url == "temporal://host?namespace=x&worker=own"
 
 

@@ -13,7 +13,7 @@ from strands import Agent, tool
 
 from strands_durable import Durability, ToolPolicy, durable_agent, errors
 from strands_durable._cli import worker
-from strands_durable._enginekit.payloads import Outside
+from strands_durable._enginekit.payloads import PayloadStore
 from strands_durable.testing import ScriptedModel, call
 from tests.commands import AGENTS, Terminal, cli
 from tests.script import in_new_process
@@ -132,10 +132,10 @@ def test_a_password_in_a_url_is_in_no_command_line_and_in_no_message() -> None:
 
 
 def test_the_place_for_payloads_can_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strands_durable.backends.temporal._url import Place
+    from strands_durable.backends.temporal._url import TemporalConfig
 
     monkeypatch.setenv("STRANDS_DURABLE_PAYLOADS", "s3://key:hush@bucket/x")
-    assert Place.of("temporal://host").payloads == "s3://key:hush@bucket/x"
-    assert Place.of("temporal://host?payloads=file:///shared").payloads == "file:///shared"
-    assert "hush" not in str(Place.of("temporal://host"))
-    assert "hush" not in Outside("s3://key:hush@bucket/x?secret=hush")._place
+    assert TemporalConfig.of("temporal://host").payloads == "s3://key:hush@bucket/x"
+    assert TemporalConfig.of("temporal://host?payloads=file:///shared").payloads == "file:///shared"
+    assert "hush" not in str(TemporalConfig.of("temporal://host"))
+    assert "hush" not in PayloadStore("s3://key:hush@bucket/x?secret=hush")._place

@@ -22,18 +22,18 @@ from typing import Any
 
 from strands import Agent
 
-from .._journal.messages import Sources
+from .._journal.messages import MessageEncoder
 from .._journal.messages import read as read_messages
 from .._records import keys, model_states
-from .._records.calls import CallRecord, Progress, Seat
+from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.phases import Phase
 from .._strands.agents import is_interrupted
 from .._strands.fingerprints import config_of, fingerprint
 from .._strands.watchers import force_output
-from .context import Frame, StepPhase, frame
+from .context import StepContext, StepPhase, current_context
 from .durable_call import CallContext, DurableCall
 from .head import Head
-from .metrics import Past
+from .metrics import RecordedMetrics
 from .model_steps import ModelSteps
 from .tool_steps import ToolSteps
 
@@ -44,14 +44,14 @@ class Call(DurableCall):
     agent: Agent
     head: Head
 
-    def __init__(self, agent: Agent, context: CallContext, record: CallRecord, progress: Progress) -> None:
+    def __init__(self, agent: Agent, context: CallContext, record: CallRecord, progress: CallProgress) -> None:
         super().__init__(context, record, progress, agent.name)
-        member = context.session.member(agent)
-        member.last = record.call_id
-        self.agent, self.history, self.head = agent, member.history, member.head
+        tracker = context.local.tracker(agent)
+        tracker.last = record.call_id
+        self.agent, self.history, self.head = agent, tracker.history, tracker.head
         self.models, self.tools = ModelSteps(self), ToolSteps(self)
-        self.sources = Sources(record.call_id, record.input)
-        self.past: Past | None = None
+        self.message_encoder = MessageEncoder(record.call_id, record.input)
+        self.recorded_metrics: RecordedMetrics | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
         self._begun_passes = 0
@@ -61,22 +61,22 @@ class Call(DurableCall):
     # Beginning
 
     @classmethod
-    def begin(cls, agent: Agent, context: CallContext, seat: Seat, given: Any) -> Call:
+    def begin(cls, agent: Agent, context: CallContext, address: CallAddress, given: Any) -> Call:
         """Record a new call: its input, and the agent as it was found."""
-        journal, member = context.journal, context.session.member(agent)
-        head, history = member.head, member.history
+        journal, tracker = context.journal, context.local.tracker(agent)
+        head, history = tracker.head, tracker.history
         config = config_of(agent)
         state = head.rebase()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(config), config)
             call_id, lineage = journal.insert_call(
-                seat, "agent", given=given, config_id=config_id, lineage=member.lineage
+                address, "agent", given=given, config_id=config_id, lineage=tracker.lineage
             )
-            member.lineage = lineage
+            tracker.lineage = lineage
             if not history.is_known:
                 before = journal.last_ranges(call_id, lineage)
                 history.load(read_messages(journal, lineage, before), before, journal.next_seq(lineage))
-            rows = history.sync(agent.messages, Sources(call_id, None).describe)
+            rows = history.sync(agent.messages, MessageEncoder(call_id, None).describe)
             journal.write_messages(lineage, rows)
             journal.set_base(call_id, history.ranges)
             if is_interrupted(agent):
@@ -84,17 +84,17 @@ class Call(DurableCall):
             if journal.share_state(call_id, lineage, state):
                 head.state_is_written()
             head.flush(journal, call_id)
-            progress = Progress(ranges=history.ranges)
+            progress = CallProgress(ranges=history.ranges)
             journal.write_head(call_id, [("progress", progress.to_text())])
-        record = journal.call_in(seat.parent, seat.place, seat.position)
+        record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         return cls(agent, context, record, progress)
 
     @classmethod
-    def go_on(cls, agent: Agent, context: CallContext, record: CallRecord) -> Call:
+    def resume(cls, agent: Agent, context: CallContext, record: CallRecord) -> Call:
         """Put a recorded call's head in place of what the agent carries."""
         progress, parts = context.journal.head(record.call_id)
-        context.session.member(agent).lineage = record.lineage
+        context.local.tracker(agent).lineage = record.lineage
         call = cls(agent, context, record, progress)
         call._restore_messages(progress.ranges)
         call.head.restore(context.journal, record.call_id, parts)
@@ -160,22 +160,26 @@ class Call(DurableCall):
 
     def enter_model(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after the model call under way."""
-        if self.past is not None:
-            self.past.carry(self.agent.event_loop_metrics)
+        if self.recorded_metrics is not None:
+            self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
         if phase == "after":
             self.models.settle_state()
         key = self.models.key(phase)
-        frame.set(Frame(self, "model", "model", phase, key, partial(self.models.look, key)))
+        current_context.set(StepContext(self, "model", "model", phase, key, partial(self.models.look, key)))
 
     def enter_tools(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after all tools of an answer."""
         look = (self.record.attempt, False)
-        frame.set(Frame(self, "tools", "tools", phase, keys.tools_key(self.progress.ordinal), lambda: look))
+        current_context.set(
+            StepContext(self, "tools", "tools", phase, keys.tools_key(self.progress.ordinal), lambda: look)
+        )
 
     def enter_tool(self, tool_use: Any, phase: StepPhase) -> None:
         """Stand in the hooks before or after a tool call."""
         request = self.tools.request(tool_use, back=1 if phase == "after" else 0)
-        frame.set(Frame(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase)))
+        current_context.set(
+            StepContext(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase))
+        )
 
     def invocation_begins(self, invocation_state: dict[str, Any]) -> None:
         """Give back what recorded steps cost, and what they left in the invocation state."""
@@ -186,8 +190,8 @@ class Call(DurableCall):
         self.invocation_state = invocation_state
         if self.is_taken_up:
             self.head.restore_invocation_state(invocation_state, shared=self.is_in_node)
-        if self.past is not None:
-            self.past.give_back_once(self.agent.event_loop_metrics)
+        if self.recorded_metrics is not None:
+            self.recorded_metrics.restore_once(self.agent.event_loop_metrics)
 
     def message_added(self, message: Any) -> None:
         """Take the head when a model answer has become part of the conversation."""
@@ -202,8 +206,8 @@ class Call(DurableCall):
 
     def tools_begin(self, message: Any) -> None:
         """The tools of ``message`` are about to run."""
-        if self.past is not None:
-            self.past.carry(self.agent.event_loop_metrics)
+        if self.recorded_metrics is not None:
+            self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
         self.tools.begin(message)
         self._move("tools", resume="tools")
         self.enter_tools("before")
@@ -283,7 +287,7 @@ class Call(DurableCall):
 
     def _sync(self) -> bool:
         """Take over the conversation as it is; return True if it is not what was written."""
-        before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.sources.describe)
+        before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.message_encoder.describe)
         self._rows += rows
         return bool(rows) or self.history.ranges is not before
 

@@ -16,8 +16,8 @@ from strands.models import Model
 
 from .._records.codec import digest
 from .._strands.fingerprints import name_of_model
-from .context import Frame, frame, within
-from .effects import Effect, ours
+from .context import StepContext, current_context, within
+from .effects import Effect, effect_guard
 
 _OWN = frozenset({"stream", "structured_output", "__class__"})
 
@@ -57,7 +57,7 @@ class Recording(_StandIn):
 
     def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         """Stream what is recorded, or ask the inner model and record what it streams."""
-        inner, enclosing = object.__getattribute__(self, "_inner"), frame.get()
+        inner, enclosing = object.__getattribute__(self, "_inner"), current_context.get()
         live = partial(inner.stream, messages, *args, **kwargs)
         if enclosing is None or not _is_beside(enclosing):
             return live()
@@ -66,7 +66,7 @@ class Recording(_StandIn):
 
     def structured_output(self, output_model: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:
         """Give what is recorded, or ask the inner model and record what it gives."""
-        inner, enclosing = object.__getattribute__(self, "_inner"), frame.get()
+        inner, enclosing = object.__getattribute__(self, "_inner"), current_context.get()
         live = partial(inner.structured_output, output_model, prompt, *args, **kwargs)
         if enclosing is None or not _is_beside(enclosing):
             return live()
@@ -79,39 +79,39 @@ class Recording(_StandIn):
 
 def offered(agent: Agent, model: Any) -> Any:
     """Return what `Agent.aux_model` is to give to code that runs now."""
-    enclosing = frame.get()
+    enclosing = current_context.get()
     if enclosing is None or enclosing.call.agent is not agent or type(model) is Recording:
         return model
     return Recording(model)
 
 
-def _is_beside(enclosing: Frame) -> bool:
+def _is_beside(enclosing: StepContext) -> bool:
     """What a model step does inside, its router for example, is part of that step."""
     return not (enclosing.kind == "model" and enclosing.phase == "running")
 
 
 async def _recorded(
-    enclosing: Frame, inner: Any, live: Callable[[], Any], request: Any, store: Any, revive: Any
+    enclosing: StepContext, inner: Any, live: Callable[[], Any], request: Any, store: Any, revive: Any
 ) -> AsyncGenerator[Any, None]:
-    with ours(enclosing):
+    with effect_guard(enclosing):
         effect = Effect(enclosing, f"aux.{digest(request)}", intent=True, model=name_of_model(inner))
     if effect.recorded is not None:
         for event in effect.recorded.result:
             yield revive(event)
         return
-    standing = Frame(enclosing.call, "model", "model", "running", effect.key, lambda: (effect.attempt, False))
+    step_context = StepContext(enclosing.call, "model", "model", "running", effect.key, lambda: (effect.attempt, False))
     events = []
-    await effect.take()
-    with effect.taken():
+    await effect.wait()
+    with effect.holding():
         try:
-            async for event in within(standing, _iterated(live())):
+            async for event in within(step_context, _iterated(live())):
                 events.append(store(event))
                 yield event
         except Exception as error:
-            with ours(enclosing):
+            with effect_guard(enclosing):
                 effect.fail(error)
             raise
-        with ours(enclosing):
+        with effect_guard(enclosing):
             effect.close(events, usage=_usage(events))
 
 

@@ -19,7 +19,7 @@ from .._records.keys import idempotency_key, path
 if TYPE_CHECKING:
     from .durable_call import DurableCall
 
-StepKind = Literal["model", "tool", "tools", "node", "call"]
+CurrentStepKind = Literal["model", "tool", "tools", "node", "call"]
 """``tools`` are the hooks before and after all tools of one answer, ``call`` those around a whole call."""
 StepPhase = Literal["before", "running", "after"]
 
@@ -30,7 +30,7 @@ class CurrentStep:
 
     execution_id: str
     key: str
-    kind: StepKind
+    kind: CurrentStepKind
     name: str
     phase: StepPhase
     """``running`` inside the step itself, ``before`` and ``after`` in the hooks around it."""
@@ -48,18 +48,18 @@ class CurrentStep:
 
 
 @dataclass(eq=False)
-class Frame:
+class StepContext:
     """What encloses the running code. Few look at it, so that what they see is made when they do."""
 
     call: DurableCall
-    kind: StepKind
+    kind: CurrentStepKind
     name: str
     phase: StepPhase
     key: str
     """The key within the call."""
     look: Callable[[], tuple[int, bool]]
     """Returns the attempt, and whether the step comes from the journal."""
-    hosted: Any = None
+    delegate: Any = None
     """The agent or orchestrator that this step is there for: a node's, or that of an agent as a tool."""
     changes: dict[str, str | None] = field(default_factory=dict)
     """State keys that the step has written: recorded values, None for deleted."""
@@ -86,45 +86,45 @@ class Frame:
         )
 
 
-frame: ContextVar[Frame | None] = ContextVar("strands_durable_frame", default=None)
+current_context: ContextVar[StepContext | None] = ContextVar("strands_durable_frame", default=None)
 enclosing: ContextVar[DurableCall | None] = ContextVar("strands_durable_call", default=None)
 
 
-async def within(standing: Frame, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
-    """Run a generator with ``standing`` as its frame; never across a yield, where the consumer's code runs."""
+async def within(step_context: StepContext, events: Any, deadline: Any = None) -> AsyncGenerator[Any, None]:
+    """Run a generator with ``step_context`` as its frame; never across a yield, where the consumer's code runs."""
     guard = deadline or nullcontext()
     try:
         while True:
-            token = frame.set(standing)
+            token = current_context.set(step_context)
             try:
                 with guard:
                     event = await events.__anext__()
             except StopAsyncIteration:
                 return
             finally:
-                frame.reset(token)
+                current_context.reset(token)
             yield event
     finally:
         await events.aclose()
 
 
-def around(standing: Frame | None) -> tuple[tuple[int, str], ...]:
+def enclosing_steps(step_context: StepContext | None) -> tuple[tuple[int, str], ...]:
     """Return the steps that run where somebody stands, by call and key."""
     found = []
-    while standing is not None:
-        if standing.phase == "running":
-            found.append((standing.call.record.call_id, standing.key))
-        standing = standing.call.made_in
+    while step_context is not None:
+        if step_context.phase == "running":
+            found.append((step_context.call.record.call_id, step_context.key))
+        step_context = step_context.call.made_in
     return tuple(found)
 
 
-def standing_aside() -> AbstractContextManager[None]:
+def waiting_for_execution() -> AbstractContextManager[None]:
     """Let the worker of the enclosing execution, if there is one, carry others while this waits for one of them."""
-    found = frame.get()
+    found = current_context.get()
     return nullcontext() if found is None else found.call.control.waiting()
 
 
 def current_step() -> CurrentStep | None:
     """Return the step that encloses the caller, or None outside of a durable call."""
-    found = frame.get()
+    found = current_context.get()
     return found.view if found is not None else None

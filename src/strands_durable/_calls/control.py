@@ -14,7 +14,7 @@ from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
-from .._records.step_gate import Turns
+from .._records.step_gate import StepGate
 from ..errors import DurableError, ExecutionCancelledError
 from .running_tools import RunningTools
 
@@ -28,7 +28,7 @@ class ExecutionControl:
         self.lease, self.journal = lease, Journal(lease, self)
         self.halt: DurableError | None = None
         """Why no step may start any more: the execution was cancelled, or its worker is to stop."""
-        self.gate: Turns | None = None
+        self.gate: StepGate | None = None
         """Decides when a step may run, where a commit is not enough."""
         self.is_alone = is_alone
         """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""

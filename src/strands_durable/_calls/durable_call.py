@@ -17,26 +17,26 @@ from strands import Agent
 
 from .._journal.sqlite.journal import Journal
 from .._records import keys
-from .._records.calls import CallRecord, Progress
+from .._records.calls import CallProgress, CallRecord
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
 from .._records.outcomes import AgentCallResult, OrchestratorCallResult
 from .._records.phases import STATUS, Phase, move
-from .._records.step_gate import Turn, taken
+from .._records.step_gate import StepTicket, holding
 from .._records.steps import StepKind
 from .._strands.agents import InterruptException
 from .._strands.orchestrators import OrchestratorAdapter
 from ..errors import DurableError, ExecutionCancelledError
-from .context import Frame, StepPhase, around, frame
+from .context import StepContext, StepPhase, current_context, enclosing_steps
 from .control import ExecutionControl
 
 if TYPE_CHECKING:
     from .head import Head
-    from .local_execution import Session
+    from .local_execution import LocalExecution
 
 
-class Abort(BaseException):
+class UnwindLoop(BaseException):
     """Unwinds Strands' loop for an error of ours: it turns exceptions into tool results, and we must not become one."""
 
 
@@ -45,7 +45,7 @@ class CallContext:
     """Where a call is made: the execution, this process's part in it, the options that hold, and the call around it."""
 
     control: ExecutionControl
-    session: Session
+    local: LocalExecution
     options: Options
     outer: DurableCall | None = None
 
@@ -68,14 +68,14 @@ class DurableCall:
     """What an orchestrator is reached by; None in a call of an agent."""
     head: Head | None = None
 
-    def __init__(self, context: CallContext, record: CallRecord, progress: Progress, name: str) -> None:
-        self.control, self.session, self.options = context.control, context.session, context.options
+    def __init__(self, context: CallContext, record: CallRecord, progress: CallProgress, name: str) -> None:
+        self.control, self.local, self.options = context.control, context.local, context.options
         self.outer, self.is_in_node = context.outer, context.is_in_node
         self.record, self.progress, self.name = record, progress, name
         self.is_open = False
         """True while it runs here."""
         self.invocation_state: dict[str, Any] | None = None
-        self.made_in: Frame | None = None if context.outer is None else frame.get()
+        self.made_in: StepContext | None = None if context.outer is None else current_context.get()
         """The step or hook of the outer call that made this one."""
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
@@ -90,15 +90,15 @@ class DurableCall:
         """The execution that it belongs to."""
         return self.control.execution_id
 
-    def frame_of_call(self, phase: StepPhase) -> Frame:
+    def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole, beside its steps."""
         look = (self.record.attempt, self.record.attempt > 1)
         key = keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
-        return Frame(self, "call", self.name, phase, key, lambda: look)
+        return StepContext(self, "call", self.name, phase, key, lambda: look)
 
     def enter_call(self, phase: StepPhase) -> None:
         """Stand in the hooks around the whole call, or around a pass of it."""
-        frame.set(self.frame_of_call(phase))
+        current_context.set(self.context_of_call(phase))
 
     # Where it stands
 
@@ -146,12 +146,12 @@ class DurableCall:
 
     # When a step may start
 
-    def turn(
-        self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: Frame | None = None
-    ) -> Turn:
+    def ticket(
+        self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: StepContext | None = None
+    ) -> StepTicket:
         """Return what asks for the turn of a step of this call; ``inside`` is what encloses it within the call."""
         record = self.record
-        return Turn(
+        return StepTicket(
             call_id=record.call_id,
             key=key,
             attempt=attempt,
@@ -159,61 +159,61 @@ class DurableCall:
             name=name,
             path=keys.path(record.scope, record.position, key),
             title=title,
-            around=around(inside or self.made_in),
+            around=enclosing_steps(inside or self.made_in),
         )
 
-    async def take(self, turn: Turn, *, starts: bool = True) -> None:
+    async def wait_for(self, ticket: StepTicket, *, starts: bool = True) -> None:
         """Wait until a step may run. If it may not, it has not begun: its intent is taken back, or it would be in doubt.
 
         Without ``starts`` it is a part of a step that runs, which goes on where nothing more starts.
         """
-        turns = self.control.gate
-        with ours(self, starts=False):
+        gate = self.control.gate
+        with journal_guard(self, starts=False):
             try:
                 if starts:
                     self.check()
-                if turns is not None:
-                    await turns.wait(turn)
-            except (Abort, DurableError, asyncio.CancelledError) as why:
-                if turn.kind == "node" and isinstance(why, asyncio.CancelledError):
+                if gate is not None:
+                    await gate.wait(ticket)
+            except (UnwindLoop, DurableError, asyncio.CancelledError) as why:
+                if ticket.kind == "node" and isinstance(why, asyncio.CancelledError):
                     raise  # its orchestrator has given it up: it has failed
                 with self.journal.transaction("turn.withdraw"):
-                    self.journal.withdraw(turn.call_id, turn.key, turn.attempt)
+                    self.journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
                 raise
 
-    def taken(self, turn: Turn) -> AbstractContextManager[None]:
+    def holding(self, ticket: StepTicket) -> AbstractContextManager[None]:
         """Run a step whose turn it is."""
-        return taken(self.control.gate, turn)
+        return holding(self.control.gate, ticket)
 
     # Errors of ours
 
-    def latch(self, error: BaseException) -> None:
+    def keep_error(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""
         if isinstance(error, Exception):
             self.failure = self.failure or error
         else:
             self.crash = self.crash or error
         if self.outer is not None:
-            self.outer.latch(error)
+            self.outer.keep_error(error)
 
     def notice(self, death: BaseException) -> None:
         """Latch what ends the process, an interrupt from the keyboard for example: Strands may drop it and go on."""
-        if not isinstance(death, (Exception, Abort, asyncio.CancelledError, GeneratorExit)):
-            self.latch(death)
+        if not isinstance(death, (Exception, UnwindLoop, asyncio.CancelledError, GeneratorExit)):
+            self.keep_error(death)
         if isinstance(
             death, (KeyboardInterrupt, SystemExit)
         ):  # from a task of Strands it would end the whole event loop
-            raise Abort from death
+            raise UnwindLoop from death
 
     def fail(self, error: Exception) -> None:
         """Latch an error of ours, and unwind."""
-        self.latch(error)
-        raise Abort
+        self.keep_error(error)
+        raise UnwindLoop
 
     def check(self) -> None:
         """Unwind if an error of ours was latched where Strands could swallow it."""
         if self.failure is not None or self.crash is not None:
-            raise Abort
+            raise UnwindLoop
         if self.outer is not None:
             self.outer.check()
         elif self.control.halt is not None:
@@ -234,7 +234,7 @@ class DurableCall:
 
 
 @contextmanager
-def ours(call: DurableCall, *, starts: bool = True) -> Iterator[None]:
+def journal_guard(call: DurableCall, *, starts: bool = True) -> Iterator[None]:
     """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass.
 
     Once an error is latched nothing more starts, but what has run is still recorded, if that is possible.

@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
-from .._journal.sqlite.rows import Ending
+from .._journal.sqlite.rows import StepEnd
 from .._records import keys
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.logs import safe_logger
-from .._records.step_gate import Turn
+from .._records.step_gate import StepTicket
 from .._records.steps import StepKind, StepRecord
 from ..errors import DurableError
-from .context import Frame, around, frame
+from .context import StepContext, current_context, enclosing_steps
 
 logger = safe_logger(__name__)
 
@@ -25,7 +25,7 @@ _SHORT_SECONDS = 1.0
 
 
 @contextmanager
-def ours(found: Frame) -> Iterator[None]:
+def effect_guard(found: StepContext) -> Iterator[None]:
     """Code of ours: an error of the store must not become a tool result that the model sees: it ends the call."""
     try:
         yield
@@ -35,19 +35,19 @@ def ours(found: Frame) -> Iterator[None]:
 
 async def pause(seconds: float, what: str) -> None:
     """Wait; where somebody gives out turns, in his hands."""
-    found = frame.get()
-    turns = None if found is None else found.call.control.gate
-    if found is None or turns is None or seconds < _SHORT_SECONDS:
+    found = current_context.get()
+    gate = None if found is None else found.call.control.gate
+    if found is None or gate is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
         return
-    with ours(found):
-        await turns.pause(time.time() + seconds, what, around(found))
+    with effect_guard(found):
+        await gate.pause(time.time() + seconds, what, enclosing_steps(found))
 
 
 class Effect:
     """One side effect of a step or hook, recorded or about to happen; with ``model``, an auxiliary call of that model."""
 
-    def __init__(self, enclosing: Frame, name: str, *, intent: bool, model: str | None = None) -> None:
+    def __init__(self, enclosing: StepContext, name: str, *, intent: bool, model: str | None = None) -> None:
         self._call, self._enclosing, self._name, self._model = enclosing.call, enclosing, name, model
         occurrence = enclosing.occurrences[name]
         enclosing.occurrences[name] += 1
@@ -69,36 +69,36 @@ class Effect:
             self._call.execution_id, self._name, self.key, self.attempt, self._enclosing.view.idempotency_key,
         )  # fmt: skip
 
-    async def take(self) -> None:
+    async def wait(self) -> None:
         """Wait until it may happen."""
-        await self._call.take(self._turn, starts=False)
+        await self._call.wait_for(self._ticket, starts=False)
 
-    def taken(self) -> AbstractContextManager[None]:
+    def holding(self) -> AbstractContextManager[None]:
         """Have it happen."""
-        return self._call.taken(self._turn)
+        return self._call.holding(self._ticket)
 
     @cached_property
-    def _turn(self) -> Turn:
+    def _ticket(self) -> StepTicket:
         kind: StepKind = "effect" if self._model is None else "model"
-        return self._call.turn(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
+        return self._call.ticket(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
 
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
         """Commit what came out, and return it as it was recorded."""
         text = encode(value, f"Execution {self._call.execution_id!r}: the result of durable.step {self._name!r}")
         with self._call.journal.transaction("effect.done"):
             if self._step_id is None:
-                self._insert(Ending("done", text))
+                self._insert(StepEnd("done", text))
             else:
-                self._call.journal.end_step(self._step_id, Ending("done", text, usage=usage))
+                self._call.journal.end_step(self._step_id, StepEnd("done", text, usage=usage))
         return decode(text)
 
     def fail(self, error: Exception) -> None:
         """Record an attempt that ended in an error."""
         assert self._step_id is not None
         with self._call.journal.transaction("effect.failed"):
-            self._call.journal.end_step(self._step_id, Ending("failed", error=describe(error)))
+            self._call.journal.end_step(self._step_id, StepEnd("failed", error=describe(error)))
 
-    def _insert(self, end: Ending | None = None) -> int:
+    def _insert(self, end: StepEnd | None = None) -> int:
         call_id, now = self._call.record.call_id, time.time()
         kind: StepKind = "effect" if self._model is None else "model"
         return self._call.journal.insert_step(

@@ -15,11 +15,11 @@ from strands import Agent, Snapshot
 from .._journal.sqlite.journal import Journal
 from .._records import patches
 from .._records.codec import decode, encode, refusal
-from .._records.content_hash import mark
+from .._records.content_hash import content_hash
 from .._records.logs import safe_logger
 from .._strands.agents import carried_by
 from .._strands.watchers import watch_state
-from .context import frame
+from .context import current_context
 
 logger = safe_logger(__name__)
 
@@ -65,7 +65,7 @@ class Head:
         """Remember a write for the next head point, and for the step that makes it."""
         value = None if deleted else encode(self._state.get(key), f"State {key!r}")
         self._free[key] = value
-        found = frame.get()
+        found = current_context.get()
         while found is not None and found.call.head is not self:
             found = found.call.made_in  # a call inside one of our tools writes to our state
         if found is not None and found.phase == "running":
@@ -161,7 +161,7 @@ class Head:
     def _offer(self, part: str, value: dict[str, Any]) -> None:
         """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
         what = f"The agent's {part} state"
-        found = mark(value, what)
+        found = content_hash(value, what)
         if self._offered.get(part) != found:
             self._offered[part] = found
             self._pending[part] = encode(value, what)

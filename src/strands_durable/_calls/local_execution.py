@@ -20,20 +20,20 @@ from strands.telemetry.metrics import EventLoopMetrics
 from .._journal.conversation import History
 from .._journal.lease import Lease
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
 from .control import ExecutionControl
 from .head import Head
 from .metrics import Added
 
-_REMEMBERED_SESSIONS = 256
+_REMEMBERED_EXECUTIONS = 256
 _LOOKED_AT = 4
 """How many of the oldest sessions are looked at for each new one."""
 
 
 @dataclass
-class Member:
+class AgentTracker:
     """What is written of an agent that takes part."""
 
     head: Head
@@ -103,7 +103,7 @@ class Cursor:
 
 
 @dataclass
-class Session:
+class LocalExecution:
     """One execution, in one process."""
 
     execution_id: str
@@ -111,7 +111,7 @@ class Session:
     """The store, if the execution was handed over with it; else it is the file that the agent's options name."""
     is_claimed: bool = False
     """True until the call begins for which a worker has claimed the execution: no other one may."""
-    members: weakref.WeakKeyDictionary[Agent, Member] = field(default_factory=weakref.WeakKeyDictionary)
+    trackers: weakref.WeakKeyDictionary[Agent, AgentTracker] = field(default_factory=weakref.WeakKeyDictionary)
     cursors: weakref.WeakKeyDictionary[Any, Cursor] = field(default_factory=weakref.WeakKeyDictionary)
     """How far each object has come that makes root calls under an id of its plugin."""
     waiting: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
@@ -127,7 +127,7 @@ class Session:
     _recorded_as: tuple[bytes, int] | None = None
     """The file and the row of the execution that all this is about."""
     _loop: asyncio.AbstractEventLoop | None = None
-    _held: tuple[Heart, Lease] | None = None
+    _renewed: tuple[LeaseRenewer, Lease] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -140,29 +140,29 @@ class Session:
         with self._lock:
             if self.is_busy or self.is_claimed:
                 return False
-            if self._held is not None:
-                heart, lease = self._held
-                heart.let_go(lease)
-                self._held = None
+            if self._renewed is not None:
+                renewer, lease = self._renewed
+                renewer.remove(lease)
+                self._renewed = None
             self._loop, self.streams = asyncio.get_running_loop(), weakref.WeakKeyDictionary()
             return True
 
-    def hold(self, heart: Heart, lease: Lease) -> None:
+    def hold(self, renewer: LeaseRenewer, lease: Lease) -> None:
         """Keep the lease of the call under way."""
         self._follow((lease.store.hash_key, lease.row_id))
-        heart.keep(lease)
-        self._held = heart, lease
+        renewer.add(lease)
+        self._renewed = renewer, lease
 
     def _follow(self, recorded_as: tuple[bytes, int]) -> None:
         """Forget what was known of an execution that was removed since, alone or with its file: this is another one."""
         if self._recorded_as not in (None, recorded_as):
-            self.members, self.cursors = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+            self.trackers, self.cursors = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
             self._writers = {}
         self._recorded_as = recorded_as
 
     def hand_on(self) -> None:
         """Leave the lease to what gives it up: a tool may still run under it."""
-        self._held = None
+        self._renewed = None
 
     def follow(self, stream: AsyncGenerator[Any, None]) -> None:
         """Have a tool or a call inside the root call end with it."""
@@ -179,19 +179,19 @@ class Session:
         """End a root call."""
         self._loop = None
 
-    def member(self, agent: Agent) -> Member:
+    def tracker(self, agent: Agent) -> AgentTracker:
         """Return what is known of ``agent``."""
-        found = self.members.get(agent)
+        found = self.trackers.get(agent)
         if found is None:
-            found = self.members[agent] = Member(Head(agent))
+            found = self.trackers[agent] = AgentTracker(Head(agent))
         return found
 
     def writes(self, agent: Agent) -> None:
         """Let ``agent`` make a root call; what another object with its agent_id has written since is to be read back."""
-        member = self.member(agent)
-        if self._writers.get(agent.agent_id) is not member.token:
-            member.forget()
-            self._writers[agent.agent_id] = member.token
+        tracker = self.tracker(agent)
+        if self._writers.get(agent.agent_id) is not tracker.token:
+            tracker.forget()
+            self._writers[agent.agent_id] = tracker.token
 
     def cursor(self, subject: Any) -> Cursor:
         """Return how far ``subject`` has come."""
@@ -205,7 +205,7 @@ class Session:
 class Handover:
     """An execution on its way from the worker that has claimed it to the call of its agent."""
 
-    session: Session
+    local: LocalExecution
     control: ExecutionControl
 
 
@@ -215,81 +215,81 @@ _handover: ContextVar[Handover | None] = ContextVar("strands_durable_handover", 
 def take_handover(execution_id: str) -> Handover | None:
     """Return the execution that is handed over to the call under way, once; None if none is, or another one."""
     found = _handover.get()
-    if found is None or found.session.execution_id != execution_id or not found.session.is_claimed:
+    if found is None or found.local.execution_id != execution_id or not found.local.is_claimed:
         return None
-    found.session.is_claimed = False
+    found.local.is_claimed = False
     return found
 
 
-class Process:
+class LocalExecutions:
     """The executions that this process takes part in."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._sessions: dict[tuple[Path, str], Session] = {}
+        self._executions: dict[tuple[Path, str], LocalExecution] = {}
         self._remembered: deque[tuple[Path, str]] = deque()
 
-    def session(self, path: Path, execution_id: str) -> Session:
+    def execution(self, path: Path, execution_id: str) -> LocalExecution:
         """Return this process's part in an execution."""
         with self._lock:
             self._forget_after_fork()
-            found = self._sessions.get((path, execution_id))
+            found = self._executions.get((path, execution_id))
             if found is None:
-                found = self._sessions[path, execution_id] = Session(execution_id)
+                found = self._executions[path, execution_id] = LocalExecution(execution_id)
                 self._remember((path, execution_id))
             return found
 
-    def known(self, path: Path, execution_id: str) -> Session | None:
+    def known(self, path: Path, execution_id: str) -> LocalExecution | None:
         """Return this process's part in an execution, if it has one."""
         with self._lock:
             self._forget_after_fork()
-            return self._sessions.get((path, execution_id))
+            return self._executions.get((path, execution_id))
 
     @contextmanager
     def handing_over(self, control: ExecutionControl) -> Iterator[None]:
         """Hand a claimed execution over to the call that is made inside, as if this process knew nothing of it."""
         store = control.lease.store
-        session = Session(control.execution_id, store, is_claimed=True)
+        local = LocalExecution(control.execution_id, store, is_claimed=True)
         with self._lock:
             self._forget_after_fork()
-            self._sessions[store.path, control.execution_id] = session
-        token = _handover.set(Handover(session, control))
+            self._executions[store.path, control.execution_id] = local
+        token = _handover.set(Handover(local, control))
         try:
             yield
         finally:
             _handover.reset(token)
-            self.end_session(store.path, session)
+            self.forget_execution(store.path, local)
 
-    def end_session(self, path: Path, session: Session) -> None:
+    def forget_execution(self, path: Path, local: LocalExecution) -> None:
         """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""
         with self._lock:
-            if self._sessions.get((path, session.execution_id)) is session:
-                del self._sessions[path, session.execution_id]
+            if self._executions.get((path, local.execution_id)) is local:
+                del self._executions[path, local.execution_id]
 
     def _remember(self, key: tuple[Path, str]) -> None:
         """A process with very many executions keeps the latest, and those whose objects are in the middle of something."""
         self._remembered.append(key)
-        for _ in range(min(_LOOKED_AT, len(self._remembered) - _REMEMBERED_SESSIONS)):
+        for _ in range(min(_LOOKED_AT, len(self._remembered) - _REMEMBERED_EXECUTIONS)):
             oldest = self._remembered.popleft()
-            session = self._sessions.get(oldest)
-            if session is None:
+            local = self._executions.get(oldest)
+            if local is None:
                 continue
-            if session.is_busy or session.cursors or session.waiting:
+            if local.is_busy or local.cursors or local.waiting:
                 self._remembered.append(oldest)
             else:
-                del self._sessions[oldest]
+                del self._executions[oldest]
 
     def forget(self) -> None:
         """Forget everything, as a new process would."""
         with self._lock:
-            self._sessions, self._remembered = {}, deque()
+            self._executions, self._remembered = {}, deque()
         stores.close()
 
     def _forget_after_fork(self) -> None:
         """What the parent knows, the child did not do."""
         if self._pid != os.getpid():
-            self._pid, self._sessions, self._remembered = os.getpid(), {}, deque()
+            self._pid, self._executions, self._remembered = os.getpid(), {}, deque()
 
 
-process = Process()
+local_executions = LocalExecutions()

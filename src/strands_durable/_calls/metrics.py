@@ -11,7 +11,7 @@ from strands import Agent
 from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, EventLoopMetrics, ToolMetrics
 
 from .._journal.sqlite.journal import Journal
-from .._records.calls import Progress
+from .._records.calls import CallProgress
 
 _COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 """What Strands adds up; a provider's other figures stay in the message that they came with."""
@@ -94,10 +94,10 @@ def _take(target: Any, name: str, value: float) -> None:
             del target[name]
 
 
-class Past:
+class RecordedMetrics:
     """What the recorded steps of a call cost, ready to be added to an agent's metrics."""
 
-    def __init__(self, journal: Journal, call_id: int, progress: Progress) -> None:
+    def __init__(self, journal: Journal, call_id: int, progress: CallProgress) -> None:
         self._usages = [usage for key, usage in journal.usages(call_id) if _is_behind(key, progress)]
         self._tools = journal.tool_counts(call_id)
         self._tools += [(name, runs, successes, 0.0) for name, (runs, successes) in progress.in_loop.items()]
@@ -105,13 +105,13 @@ class Past:
         self._carried: list[dict[str, int]] = []
         self._is_given = False
 
-    def give_back_once(self, metrics: EventLoopMetrics) -> None:
+    def restore_once(self, metrics: EventLoopMetrics) -> None:
         """Add it to the invocation that has begun; a pass that a hook adds to it begins none."""
         if not self._is_given:
             self._is_given = True
-            self.give_back(metrics, current=metrics.agent_invocations[-1])
+            self.restore(metrics, current=metrics.agent_invocations[-1])
 
-    def give_back(self, metrics: EventLoopMetrics, *, current: AgentInvocation | None) -> None:
+    def restore(self, metrics: EventLoopMetrics, *, current: AgentInvocation | None) -> None:
         """Add it all; the last leg goes to ``current``, the invocation under way, if there is one."""
         last = len(self._cycles) - 1
         for leg in range(len(self._cycles)):
@@ -128,7 +128,7 @@ class Past:
             tool.error_count += calls - successes
             tool.total_time += seconds
 
-    def carry(self, metrics: EventLoopMetrics) -> None:
+    def carry_over(self, metrics: EventLoopMetrics) -> None:
         """Give the cycle that goes on what its model calls cost in the process that is gone.
 
         Not before it has begun: limits are checked at the beginning of a cycle, and it had passed that check.
@@ -161,7 +161,7 @@ class Past:
         metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
 
 
-def _is_behind(key: str, progress: Progress) -> bool:
+def _is_behind(key: str, progress: CallProgress) -> bool:
     """Say whether an answer counts already: it is part of the conversation, or a hook sent it back for good."""
     ordinal, retry = int(key[:6]), int(key.rpartition("~")[2])
     return ordinal <= progress.ordinal or (ordinal == progress.ordinal + 1 and retry < progress.retry)

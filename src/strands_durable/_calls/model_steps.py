@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strands.types.exceptions import ContextWindowOverflowException
 
-from .._journal.sqlite.rows import Ending
+from .._journal.sqlite.rows import StepEnd
 from .._records import keys, model_states
 from .._records.codec import decode, encode
 from .._records.exceptions import describe, revive
@@ -111,7 +111,7 @@ class ModelSteps:
         recorded = ModelAnswer.from_json(decode(text))
         with journal.transaction("model.done"):
             usage = recorded_usage(answer.usage, answer.metrics, *self._call.place_in_loop())
-            step_id = self._insert(key, started_at, request, Ending("done", text, usage=usage))
+            step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=usage))
             if redacted:
                 self._redact()
         if redacted:
@@ -123,7 +123,7 @@ class ModelSteps:
     def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
         """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
         with self._call.journal.transaction("model.failed"):
-            self._insert(key, started_at, request, Ending("failed", error=describe(error)))
+            self._insert(key, started_at, request, StepEnd("failed", error=describe(error)))
 
     def take(self, step_id: int, answer: ModelAnswer) -> None:
         """Take a recorded answer in place of asking the model."""
@@ -133,7 +133,7 @@ class ModelSteps:
     def _expect(self, step_id: int, answer: ModelAnswer) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
         self._state = answer.model_state
-        self._call.sources.answered(step_id, answer)
+        self._call.message_encoder.answered(step_id, answer)
 
     def settle_state(self) -> None:
         """Put the state in place that the model had after its answer; Strands has just written back the one before."""
@@ -172,7 +172,7 @@ class ModelSteps:
                 journal.discard_step(step.step_id)
         return True
 
-    def _insert(self, key: str, started_at: float, request: Any, end: Ending) -> int:
+    def _insert(self, key: str, started_at: float, request: Any, end: StepEnd) -> int:
         config_id, model = self._config_id(request)
         call, attempt = self._call, self._call.progress.attempt
         return call.journal.insert_step(

@@ -19,9 +19,9 @@ from typing import Any
 
 from strands.multiagent.base import NodeResult, Status
 
-from .._journal.sqlite.rows import Ending
+from .._journal.sqlite.rows import StepEnd
 from .._records import keys
-from .._records.calls import CallRecord, Progress, Seat
+from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
@@ -30,8 +30,8 @@ from .._records.phases import Phase
 from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
 from .._strands.orchestrators import OrchestratorAdapter
-from .context import CurrentStep, Frame, StepPhase, frame
-from .durable_call import CallContext, DurableCall, ours
+from .context import CurrentStep, StepContext, StepPhase, current_context
+from .durable_call import CallContext, DurableCall, journal_guard
 from .head import Head
 
 
@@ -41,7 +41,7 @@ class OrchestratorCall(DurableCall):
     adapter: OrchestratorAdapter
 
     def __init__(self, adapter: OrchestratorAdapter, context: CallContext, record: CallRecord) -> None:
-        super().__init__(context, record, Progress(), adapter.name)
+        super().__init__(context, record, CallProgress(), adapter.name)
         self.adapter = adapter
         self.is_through = False
         """True if nothing is left to do but to end."""
@@ -55,16 +55,18 @@ class OrchestratorCall(DurableCall):
     # Beginning
 
     @classmethod
-    def begin(cls, adapter: OrchestratorAdapter, context: CallContext, seat: Seat, given: Any) -> OrchestratorCall:
+    def begin(
+        cls, adapter: OrchestratorAdapter, context: CallContext, address: CallAddress, given: Any
+    ) -> OrchestratorCall:
         """Record a new call: its input and the topology."""
         journal, topology = context.journal, adapter.topology()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(topology), topology)
-            call_id, _ = journal.insert_call(seat, adapter.kind, given=given, config_id=config_id)
+            call_id, _ = journal.insert_call(address, adapter.kind, given=given, config_id=config_id)
             base = adapter.base()
             parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", Progress().to_text()), *parts])
-        record = journal.call_in(seat.parent, seat.place, seat.position)
+            journal.write_head(call_id, [("progress", CallProgress().to_text()), *parts])
+        record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         return cls(adapter, context, record)
 
@@ -116,7 +118,7 @@ class OrchestratorCall(DurableCall):
 
     def node_begins(self, node_id: str, invocation_state: dict[str, Any]) -> None:
         """Commit that a visit begins, before any hook of the user sees it."""
-        with ours(self):
+        with journal_guard(self):
             self.invocation_state = invocation_state
             visit = self._visit(node_id)
             key = keys.node_key(node_id, visit)
@@ -143,7 +145,7 @@ class OrchestratorCall(DurableCall):
 
     def node_ends(self, node_id: str) -> None:
         """Commit what came of a visit, after every hook of the user has seen it."""
-        with ours(self, starts=False):
+        with journal_guard(self, starts=False):
             result = self.adapter.result_of(node_id)
             if result is self._before.get(node_id):
                 result = None
@@ -163,11 +165,11 @@ class OrchestratorCall(DurableCall):
     def view(self, node_id: str) -> CurrentStep:
         """Return what `current_step` tells of a visit under way."""
         row = self._last[node_id]
-        return Frame(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
+        return StepContext(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
 
     def _enter_node(self, node_id: str, phase: StepPhase) -> None:
-        row, hosted = self._last[node_id], self.adapter.executors()[node_id]
-        frame.set(Frame(self, "node", node_id, phase, row.key, lambda: (row.attempt, False), hosted))
+        row, delegate = self._last[node_id], self.adapter.executors()[node_id]
+        current_context.set(StepContext(self, "node", node_id, phase, row.key, lambda: (row.attempt, False), delegate))
 
     # Ending
 
@@ -220,12 +222,12 @@ class OrchestratorCall(DurableCall):
             parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
         self.journal.write_head(self.record.call_id, parts)
 
-    def _end_of(self, node_id: str, result: NodeResult | None, status: Any = None) -> Ending:
+    def _end_of(self, node_id: str, result: NodeResult | None, status: Any = None) -> StepEnd:
         row = self._last[node_id]
         inner = self.journal.call_in(self.record.call_id, row.key)
         call_id = None if inner is None else inner.call_id
         if result is None:
-            return Ending(status or "failed", encode(VisitOutcome(call=call_id).to_json()))
+            return StepEnd(status or "failed", encode(VisitOutcome(call=call_id).to_json()))
         raised = result.result if isinstance(result.result, Exception) else None
         outcome = VisitOutcome(
             status=result.status.value,
@@ -239,9 +241,9 @@ class OrchestratorCall(DurableCall):
         )
         text = encode(outcome.to_json(), f"The result of node {node_id!r}")
         error = None if raised is None else describe(raised)
-        return Ending(status or ("failed" if result.status is Status.FAILED else "done"), text, error)
+        return StepEnd(status or ("failed" if result.status is Status.FAILED else "done"), text, error)
 
-    def _end_row(self, node_id: str, end: Ending) -> None:
+    def _end_row(self, node_id: str, end: StepEnd) -> None:
         row = self._last[node_id]
         self.journal.end_step(row.step_id, end)
         self._doubtful.pop(node_id, None)

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .._journal.sqlite.rows import Ending
+from .._journal.sqlite.rows import StepEnd
 from .._records import keys, patches
 from .._records.codec import decode, encode
 from .._records.content_hash import is_same
@@ -49,7 +49,7 @@ class ToolSteps:
         self._passes: Counter[int] = Counter()
         self._latest: dict[str, StepRecord] = {}
         self._reused: dict[int, StepRecord] = {}
-        self._asking: list[tuple[ToolRequest, int, Ending]] = []
+        self._asking: list[tuple[ToolRequest, int, StepEnd]] = []
         self._in_loop: dict[str, list[int]] = {name: list(found) for name, found in call.progress.in_loop.items()}
 
     def begin(self, message: Any) -> None:
@@ -130,12 +130,12 @@ class ToolSteps:
         if not is_same(recorded, outcome.to_json()):  # else Strands' traces keep this one for ever: do not keep two
             outcome = ToolOutcome.from_json(recorded)
         if status == "done":
-            self._call.sources.returned(step_id, outcome.result)
+            self._call.message_encoder.returned(step_id, outcome.result)
         self._note(request, step_id, attempt, status, result=outcome.to_json())
         return outcome
 
     def finish_late(
-        self, request: ToolRequest, step: StepRecord | None, attempt: int, end: Ending, started_at: float
+        self, request: ToolRequest, step: StepRecord | None, attempt: int, end: StepEnd, started_at: float
     ) -> None:
         """Commit the end of a tool whose call has ended: its step alone, as the conversation may be that of another call."""
         with self._call.journal.transaction("tool.late"):
@@ -146,15 +146,15 @@ class ToolSteps:
 
     def ending(
         self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome, status: StepStatus, *, ran: bool
-    ) -> Ending:
+    ) -> StepEnd:
         """Return the recorded end of a tool that has an outcome."""
         text = self._encoded(request, step, outcome)
-        return Ending(status, text, outcome.error, None if ran else _NO_RUN)
+        return StepEnd(status, text, outcome.error, None if ran else _NO_RUN)
 
-    def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> Ending:
+    def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> StepEnd:
         """Return the recorded end of a tool that waits for a person."""
         text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
-        return Ending("interrupted", text, usage=None if ran else _NO_RUN)
+        return StepEnd("interrupted", text, usage=None if ran else _NO_RUN)
 
     def reuse(self, request: ToolRequest, step: StepRecord) -> ToolOutcome:
         """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
@@ -166,7 +166,7 @@ class ToolSteps:
         for found in (step, *sorted(finished_later, key=lambda other: other.ended_at or 0)):
             self._apply(ToolOutcome.from_json(found.result))
         self._reused[step.step_id] = step
-        call.sources.returned(step.step_id, outcome.result)
+        call.message_encoder.returned(step.step_id, outcome.result)
         logger.debug("execution_id=<%s>, step=<%s> | step replayed", call.execution_id, request.key)
         return outcome
 
@@ -221,7 +221,7 @@ class ToolSteps:
         request: ToolRequest,
         attempt: int,
         started_at: float,
-        end: Ending | None = None,
+        end: StepEnd | None = None,
     ) -> int:
         call, title = self._call, title_of(request.input)
         return call.journal.insert_step(
@@ -246,7 +246,7 @@ class ToolSteps:
         except NotSerializableError as error:
             if step is not None:
                 with self._call.journal.transaction("tool.unstorable"):
-                    self._call.journal.end_step(step.step_id, Ending("unstorable", error=describe(error)))
+                    self._call.journal.end_step(step.step_id, StepEnd("unstorable", error=describe(error)))
             if isinstance(error, PayloadTooLargeError):
                 raise
             path = error.path.removeprefix("value['result']")

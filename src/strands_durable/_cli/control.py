@@ -18,7 +18,7 @@ from ..errors import DurableError, InDoubtError
 from .exit_codes import USAGE, leave, tell
 from .hints import is_dispatched, next_step
 from .json_view import execution_json, print_json, questions_json
-from .options import Place, backend_option, execution_argument, json_option, seconds_of
+from .options import BackendTarget, backend_option, execution_argument, json_option, seconds_of
 from .prompts import ask, is_terminal, listed, read
 
 S = ExecutionStatus
@@ -36,7 +36,7 @@ S = ExecutionStatus
 @click.option("--by", metavar="NAME", help="Who answers, for the record.  [default: user@host]")
 @backend_option
 @json_option
-def respond(execution_id: str, answers: tuple[str, ...], by: str | None, place: Place, as_json: bool) -> None:
+def respond(execution_id: str, answers: tuple[str, ...], by: str | None, place: BackendTarget, as_json: bool) -> None:
     """Answer the questions that an execution waits for.
 
     Without --answer each open question is asked on the terminal. What you type is taken as JSON if it is JSON, else as text.
@@ -56,7 +56,9 @@ def respond(execution_id: str, answers: tuple[str, ...], by: str | None, place: 
     asyncio.run(_respond(place, execution_id, answers, by, as_json))
 
 
-async def _respond(place: Place, execution_id: str, given: Sequence[str], by: str | None, as_json: bool) -> None:
+async def _respond(
+    place: BackendTarget, execution_id: str, given: Sequence[str], by: str | None, as_json: bool
+) -> None:
     backend = place.visited()
     handle = await backend.get(execution_id)
     open_questions = await handle.interrupts()
@@ -77,7 +79,7 @@ async def _respond(place: Place, execution_id: str, given: Sequence[str], by: st
 
 
 async def _asked(
-    handle: ExecutionHandle, place: Place, questions: list[OpenInterrupt], by: str | None
+    handle: ExecutionHandle, place: BackendTarget, questions: list[OpenInterrupt], by: str | None
 ) -> dict[str, Any]:
     if not is_terminal():
         click.echo(f"Error: {handle.execution_id} waits for answers, and there is no terminal to ask on:", err=True)
@@ -112,7 +114,7 @@ class _NothingAskedError(DurableError):
 @click.option("--accept-drift", is_flag=True, help="Let another version of its agent resume it.")
 @backend_option
 @json_option
-def resume(execution_id: str, accept_drift: bool, place: Place, as_json: bool) -> None:
+def resume(execution_id: str, accept_drift: bool, place: BackendTarget, as_json: bool) -> None:
     """Have a failed execution tried again, from the failed step.
 
     The failure stays on record. Nothing happens where there is nothing to resume. One that was run inline is tried again when
@@ -128,7 +130,7 @@ def resume(execution_id: str, accept_drift: bool, place: Place, as_json: bool) -
     asyncio.run(_resume(place, execution_id, accept_drift, as_json))
 
 
-async def _resume(place: Place, execution_id: str, accept_drift: bool, as_json: bool) -> None:
+async def _resume(place: BackendTarget, execution_id: str, accept_drift: bool, as_json: bool) -> None:
     backend = place.visited()
     handle = await backend.get(execution_id)
     before = (await handle.detail()).execution
@@ -149,7 +151,7 @@ async def _resume(place: Place, execution_id: str, accept_drift: bool, as_json: 
 @execution_argument
 @backend_option
 @json_option
-def cancel(execution_id: str, place: Place, as_json: bool) -> None:
+def cancel(execution_id: str, place: BackendTarget, as_json: bool) -> None:
     """Stop an execution for good.
 
     What is recorded stays. A running tool sees its cancel signal; nothing more starts. Nothing happens to one that has ended.
@@ -159,7 +161,7 @@ def cancel(execution_id: str, place: Place, as_json: bool) -> None:
     asyncio.run(_cancel(place, execution_id, as_json))
 
 
-async def _cancel(place: Place, execution_id: str, as_json: bool) -> None:
+async def _cancel(place: BackendTarget, execution_id: str, as_json: bool) -> None:
     handle = await place.visited().get(execution_id)
     await handle.cancel()
     record = await _record(handle)
@@ -191,7 +193,7 @@ def remove(
     all_completed: bool,
     older_than: float | None,
     yes: bool,
-    place: Place,
+    place: BackendTarget,
     as_json: bool,
 ) -> None:
     """Remove executions with all they recorded.
@@ -208,7 +210,9 @@ def remove(
     asyncio.run(_remove(place, execution_ids, older_than, yes, as_json))
 
 
-async def _remove(place: Place, given: tuple[str, ...], older_than: float | None, yes: bool, as_json: bool) -> None:
+async def _remove(
+    place: BackendTarget, given: tuple[str, ...], older_than: float | None, yes: bool, as_json: bool
+) -> None:
     backend = place.visited()
     found = [await _record(await backend.get(each)) for each in dict.fromkeys(given)] or await _old(backend, older_than)
     if found and not yes:
@@ -253,6 +257,6 @@ async def warn_unattended(backend: DurableBackend, record: ExecutionRecord | Non
         click.echo(f"Nobody works on it: {said}", err=True)
 
 
-def _tell_next(done: str, detail: ExecutionDetail, place: Place) -> None:
+def _tell_next(done: str, detail: ExecutionDetail, place: BackendTarget) -> None:
     then = next_step(detail, place)
     click.echo(done if then is None else f"{done} Next: {then}.")

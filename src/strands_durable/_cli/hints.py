@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.views import ExecutionDetail
-from .options import Place
+from .options import BackendTarget
 
 S = ExecutionStatus
 
 
-def next_step(detail: ExecutionDetail, place: Place) -> str | None:
+def next_step(detail: ExecutionDetail, place: BackendTarget) -> str | None:
     """Return what has to happen for an execution to go on; None if it is over."""
     record = detail.execution
     if record.unreadable is not None:
@@ -25,7 +25,7 @@ def next_step(detail: ExecutionDetail, place: Place) -> str | None:
     return _taken_up(record, place)
 
 
-def _taken_up(record: ExecutionRecord, place: Place) -> str:
+def _taken_up(record: ExecutionRecord, place: BackendTarget) -> str:
     """Return how an execution that nobody works on is taken up."""
     if not is_dispatched(record):
         tried = "it is tried again from the failed step" if record.status is S.FAILED else "it goes on"

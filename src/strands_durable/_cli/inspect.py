@@ -16,7 +16,7 @@ from .._records.views import ExecutionDetail
 from .exit_codes import INTERRUPTED, code_of_status, leave
 from .hints import next_step
 from .json_view import detail_json, execution_json, print_json, print_json_line, step_json
-from .options import Place, backend_option, execution_argument, json_option, moment_of
+from .options import BackendTarget, backend_option, execution_argument, json_option, moment_of
 from .prompts import listed
 from .step_view import step_text, steps_named
 from .wait_reasons import waits
@@ -48,7 +48,9 @@ T = TypeVar("T")
 @click.option("--all", "is_all", is_flag=True, help="All of them, however many there are.")
 @backend_option
 @json_option
-def list_executions(place: Place, statuses: tuple[str, ...], waiting: bool, as_json: bool, **given: Any) -> None:
+def list_executions(
+    place: BackendTarget, statuses: tuple[str, ...], waiting: bool, as_json: bool, **given: Any
+) -> None:
     """List executions, the one that changed last first; the last 50 unless more are asked for.
 
     A RUNNING execution whose owner is gone was left behind by a process that died: the next worker resumes it, or its script
@@ -113,7 +115,7 @@ class Asked:
         return found[: self.limit]
 
 
-def _list(place: Place, asked: Asked, as_json: bool) -> None:
+def _list(place: BackendTarget, asked: Asked, as_json: bool) -> None:
     listing = place.visited().list(status=asked.statuses, agent=asked.agent, since=asked.since, limit=asked.one_more)
     found = asked.cut(asyncio.run(listing))
     if as_json:
@@ -129,7 +131,7 @@ def _list(place: Place, asked: Asked, as_json: bool) -> None:
         click.echo("No such executions." if is_filtered else "No executions yet.")
 
 
-def _list_waits(place: Place, asked: Asked, as_json: bool) -> None:
+def _list_waits(place: BackendTarget, asked: Asked, as_json: bool) -> None:
     found = asked.cut(asyncio.run(waits(place.visited(), asked.agent, asked.since, asked.one_more)))
     if as_json:
         print_json(masked([wait.to_json() for wait in found]))
@@ -150,7 +152,13 @@ def _list_waits(place: Place, asked: Asked, as_json: bool) -> None:
 @backend_option
 @json_option
 def show(
-    execution_id: str, step: str | None, is_full: bool, run: int | None, unmasked: bool, place: Place, as_json: bool
+    execution_id: str,
+    step: str | None,
+    is_full: bool,
+    run: int | None,
+    unmasked: bool,
+    place: BackendTarget,
+    as_json: bool,
 ) -> None:
     """Show one execution: its calls, and the timeline of their steps.
 
@@ -217,7 +225,7 @@ def _show_step(detail: ExecutionDetail, name: str, unmasked: bool, as_json: bool
         click.echo("\n\n".join(step_text(call, step, unmasked=unmasked) for call, step in found))
 
 
-async def _detail(place: Place, execution_id: str, run: int | None = None) -> ExecutionDetail:
+async def _detail(place: BackendTarget, execution_id: str, run: int | None = None) -> ExecutionDetail:
     handle = await place.visited().get(execution_id)
     return await handle.detail(run)
 
@@ -227,7 +235,7 @@ async def _detail(place: Place, execution_id: str, run: int | None = None) -> Ex
 @click.option("--after", default=0, metavar="N", help="Begin after step number N.", show_default=True)
 @backend_option
 @json_option
-def watch(execution_id: str, after: int, place: Place, as_json: bool) -> None:
+def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) -> None:
     """Follow an execution as it goes, from its first step on.
 
     Prints a line for each committed step; on a terminal also the text that the model is just saying, except on Temporal,
@@ -254,7 +262,7 @@ def watch(execution_id: str, after: int, place: Place, as_json: bool) -> None:
     leave(code_of_status(status))
 
 
-async def _followed(place: Place, execution_id: str, seen: list[int], as_json: bool) -> ExecutionStatus:
+async def _followed(place: BackendTarget, execution_id: str, seen: list[int], as_json: bool) -> ExecutionStatus:
     from .stream_view import Lines
 
     handle = await place.visited().get(execution_id)
@@ -275,7 +283,7 @@ async def _followed(place: Place, execution_id: str, seen: list[int], as_json: b
     return status
 
 
-async def _tell_if_waiting(handle: ExecutionHandle, place: Place) -> None:
+async def _tell_if_waiting(handle: ExecutionHandle, place: BackendTarget) -> None:
     """Say so if nobody is at work on what is to be watched: it may stay as it is for ever."""
     detail = await handle.detail()
     is_going = detail.execution.status in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
@@ -283,7 +291,7 @@ async def _tell_if_waiting(handle: ExecutionHandle, place: Place) -> None:
         click.echo(f"Nobody is at work on it now; {next_step(detail, place)}", err=True)
 
 
-async def _print_end(handle: ExecutionHandle, place: Place) -> None:
+async def _print_end(handle: ExecutionHandle, place: BackendTarget) -> None:
     detail = await handle.detail()
     click.echo(f"{handle.execution_id} is {detail.execution.status.value}.")
     if questions := await handle.interrupts():

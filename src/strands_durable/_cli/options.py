@@ -26,7 +26,7 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BackendTarget:
     """The backend that a command is for."""
 
     url: str
@@ -46,9 +46,9 @@ class Place:
         return f"strands-durable {text}" + (f" --backend {shlex.quote(shown)}" if self.is_said else "")
 
 
-def _place(ctx: click.Context, param: click.Parameter, value: str) -> Place:
+def _place(ctx: click.Context, param: click.Parameter, value: str) -> BackendTarget:
     assert param.name is not None
-    return Place(url=value, is_said=ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE)
+    return BackendTarget(url=value, is_said=ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE)
 
 
 def backend_option(command: F) -> F:

@@ -23,7 +23,7 @@ from .._records.results import ExecutionResult
 from ..errors import ExecutionCancelledError, ExecutionFailedError, InvalidIdError
 from .control import asked, warn_unattended
 from .exit_codes import INTERRUPTED, code_of, code_of_status, leave, leave_at_once, tell
-from .options import Place, backend_option, json_option, not_json, strict_json
+from .options import BackendTarget, backend_option, json_option, not_json, strict_json
 from .prompts import is_terminal, listed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Run:
     state: dict[str, Any]
     timeout: float | None
     as_json: bool
-    place: Place
+    place: BackendTarget
 
     @property
     def again(self) -> str:
@@ -211,7 +211,7 @@ async def _carried(asking: Run, agent: DurableAgent, backend: DurableBackend) ->
         return code_of_status(result.status), await _said(asking, handle, result), True
     except (ExecutionFailedError, ExecutionCancelledError, TimeoutError) as error:
         is_over = not isinstance(error, TimeoutError)
-        return _told_error(asking, error), await _error_json(asking, handle, error), is_over
+        return _report_error(asking, error), await _error_json(asking, handle, error), is_over
     finally:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(backend.close(), _CLOSE_SECONDS)
@@ -221,7 +221,7 @@ async def _ended(asking: Run, handle: ExecutionHandle) -> ExecutionResult:
     """Wait for the end; ask what is to be asked, if somebody is there."""
     shown = [0]
     while True:
-        async with _told(handle, shown):
+        async with _reported(handle, shown):
             result = await handle.result(asking.timeout)
         questions = await handle.interrupts()
         if result.status is not S.SUSPENDED or not questions or asking.as_json or not is_terminal():
@@ -234,7 +234,7 @@ async def _ended(asking: Run, handle: ExecutionHandle) -> ExecutionResult:
 
 
 @contextlib.asynccontextmanager
-async def _told(handle: ExecutionHandle, shown: list[int]) -> AsyncIterator[None]:
+async def _reported(handle: ExecutionHandle, shown: list[int]) -> AsyncIterator[None]:
     """Tell each committed step on the terminal, meanwhile."""
     if not sys.stderr.isatty():
         yield
@@ -269,7 +269,7 @@ async def _said(asking: Run, handle: ExecutionHandle, result: ExecutionResult) -
     return ""
 
 
-def _told_error(asking: Run, error: Exception) -> int:
+def _report_error(asking: Run, error: Exception) -> int:
     if not isinstance(error, TimeoutError):
         tell(error)
     else:

@@ -14,7 +14,7 @@ from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import masked, masked_text, one_line, printable
 from .._records.views import ERROR_LENGTH, INPUT_LENGTH, CallSummary, ExecutionDetail, StepSummary, short
 from .hints import next_step
-from .options import Place
+from .options import BackendTarget
 from .step_view import step_text, written
 from .wait_reasons import Wait, lines_of
 
@@ -131,7 +131,7 @@ def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
             out.print(_plain(f"{record.execution_id} waits: {why}"), style="yellow", soft_wrap=True)
 
 
-def print_waits(out: Console, waits: list[Wait], place: Place) -> None:
+def print_waits(out: Console, waits: list[Wait], place: BackendTarget) -> None:
     """Print what executions wait for."""
     now = time.time()
     for wait in waits:
@@ -161,7 +161,7 @@ def ago(seconds: float) -> str:
     return f"{max(0.0, seconds) // 1:.0f} s ago"
 
 
-def print_detail(out: Console, detail: ExecutionDetail, place: Place, how: How) -> None:
+def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, how: How) -> None:
     """Print an execution: where it stands, what to do about it, and the timeline of each call."""
     execution, now = detail.execution, time.time()
     out.print(_plain(f"Execution {execution.execution_id}"), style="bold")
@@ -182,7 +182,7 @@ def print_detail(out: Console, detail: ExecutionDetail, place: Place, how: How) 
         _print_call(out, call, now, how)
 
 
-def _print_runs(out: Console, detail: ExecutionDetail, place: Place) -> None:
+def _print_runs(out: Console, detail: ExecutionDetail, place: BackendTarget) -> None:
     again = "the first" if detail.run == 0 else "started over; earlier runs are kept"
     out.print(f"run     {detail.run} ({again})")
     others = [run for run in detail.runs if run.run != detail.run]

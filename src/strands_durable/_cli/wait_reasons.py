@@ -11,7 +11,7 @@ from .._records.printable import masked_text, one_line, printable
 from .._records.views import Question, short
 from .hints import is_dispatched
 from .json_view import execution_json, questions_json
-from .options import Place
+from .options import BackendTarget
 
 S = ExecutionStatus
 _WHOM = {
@@ -67,7 +67,7 @@ async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
     )
 
 
-def lines_of(wait: Wait, place: Place, ago: str) -> list[str]:
+def lines_of(wait: Wait, place: BackendTarget, ago: str) -> list[str]:
     """Return what is printed of one."""
     record = wait.record
     agent = one_line(record.agent or "unknown")

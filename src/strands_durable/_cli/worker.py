@@ -18,7 +18,7 @@ from .._dispatch.ports import DurableBackend
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .exit_codes import leave_at_once
-from .options import Place, backend_option
+from .options import BackendTarget, backend_option
 
 if TYPE_CHECKING:
     from .._dispatch.registry import DurableAgent
@@ -73,7 +73,7 @@ class Work:
 @click.option("--verbose", "log_level", flag_value=logging.DEBUG, type=int, help="Tell everything.")
 @click.option("--trial", "is_trial", is_flag=True, hidden=True)
 @backend_option
-def work(place: Place, files: tuple[str, ...], log_level: int | None, **given: Any) -> None:
+def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **given: Any) -> None:
     """Carry executions of the agents in FILEs, until it is stopped.
 
     A FILE is a Python file with @durable_agent in it, or a module's name. Executions that were dispatched are taken up, those

@@ -85,7 +85,7 @@ def _parted(target: str) -> tuple[str, str]:
 def _imported(file: str) -> ModuleType:
     if file.endswith(".py") or os.sep in file or os.path.isfile(file):
         return _from_path(file, Path(file).resolve())
-    with _told(file, None):
+    with _translated(file, None):
         _find_first(Path.cwd())
         return importlib.import_module(file)
 
@@ -103,7 +103,7 @@ def _from_path(file: str, path: Path) -> ModuleType:
     _find_first(path.parent)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with _told(file, path):
+        with _translated(file, path):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -123,7 +123,7 @@ def _find_first(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(file: str, path: Path | None) -> Iterator[None]:
+def _translated(file: str, path: Path | None) -> Iterator[None]:
     """Turn whatever goes wrong in an import into one sentence."""
     try:
         yield

@@ -11,7 +11,7 @@ from typing import cast
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import UnsupportedFeatureError
-from .ports import DurableBackend, Working
+from .ports import DurableBackend, WorkerMode
 
 VARIABLE = "STRANDS_DURABLE_BACKEND"
 DEFAULT_URL = "sqlite:///.strands/durable.db"
@@ -38,7 +38,7 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
     return _maker(found[1])(text)
 
 
-def with_worker(url: str, what: Working) -> str:
+def with_worker(url: str, what: WorkerMode) -> str:
     """Return a URL that says what the process itself works on, whatever it said before."""
     location, _, query = url.partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), "worker": what}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .sync import SyncBackend, SyncHandle
 
 
-Working = Literal["on", "off", "own"]
+WorkerMode = Literal["on", "off", "own"]
 """What a process that dispatches carries itself: everything, nothing, or only what it dispatched or holds."""
 
 
@@ -150,7 +150,7 @@ class DurableBackend(ABC):
     ) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
 
-    def working(self, what: Working) -> DurableBackend:
+    def working(self, what: WorkerMode) -> DurableBackend:
         """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds.
 
         The same one where processes that dispatch never work.

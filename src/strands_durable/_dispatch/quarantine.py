@@ -1,6 +1,6 @@
 """A process of its own for executions that may have killed their worker: they are tried there, one at a time and alone.
 
-`Trials` is the side of the worker that starts the process, `try_alone` what runs in it.
+`QuarantineProcess` is the side of the worker that starts the process, `run_quarantined` what runs in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESTART_SECONDS = 1.0
 _LINGER_SECONDS = 2.0
 
 
-class Trials:
+class QuarantineProcess:
     """Keeps such a process while there is something to try. It ends after us, however we end: its standard input does."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class Trials:
             self._process.wait()
 
 
-async def try_alone(path: Path, stop: asyncio.Event, drain_seconds: float) -> bool:
+async def run_quarantined(path: Path, stop: asyncio.Event, drain_seconds: float) -> bool:
     """Try what may have killed a worker, until ``stop`` is set, or until our worker is gone and nothing is left to try."""
     from .worker import Worker
 

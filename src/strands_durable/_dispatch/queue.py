@@ -38,7 +38,7 @@ _MANY = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class QueuedExecution:
     """An execution that is free for a worker."""
 
     row_id: int
@@ -80,11 +80,11 @@ class Claim:
     """An execution that a worker has taken, with what it is to be given."""
 
     control: ExecutionControl
-    waiting: Waiting
+    queued: QueuedExecution
     prompt: Any
 
 
-class Held:
+class LocalClaims:
     """The executions that the workers of this process carry.
 
     Two workers in one process are one owner, and a run that has ended is carried until its agent is cleaned up: neither its
@@ -95,7 +95,7 @@ class Held:
         self._lock = threading.Lock()
         self._ids: set[tuple[int, Path, int]] = set()
 
-    def take(self, path: Path, row_id: int) -> bool:
+    def add(self, path: Path, row_id: int) -> bool:
         """Begin to carry an execution; False if some worker here does."""
         with self._lock:
             mine = (os.getpid(), path, row_id)  # a fork carries nothing
@@ -103,7 +103,7 @@ class Held:
             self._ids.add(mine)
             return is_free
 
-    def let_go(self, path: Path, row_id: int) -> None:
+    def release(self, path: Path, row_id: int) -> None:
         """Carry an execution no more."""
         with self._lock:
             self._ids.discard((os.getpid(), path, row_id))
@@ -114,7 +114,7 @@ class Held:
             return [row_id for pid, found, row_id in self._ids if (pid, found) == (os.getpid(), path)]
 
 
-held = Held()
+local_claims = LocalClaims()
 
 
 class Queue:
@@ -124,9 +124,9 @@ class Queue:
         self._store = store
         self._dispatches = Dispatches(store)
 
-    def waiting(
+    def claimable(
         self, *, refused: Collection[str], suspected: bool, limit: int, only: Collection[str] | None = None
-    ) -> list[Waiting]:
+    ) -> list[QueuedExecution]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
         ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
@@ -136,7 +136,7 @@ class Queue:
             "now": time.time(),
             "dead": json.dumps(dead),
             "me": me,
-            "held": json.dumps(held.ids(self._store.path)),
+            "held": json.dumps(local_claims.ids(self._store.path)),
             "refused": json.dumps(list(refused)),
             "limit": limit,
             "only": None if only is None else json.dumps(list(only)),
@@ -144,15 +144,15 @@ class Queue:
         while True:
             values["aside"] = json.dumps(aside.ids(self._store))
             rows = self._dispatches.free(values, suspected=suspected)
-            found: list[Waiting] = []
+            found: list[QueuedExecution] = []
             for row_id in rows:
-                if len(found) < limit and (waiting := self._look_at(row_id)) is not None:
-                    found.append(waiting)
+                if len(found) < limit and (queued := self._look_at(row_id)) is not None:
+                    found.append(queued)
             if len(rows) < values["limit"] or len(found) == limit:
                 return found
             values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
 
-    def _look_at(self, row_id: int) -> Waiting | None:
+    def _look_at(self, row_id: int) -> QueuedExecution | None:
         """Return an execution by itself; None if it cannot be read, or is gone."""
         try:
             with reading():
@@ -178,57 +178,57 @@ class Queue:
         beats = self._dispatches.beats()
         return [found.row_id for found in beats if found.owner != me and not self._store.liveness.is_alive(found)]
 
-    def only(self) -> Waiting:
+    def only(self) -> QueuedExecution:
         """Return the one execution of a replica, whoever owned it: its engine decides who does."""
         with reading():
             found = self._read(self._dispatches.only())
         assert found is not None
         return found
 
-    def _read(self, row_id: int) -> Waiting | None:
+    def _read(self, row_id: int) -> QueuedExecution | None:
         row = self._dispatches.row(row_id)
-        return None if row is None else _waiting(row)
+        return None if row is None else _queued(row)
 
-    def pardon(self) -> None:
+    def clear_suspicion(self) -> None:
         """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
         with self._store.transaction("pardon"):
             self._dispatches.forget_owner()
 
-    def claim(self, waiting: Waiting, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
+    def claim(self, queued: QueuedExecution, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
         """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
 
         A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
         """
         try:
-            prompt = self.prompt_of(waiting)
+            prompt = self.prompt_of(queued)
         except UnreadableError as error:
-            self.put_aside(waiting.row_id, waiting.execution_id, error)
+            self.put_aside(queued.row_id, queued.execution_id, error)
             return None
-        me, is_suspected = Owner.me().recorded(), alone or waiting.is_suspected
-        deaths = waiting.deaths + (1 if waiting.was_alone and waiting.owner is not None else 0)
+        me, is_suspected = Owner.me().recorded(), alone or queued.is_suspected
+        deaths = queued.deaths + (1 if queued.was_alone and queued.owner is not None else 0)
         with self._store.transaction("claim", lasting=False):
-            if not self._dispatches.claim(waiting.row_id, waiting.fence, me, seconds):
+            if not self._dispatches.claim(queued.row_id, queued.fence, me, seconds):
                 return None
-            self._dispatches.suspect(waiting.row_id, is_suspected=is_suspected, alone=alone, deaths=deaths)
-            lease = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, waiting.fence + 1, seconds)
+            self._dispatches.suspect(queued.row_id, is_suspected=is_suspected, alone=alone, deaths=deaths)
+            lease = Lease(self._store, queued.row_id, queued.execution_id, queued.run, queued.fence + 1, seconds)
             control = ExecutionControl(lease, is_alone=alone)
-            if waiting.is_cancelled:
+            if queued.is_cancelled:
                 control.journal.cancel()
                 return None
             if deaths >= max_deaths:
-                owner = str(Owner.parse(waiting.owner)) if waiting.owner else "unknown"
-                lost = WorkerLostError(waiting.execution_id, deaths, owner)
-                logger.error("execution_id=<%s>, error=<%s> | execution failed", waiting.execution_id, lost)
+                owner = str(Owner.parse(queued.owner)) if queued.owner else "unknown"
+                lost = WorkerLostError(queued.execution_id, deaths, owner)
+                logger.error("execution_id=<%s>, error=<%s> | execution failed", queued.execution_id, lost)
                 self._fail(control, lost)
                 return None
         if is_suspected:
-            control.on_progress = _Acquittal(control, self._dispatches)
-        return Claim(control=control, waiting=waiting, prompt=prompt)
+            control.on_progress = _ClearSuspicion(control, self._dispatches)
+        return Claim(control=control, queued=queued, prompt=prompt)
 
-    def prompt_of(self, waiting: Waiting) -> Any:
+    def prompt_of(self, queued: QueuedExecution) -> Any:
         """Return what an execution is to be given; nothing is claimed that could not be run."""
-        with reading(waiting.execution_id):
-            unowned = Lease(self._store, waiting.row_id, waiting.execution_id, waiting.run, fence=-1, seconds=0)
+        with reading(queued.execution_id):
+            unowned = Lease(self._store, queued.row_id, queued.execution_id, queued.run, fence=-1, seconds=0)
             record = Journal(unowned).call_at(0)
             if record is None:
                 raise UnreadableError("its call is not recorded")
@@ -236,7 +236,7 @@ class Queue:
 
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
         """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
-        given = {**claim.waiting.given, ACCEPTED: {**claim.waiting.given[ACCEPTED], "fingerprint": spec.fingerprint}}
+        given = {**claim.queued.given, ACCEPTED: {**claim.queued.given[ACCEPTED], "fingerprint": spec.fingerprint}}
         with claim.control.journal.transaction("drift.accepted"):
             text = encode(spec.to_json())
             self._dispatches.replace_spec(claim.control.lease.row_id, spec.fingerprint, text, encode(given))
@@ -275,7 +275,7 @@ class Queue:
         return self._dispatches.cancelled(row_ids)
 
 
-class _Acquittal:
+class _ClearSuspicion:
     """Clears an execution of the suspicion that it kills workers, with the first step that ends."""
 
     def __init__(self, control: ExecutionControl, dispatches: Dispatches) -> None:
@@ -295,10 +295,10 @@ def _checked(given: Any) -> dict[str, Any]:
     return found
 
 
-def _waiting(row: Any) -> Waiting:
+def _queued(row: Any) -> QueuedExecution:
     row_id, execution_id, run, fence, owner, cancel_asked_at, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries, version = rest
-    return Waiting(
+    return QueuedExecution(
         row_id=row_id,
         execution_id=execution_id,
         run=run,

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from .._calls.context import current_step, frame
+from .._calls.context import current_context, current_step
 from .._records.codec import digest, encode
 from .._records.keys import checked_id
 from .._records.options import OnDrift, Options, check
@@ -44,7 +44,7 @@ agents: dict[str, DurableAgent] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policies:
+class PolicyOverrides:
     """What a worker does with steps in doubt and with a changed agent; None: as the factory's own Durability says."""
 
     on_drift: OnDrift | None = None
@@ -86,12 +86,12 @@ class DurableAgent:
         factory: Factory,
         name: str | None = None,
         durable_backend: DurableBackend | str | None = None,
-        policies: Policies | None = None,
+        policies: PolicyOverrides | None = None,
         version: str | None = None,
     ) -> None:
         self.name = checked_id(name or factory.__name__)
-        self.policies = Policies() if policies is None else policies
-        if not isinstance(self.policies, Policies):
+        self.policies = PolicyOverrides() if policies is None else policies
+        if not isinstance(self.policies, PolicyOverrides):
             raise TypeError(f"policies={policies!r}: give @durable_agent(tool_policies=...) a dict of ToolPolicy")
         self.version = _checked_version(self.name, version)
         self._factory = factory
@@ -270,12 +270,12 @@ class DurableAgent:
 
     def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
         """Return the id of a run that a step starts: a tool that is tried again is to find the runs that it had started."""
-        step, standing = current_step(), frame.get()
-        if step is None or standing is None:
+        step, step_context = current_step(), current_context.get()
+        if step is None or step_context is None:
             return None
         what = f"{self.name}-{digest([prompt, dict(arguments)])[:8]}"
-        standing.occurrences[what] += 1
-        return f"{what}-{step.idempotency_key}-{standing.occurrences[what]}"
+        step_context.occurrences[what] += 1
+        return f"{what}-{step.idempotency_key}-{step_context.occurrences[what]}"
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
         unknown = sorted(set(arguments) - set(self._parameters))
@@ -332,7 +332,7 @@ def durable_agent(
         build_timeout: How long the function may take, in seconds. It runs in a thread, and others are not held up by it: a
             dispatch raises TimeoutError, a worker leaves the run to others, says so, and looks again when it has returned.
     """
-    policies = Policies(
+    policies = PolicyOverrides(
         on_drift=on_drift,
         model_in_doubt=model_in_doubt,
         tool_policies=checked_policies(tool_policies),

@@ -41,7 +41,7 @@ class Requests:
         self._store, self._now = store, now
         self._dispatches = Dispatches(store)
 
-    def put(
+    def dispatch(
         self,
         spec: AgentSpec,
         prompt: Any,
@@ -146,7 +146,7 @@ class Requests:
         error.__cause__ = revive(recorded)
         return error
 
-    def reply(self, execution_id: str, answers: Mapping[str, Any], by: str | None = None) -> None:
+    def respond(self, execution_id: str, answers: Mapping[str, Any], by: str | None = None) -> None:
         """Record answers, and who gave them, and make the execution free for a worker."""
         if not answers:
             return

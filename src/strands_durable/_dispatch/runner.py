@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from .._calls.control import ExecutionControl
-from .._calls.local_execution import process
-from .._execution.agent_invocation import active
-from .._journal.lease import Released
+from .._calls.local_execution import local_executions
+from .._execution.agent_invocation import running_agents
+from .._journal.lease import ExecutionReleasedError
 from .._journal.sqlite.database import is_damage
 from .._plugin.attach import attach
 from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionStatus
@@ -35,7 +35,7 @@ from ..errors import (
     UnreadableError,
 )
 from .factories import in_time
-from .queue import Claim, Queue, Waiting
+from .queue import Claim, Queue, QueuedExecution
 from .registry import agents
 
 logger = safe_logger(__name__)
@@ -46,22 +46,22 @@ _BACK_OFF_SECONDS = (1.0, 5.0, 15.0)
 _REFUSAL_LENGTH = 4_000
 
 
-class Carrier:
+class ExecutionRunner:
     """Carries claimed executions of one store, or of replicas, as far as they go here."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._kept: set[int] = set()
 
-    async def carry(self, claim: Claim, seen: Callable[[], None] = lambda: None) -> None:
+    async def run(self, claim: Claim, seen: Callable[[], None] = lambda: None) -> None:
         """Run a claimed execution until it ends, waits, or has to be left; ``seen`` is called with each of its events."""
         control, queue = claim.control, Queue(claim.control.lease.store)
         execution_id = control.execution_id
         try:
-            await self._run(queue, claim, seen)
+            await self._run_built(queue, claim, seen)
             with suppress(DurableError):  # somebody has removed it
                 _log_end(claim)
-        except (Released, LeaseLostError, ExecutionCancelledError) as told:
+        except (ExecutionReleasedError, LeaseLostError, ExecutionCancelledError) as told:
             logger.info("execution_id=<%s> | %s", execution_id, told)
         except asyncio.CancelledError:
             logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
@@ -78,17 +78,17 @@ class Carrier:
             logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             _fail(queue, claim, death)
 
-    async def _run(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
+    async def _run_built(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
         try:
-            subject = await self._built(claim.waiting)
-        except Released:
+            subject = await self._built(claim.queued)
+        except ExecutionReleasedError:
             raise
         except (Exception, SystemExit) as error:
             _not_built(queue, claim, error)
             return
         _adopt(queue, claim)
         try:
-            with process.handing_over(claim.control):
+            with local_executions.handing_over(claim.control):
                 await self._call(claim, subject, seen)
         except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
             _fail(queue, claim, error)
@@ -96,21 +96,21 @@ class Carrier:
         finally:
             await asyncio.to_thread(_clean_up, subject)
 
-    async def _built(self, waiting: Waiting) -> Any:
+    async def _built(self, queued: QueuedExecution) -> Any:
         """Return a new agent; one that comes too late is cleaned up."""
 
         def late(outcome: Future[Any]) -> None:
             if outcome.exception() is None:
                 _clean_up(outcome.result())
 
-        seconds = agents[waiting.agent].policies.build_timeout
-        return await in_time(partial(self._build, waiting), seconds, waiting.agent, late)
+        seconds = agents[queued.agent].policies.build_timeout
+        return await in_time(partial(self._build, queued), seconds, queued.agent, late)
 
-    def _build(self, waiting: Waiting) -> Any:
-        agent = agents[waiting.agent]
-        if not agent.takes(waiting.spec):  # nobody could tell before: the factory had failed
-            raise Released
-        subject = agent.build(waiting.spec.arguments)
+    def _build(self, queued: QueuedExecution) -> Any:
+        agent = agents[queued.agent]
+        if not agent.takes(queued.spec):  # nobody could tell before: the factory had failed
+            raise ExecutionReleasedError
+        subject = agent.build(queued.spec.arguments)
         for each in _agents_of(subject):
             for provider in providers_of(each):
                 if any(provider is shared for shared in agent.shared) and id(provider) not in self._kept:
@@ -119,12 +119,12 @@ class Carrier:
         return subject
 
     async def _call(self, claim: Claim, subject: Any, seen: Callable[[], None]) -> None:
-        agent = agents[claim.waiting.agent]
+        agent = agents[claim.queued.agent]
         options = agent.options(subject, claim.control.lease.store.path)
-        if options.on_drift == "raise" and (agent.vouches_for_edits or claim.waiting.accepts_drift):
+        if options.on_drift == "raise" and (agent.vouches_for_edits or claim.queued.accepts_drift):
             options = replace(options, on_drift="warn")
         attach(subject, replace(options, execution_id=claim.control.execution_id, lease_seconds=self._lease_seconds))
-        given = claim.waiting.given
+        given = claim.queued.given
         state = dict(given["invocation_state"])
         if "execution_id" in state:  # it names this execution, or it would name another
             state["execution_id"] = claim.control.execution_id
@@ -141,46 +141,46 @@ def cancel(control: ExecutionControl) -> None:
             agent.cancel()
 
 
-def refusal(waiting: Waiting) -> str | None:
+def refusal(queued: QueuedExecution) -> str | None:
     """Say why this process may not run an execution: it has no such agent, or another version of it; None if it may."""
-    agent = agents.get(waiting.agent)
+    agent = agents.get(queued.agent)
     if agent is None:
         known = ", ".join(sorted(agents)) or "none"
-        return f"{NO_AGENT}{waiting.agent!r} here (there are {known}); start a worker with the file that defines it"
+        return f"{NO_AGENT}{queued.agent!r} here (there are {known}); start a worker with the file that defines it"
     try:
-        if agent.takes(waiting.spec):
+        if agent.takes(queued.spec):
             return None
-        here = agent.spec_with(**waiting.spec.arguments)
+        here = agent.spec_with(**queued.spec.arguments)
     except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
         return None
-    return _other_version(waiting, here)
+    return _other_version(queued, here)
 
 
-def _other_version(waiting: Waiting, here: AgentSpec) -> str:
+def _other_version(queued: QueuedExecution, here: AgentSpec) -> str:
     """Return why another version of an agent may not run an execution: one line, and one for each difference."""
-    was, now = waiting.spec.shown_version, here.shown_version
+    was, now = queued.spec.shown_version, here.shown_version
     advice = (
         "start a worker with the version that dispatched it, or accept the change:"
-        f" strands-durable resume {waiting.execution_id} --accept-drift"
+        f" strands-durable resume {queued.execution_id} --accept-drift"
     )
-    changes = spec_changes(waiting.spec.to_json(), here.to_json())
-    lines = [f"agent {waiting.agent!r}{OTHER_VERSION}{was}, here it is {now}; {advice}"]
+    changes = spec_changes(queued.spec.to_json(), here.to_json())
+    lines = [f"agent {queued.agent!r}{OTHER_VERSION}{was}, here it is {now}; {advice}"]
     lines += [f"  - {change}" for change in changes] or ["  - the parts that are recorded are the same"]
     return "\n".join(lines)[:_REFUSAL_LENGTH]
 
 
 def _adopt(queue: Queue, claim: Claim) -> None:
     """Record the version that takes up an execution whose drift was accepted: from here on it belongs to that version."""
-    waiting = claim.waiting
-    if waiting.accepts_drift != "any":
+    queued = claim.queued
+    if queued.accepts_drift != "any":
         return
-    here = agents[waiting.agent].spec_with(**waiting.spec.arguments)
-    changes = spec_changes(waiting.spec.to_json(), here.to_json())
-    if here.kind != waiting.spec.kind:
-        raise DriftError(waiting.execution_id, "its dispatch", changes)
+    here = agents[queued.agent].spec_with(**queued.spec.arguments)
+    changes = spec_changes(queued.spec.to_json(), here.to_json())
+    if here.kind != queued.spec.kind:
+        raise DriftError(queued.execution_id, "its dispatch", changes)
     logger.warning(
         "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, going on with this version",
-        waiting.execution_id, here.shown_version, "; ".join(changes),
+        queued.execution_id, here.shown_version, "; ".join(changes),
     )  # fmt: skip
     queue.adopt(claim, here)
 
@@ -216,18 +216,18 @@ def _put_off(queue: Queue, claim: Claim, note: str) -> None:
 
 def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
     """A server that is down may be up again soon; a factory that is wrong is a failure."""
-    tries = claim.waiting.tries
+    tries = claim.queued.tries
     text = f"{type(error).__name__}: {error}"
     if tries + 1 >= MAX_TRIES:
         queue.fail(claim.control, error)
         logger.error(
             "execution_id=<%s>, agent=<%s>, error=<%s> | execution failed, agent cannot be built",
-            claim.waiting.execution_id, claim.waiting.agent, text,
+            claim.queued.execution_id, claim.queued.agent, text,
         )  # fmt: skip
         return
     seconds = _BACK_OFF_SECONDS[min(tries, len(_BACK_OFF_SECONDS) - 1)]
     logger.warning(
-        "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, trying again", claim.waiting.agent, text, seconds
+        "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, trying again", claim.queued.agent, text, seconds
     )
     queue.put_off(claim.control, seconds, f"the agent could not be built: {text}")
 
@@ -236,7 +236,7 @@ def _calls() -> list[tuple[Any, Any]]:
     """Return the agents at work, with their calls; inline calls come and go in other threads."""
     while True:
         try:
-            return list(active.items())
+            return list(running_agents.items())
         except RuntimeError:  # one has come or gone while we counted
             continue
 

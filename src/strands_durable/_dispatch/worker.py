@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Literal
 
 from .._calls.control import ExecutionControl
-from .._journal.lease import Released
-from .._journal.sqlite.change_feed import Change, watch
+from .._journal.lease import ExecutionReleasedError
+from .._journal.sqlite.change_feed import ChangeEvent, change_feed
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import stores
 from .._records.codec import encode
 from .._records.logs import safe_logger
 from ..errors import BackendUnavailableError
 from .factories import in_time
-from .queue import Claim, Queue, Waiting, held
+from .queue import Claim, Queue, QueuedExecution, local_claims
 from .registry import DurableAgent, agents
-from .runner import Carrier, Threads, cancel, refusal
+from .runner import ExecutionRunner, Threads, cancel, refusal
 
 logger = safe_logger(__name__)
 
@@ -79,9 +79,9 @@ class Worker:
         """By agent and arguments, the factories that run to tell which version this worker has."""
         self._unknown: dict[str, tuple[str, str]] = {}
         """The versions that wait for one of them."""
-        self._carrier = Carrier(lease_seconds)
+        self._runner = ExecutionRunner(lease_seconds)
         self._prune_at = MIN_PRUNED
-        self._change: Change | None = None
+        self._change: ChangeEvent | None = None
 
     @property
     def busy(self) -> int:
@@ -103,11 +103,11 @@ class Worker:
                         raise BackendUnavailableError(
                             str(self._path), "there is no such file", "Put it back, or start anew."
                         )
-                    store, heart = stores.open(self._path)
-                    async with watch(store).changes() as change:
+                    store, renewer = stores.open(self._path)
+                    async with change_feed(store).changes() as change:
                         self._change = change
                         while not stop.is_set():
-                            self._look(store, heart)
+                            self._look(store, renewer)
                             waiting = asyncio.ensure_future(change.wait(LOOK_SECONDS))
                             await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
                             waiting.cancel()
@@ -129,7 +129,7 @@ class Worker:
         """Have every run stop before its next step; one whose step takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
-            claim.control.stop(Released())
+            claim.control.stop(ExecutionReleasedError())
         if not tasks:
             return True
         logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
@@ -144,14 +144,14 @@ class Worker:
 
     # Claiming
 
-    def _look(self, store: Store, heart: Heart) -> None:
+    def _look(self, store: Store, renewer: LeaseRenewer) -> None:
         store.refuse_other()
         queue = Queue(store)
         self._reconsider()
         self._prune(queue)
         self._cancel(queue)
-        self._look_for(queue, heart, suspected=True)
-        self._look_for(queue, heart, suspected=False)
+        self._look_for(queue, renewer, suspected=True)
+        self._look_for(queue, renewer, suspected=False)
         if self._refused:
             queue.note(self._refused)
 
@@ -161,14 +161,14 @@ class Worker:
             self._only -= queue.over(list(self._only))
             self._prune_at = max(MIN_PRUNED, 2 * len(self._only))
 
-    def _look_for(self, queue: Queue, heart: Heart, *, suspected: bool) -> None:
+    def _look_for(self, queue: Queue, renewer: LeaseRenewer, *, suspected: bool) -> None:
         is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
         taken, before = 1, -1
         while (taken or len(self._refused) + len(self._unknown) > before) and is_for_me and self._has_room():
             before = len(self._refused) + len(self._unknown)
             skipped = [*self._refused, *self._unknown]
-            waiting = queue.waiting(refused=skipped, suspected=suspected, limit=self._concurrency, only=self._only)
-            taken = sum(self._take(queue, heart, found) for found in waiting)
+            waiting = queue.claimable(refused=skipped, suspected=suspected, limit=self._concurrency, only=self._only)
+            taken = sum(self._take(queue, renewer, found) for found in waiting)
 
     def _has_room(self) -> bool:
         """Say whether another execution may be taken: not beside one that is tried alone."""
@@ -179,81 +179,81 @@ class Worker:
         """Return the runs that take up room: one that waits for another execution does not."""
         return [claim.control for claim, _ in self._running.values() if not claim.control.waits]
 
-    def _take(self, queue: Queue, heart: Heart, waiting: Waiting) -> bool:
+    def _take(self, queue: Queue, renewer: LeaseRenewer, queued: QueuedExecution) -> bool:
         """Claim an execution and begin to carry it, if this worker may."""
-        if not self._has_room() or not self._has(waiting) or not self._may_try(waiting):
+        if not self._has_room() or not self._has(queued) or not self._may_try(queued):
             return False
-        if not held.take(self._path, waiting.row_id):
+        if not local_claims.add(self._path, queued.row_id):
             return False
-        alone = waiting.is_suspected
+        alone = queued.is_suspected
         try:
-            claim = queue.claim(waiting, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
+            claim = queue.claim(queued, self._lease_seconds, alone=alone, max_deaths=MAX_DEATHS)
         except BaseException:
-            held.let_go(self._path, waiting.row_id)
+            local_claims.release(self._path, queued.row_id)
             raise
         if claim is None:
-            held.let_go(self._path, waiting.row_id)
+            local_claims.release(self._path, queued.row_id)
             return False
-        logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", waiting.execution_id, waiting.agent, alone)
-        heart.keep(claim.control.lease)
-        run = contextvars.Context().run(asyncio.ensure_future, self._carry(heart, claim))  # a trace of its own
-        self._running[waiting.row_id] = (claim, run)
+        logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", queued.execution_id, queued.agent, alone)
+        renewer.add(claim.control.lease)
+        run = contextvars.Context().run(asyncio.ensure_future, self._run_claim(renewer, claim))  # a trace of its own
+        self._running[queued.row_id] = (claim, run)
         return True
 
-    def _may_try(self, waiting: Waiting) -> bool:
-        if not waiting.is_suspected:
+    def _may_try(self, queued: QueuedExecution) -> bool:
+        if not queued.is_suspected:
             return self._suspects != "only"
         if self._suspects == "never" and self._on_suspects is not None:
             self._on_suspects()
         return self._suspects != "never" and not self._at_work()
 
-    def _has(self, waiting: Waiting) -> bool:
+    def _has(self, queued: QueuedExecution) -> bool:
         """Say whether this worker is known to have the agent, and the same one; say so once if it has not."""
-        version, agent = waiting.version, agents.get(waiting.agent)
+        version, agent = queued.version, agents.get(queued.agent)
         if version in self._refused or version in self._unknown:
             return False
         if agent is not None and self._taken.get(version) is agent:
             return True
-        if agent is None or agent.has_spec_with(waiting.spec.arguments):
-            return self._judged(waiting, refusal(waiting))
-        build = (agent.name, encode(waiting.spec.arguments))
+        if agent is None or agent.has_spec_with(queued.spec.arguments):
+            return self._judged(queued, refusal(queued))
+        build = (agent.name, encode(queued.spec.arguments))
         if build not in self._building and len(self._building) < MAX_BUILDS:
-            task = contextvars.Context().run(asyncio.ensure_future, self._find_out(waiting, agent, build))
+            task = contextvars.Context().run(asyncio.ensure_future, self._find_out(queued, agent, build))
             self._building[build] = task
         if build in self._building:
             self._unknown[version] = build
         return False
 
-    async def _find_out(self, waiting: Waiting, agent: DurableAgent, build: tuple[str, str]) -> None:
+    async def _find_out(self, queued: QueuedExecution, agent: DurableAgent, build: tuple[str, str]) -> None:
         """Have a factory run, for as long as it may, while others are carried."""
         loop = asyncio.get_running_loop()
 
         def late(_: object) -> None:
             with suppress(RuntimeError):  # the worker has ended
-                loop.call_soon_threadsafe(self._forget, waiting.version)
+                loop.call_soon_threadsafe(self._forget, queued.version)
 
         why, hint = None, ""
         try:
-            why = await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name, late)
+            why = await in_time(partial(refusal, queued), agent.policies.build_timeout, agent.name, late)
         except TimeoutError as error:
             why, hint = str(error).rstrip("."), "this worker looks again when it has returned"
         finally:
             del self._building[build]
             self._unknown = {version: found for version, found in self._unknown.items() if found != build}
-        self._judged(waiting, why, hint)
+        self._judged(queued, why, hint)
         self._look_again()
 
-    def _judged(self, waiting: Waiting, why: str | None, hint: str = "") -> bool:
+    def _judged(self, queued: QueuedExecution, why: str | None, hint: str = "") -> bool:
         """Remember whether this worker may run a version of an agent."""
-        agent = agents.get(waiting.agent)
+        agent = agents.get(queued.agent)
         if why is None and agent is not None:
             while len(self._taken) >= MAX_VERSIONS:
                 del self._taken[next(iter(self._taken))]
-            self._taken[waiting.version] = agent
+            self._taken[queued.version] = agent
             return True
-        logger.warning("execution_id=<%s> | left unclaimed: %s", waiting.execution_id, why)
-        self._refused_with[waiting.version] = agent
-        self._refused[waiting.version] = f"{why}; {hint}" if hint else str(why)
+        logger.warning("execution_id=<%s> | left unclaimed: %s", queued.execution_id, why)
+        self._refused_with[queued.version] = agent
+        self._refused[queued.version] = f"{why}; {hint}" if hint else str(why)
         return False
 
     def _forget(self, version: str) -> None:
@@ -264,7 +264,7 @@ class Worker:
 
     def _look_again(self) -> None:
         if self._change is not None:
-            self._change.tell()
+            self._change.notify()
 
     def _reconsider(self) -> None:
         """Take back what was refused for want of an agent that has been registered since."""
@@ -287,21 +287,21 @@ class Worker:
 
     # Running
 
-    async def _carry(self, heart: Heart, claim: Claim) -> None:
+    async def _run_claim(self, renewer: LeaseRenewer, claim: Claim) -> None:
         control = claim.control
 
         def seen() -> None:
-            if claim.waiting.is_suspected and self._suspects == "only" and not control.is_alone:
-                control.stop(Released())  # it is cleared: others may have it
+            if claim.queued.is_suspected and self._suspects == "only" and not control.is_alone:
+                control.stop(ExecutionReleasedError())  # it is cleared: others may have it
 
         try:
-            await self._carrier.carry(claim, seen)
+            await self._runner.run(claim, seen)
         finally:
             self._running.pop(control.lease.row_id, None)
-            control.tools.when_idle(partial(self._release, heart, control))
+            control.tools.when_idle(partial(self._release, renewer, control))
 
-    def _release(self, heart: Heart, control: ExecutionControl) -> None:
-        heart.let_go(control.lease)
+    def _release(self, renewer: LeaseRenewer, control: ExecutionControl) -> None:
+        renewer.remove(control.lease)
         control.release()
-        held.let_go(self._path, control.lease.row_id)
+        local_claims.release(self._path, control.lease.row_id)
         self._look_again()

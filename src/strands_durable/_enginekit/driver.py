@@ -4,7 +4,7 @@ The agent runs here as it does on a file, on a replica. Before each step it wait
 told as a batch, and whoever gives out turns does so only once he has that batch for good. A batch is all changes since the one
 before it: a prefix of batches is an execution as it stood at some moment, and another process can go on from there.
 
-The agent's code runs on a loop of its own, `Loop`; everything else here may be called from any thread. Knows no engine.
+The agent's code runs on a loop of its own, `AgentLoop`; everything else here may be called from any thread. Knows no engine.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .._calls.control import ExecutionControl
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
-from .._dispatch.runner import Carrier, Threads, cancel, refusal
-from .._journal.lease import Released, look
+from .._dispatch.runner import ExecutionRunner, Threads, cancel, refusal
+from .._journal.lease import ExecutionReleasedError, look
 from .._journal.outcome import result_of
 from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
@@ -34,7 +34,7 @@ from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.questions import interrupts_of
-from .._records.step_gate import Turn
+from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
 from .replica import Replica, Rows
 
@@ -47,7 +47,7 @@ _ROUNDS = 20
 """How often the loop turns, without anything new, until what an agent does next is known: it starts its tools one by one."""
 
 
-class Loop:
+class AgentLoop:
     """A thread whose event loop runs the agents of a worker: what blocks it blocks no heartbeat."""
 
     def __init__(self) -> None:
@@ -74,13 +74,13 @@ class Batch:
 
     number: int
     rows: Rows
-    turns: dict[str, Turn]
+    tickets: dict[str, StepTicket]
     inner: frozenset[str]
     """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class RunEnd:
     """How far an execution has come here."""
 
     status: ExecutionStatus
@@ -99,27 +99,29 @@ class Driver:
 
     Args:
         replica: The rows of the execution.
-        carrier: What runs it.
+        runner: What runs it.
         alone: Whether it may have killed its last worker, and is tried apart from others.
-        on_news: Called, from any thread, when there may be a batch to take.
+        on_notify: Called, from any thread, when there may be a batch to take.
     """
 
-    def __init__(self, replica: Replica, carrier: Carrier, *, alone: bool, on_news: Callable[[], None]) -> None:
-        self._replica, self._carrier, self._alone, self._on_news = replica, carrier, alone, on_news
+    def __init__(
+        self, replica: Replica, runner: ExecutionRunner, *, alone: bool, on_notify: Callable[[], None]
+    ) -> None:
+        self._replica, self._runner, self._alone, self._on_notify = replica, runner, alone, on_notify
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: ExecutionControl | None = None
         self._halt: DurableError | None = None
         self._is_gentle = False
-        self._turns: dict[str, Turn] = {}
+        self._tickets: dict[str, StepTicket] = {}
         self._closed: dict[str, Future[None]] = {}
         """The turns that somebody waits for."""
-        self._untold: list[str] = []
+        self._unreported: list[str] = []
         self._open: set[str] = set()
-        self._stir = 0
+        self._generation = 0
         self._serial = 0
         self._batches = 0
-        self.is_calm = False
+        self.is_quiescent = False
         """Whether nothing has happened for a moment."""
         self.is_over = False
 
@@ -129,15 +131,15 @@ class Driver:
         """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
         queue = Queue(self._replica)
         try:
-            waiting = queue.only()
-            queue.prompt_of(waiting)
+            queued = queue.only()
+            queue.prompt_of(queued)
         except UnreadableError as error:
             return f"it cannot be read here: {error.reason}. {error.hint}"
-        agent = agents.get(waiting.agent)
-        if agent is None or agent.has_spec_with(waiting.spec.arguments):
-            return refusal(waiting)
+        agent = agents.get(queued.agent)
+        if agent is None or agent.has_spec_with(queued.spec.arguments):
+            return refusal(queued)
         try:
-            return await in_time(partial(refusal, waiting), agent.policies.build_timeout, agent.name)
+            return await in_time(partial(refusal, queued), agent.policies.build_timeout, agent.name)
         except TimeoutError as error:
             return str(error)
 
@@ -146,24 +148,24 @@ class Driver:
         """Whether the execution may have killed its last worker."""
         return Queue(self._replica).only().is_suspected
 
-    def open(self, turn_id: str) -> bool:
+    def open(self, ticket_id: str) -> bool:
         """Let a step run; False if it is not known here, or has run."""
         with self._lock:
-            future = self._closed.pop(turn_id, None)
+            future = self._closed.pop(ticket_id, None)
             if future is None or self._halt is not None:
                 return False
-            self._open.add(turn_id)
+            self._open.add(ticket_id)
         future.set_result(None)
         return True
 
-    def has_ended(self, turn_id: str) -> bool:
+    def has_ended(self, ticket_id: str) -> bool:
         """Say whether a step that was let run has ended."""
-        return turn_id not in self._open
+        return ticket_id not in self._open
 
     @property
-    def has_untold(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether a step waits that no batch has told of."""
-        return bool(self._untold)
+        return bool(self._unreported)
 
     @property
     def is_waiting(self) -> bool:
@@ -173,26 +175,26 @@ class Driver:
     @property
     def is_settled(self) -> bool:
         """Whether it is known what comes next: a step waits, another one runs, or it is over."""
-        return self.is_calm and (bool(self._closed) or bool(self._open) or self.is_over)
+        return self.is_quiescent and (bool(self._closed) or bool(self._open) or self.is_over)
 
     def batch(self) -> Batch:
         """Return what has changed."""
         with self._lock:
             self._batches += 1
-            told = {turn_id: self._turns[turn_id] for turn_id in self._untold}
-            self._untold = []
-            inner = frozenset(turn_id for turn_id, turn in told.items() if self._is_inner(turn))
-            return Batch(number=self._batches, rows=self._replica.changes(), turns=told, inner=inner)
+            told = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
+            self._unreported = []
+            inner = frozenset(ticket_id for ticket_id, ticket in told.items() if self._is_inner(ticket))
+            return Batch(number=self._batches, rows=self._replica.changes(), tickets=told, inner=inner)
 
-    def told_again(self, before: int) -> tuple[Batch, dict[str, Turn]]:
+    def report_again(self, before: int) -> tuple[Batch, dict[str, StepTicket]]:
         """Return a batch that tells of every step that waits, and the steps that run; batches are counted from ``before`` on.
 
         For an engine that has lost sight of this process, and comes back to it.
         """
         with self._lock:
             self._batches = before
-            self._untold = list(self._closed)
-            running = {turn_id: self._turns[turn_id] for turn_id in self._open}
+            self._unreported = list(self._closed)
+            running = {ticket_id: self._tickets[ticket_id] for ticket_id in self._open}
         return self.batch(), running
 
     def halt(self, why: DurableError | None = None, *, gently: bool = False) -> None:
@@ -202,7 +204,7 @@ class Driver:
         told with what came out of it.
         """
         with self._lock:
-            is_left = isinstance(self._halt, Released)
+            is_left = isinstance(self._halt, ExecutionReleasedError)
             if self._halt is not None and not (is_left and why is None):  # what is left can still be cancelled
                 self._is_gentle = self._is_gentle and gently
                 return
@@ -210,80 +212,82 @@ class Driver:
             if why is None and control is not None:
                 cancel(control)
                 why = control.halt
-            self._halt, self._is_gentle = why or Released(), gently
+            self._halt, self._is_gentle = why or ExecutionReleasedError(), gently
             if control is not None:
                 control.stop(self._halt)
             closed, self._closed = self._closed, {}
-            let_go = {turn_id for turn_id in closed if self._is_let_go(self._turns[turn_id])}
-        for turn_id, future in closed.items():
-            if turn_id in let_go:
+            let_go = {ticket_id for ticket_id in closed if self._is_let_go(self._tickets[ticket_id])}
+        for ticket_id, future in closed.items():
+            if ticket_id in let_go:
                 future.set_result(None)
             else:
                 future.set_exception(self._halt)
 
-    def _is_inner(self, turn: Turn) -> bool:
-        return any((self._turns[each].call_id, self._turns[each].key) in turn.around for each in self._open)
+    def _is_inner(self, ticket: StepTicket) -> bool:
+        return any((self._tickets[each].call_id, self._tickets[each].key) in ticket.around for each in self._open)
 
-    def _is_let_go(self, turn: Turn) -> bool:
+    def _is_let_go(self, ticket: StepTicket) -> bool:
         """Say whether a turn need not be waited for any more: a step that runs ends with it."""
-        return self._is_gentle and turn.kind == "effect" and not turn.until and self._is_inner(turn)
+        return self._is_gentle and ticket.kind == "effect" and not ticket.until and self._is_inner(ticket)
 
     # What the agent's side does
 
-    async def wait(self, turn: Turn) -> None:
+    async def wait(self, ticket: StepTicket) -> None:
         """Return when the step may run."""
         future: Future[None] = Future()
         with self._lock:
             if self._halt is not None:
-                if self._is_let_go(turn):
+                if self._is_let_go(ticket):
                     return
                 raise self._halt
             self._serial += 1
-            turn_id = f"{self._serial} {turn.path}"
-            self._turns[turn_id], self._closed[turn_id] = turn, future
-            self._untold.append(turn_id)
-        self._news()
+            ticket_id = f"{self._serial} {ticket.path}"
+            self._tickets[ticket_id], self._closed[ticket_id] = ticket, future
+            self._unreported.append(ticket_id)
+        self._notify()
         try:
             await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             with self._lock:
-                self._closed.pop(turn_id, None)
-                self._untold = [each for each in self._untold if each != turn_id]
-                self._open.discard(turn_id)
-            self._news()
+                self._closed.pop(ticket_id, None)
+                self._unreported = [each for each in self._unreported if each != ticket_id]
+                self._open.discard(ticket_id)
+            self._notify()
             raise
 
     async def pause(self, until: float, what: str, around: tuple[tuple[int, str], ...]) -> None:
         """Return at a time."""
-        turn = Turn(call_id=0, key="", attempt=1, kind="effect", name=what, path=what, until=until, around=around)
-        await self.wait(turn)
-        self.end(turn)
+        ticket = StepTicket(
+            call_id=0, key="", attempt=1, kind="effect", name=what, path=what, until=until, around=around
+        )
+        await self.wait(ticket)
+        self.end(ticket)
 
-    def end(self, turn: Turn) -> None:
+    def end(self, ticket: StepTicket) -> None:
         """Take note that a step has ended."""
         with self._lock:
-            for turn_id in [each for each in self._open if self._turns[each] is turn]:
-                self._open.discard(turn_id)
-                del self._turns[turn_id]
-        self._news()
+            for ticket_id in [each for each in self._open if self._tickets[each] is ticket]:
+                self._open.discard(ticket_id)
+                del self._tickets[ticket_id]
+        self._notify()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the execution as far as it goes."""
         self._loop = loop
         try:
-            await self._carried()
+            await self._run_claim()
         except Exception as error:
             logger.exception("path=<%s>, error=<%s> | execution left", self._replica.path, error)
         finally:
             with self._lock:
                 self._open.clear()
                 self.is_over = True
-            self._news()
+            self._notify()
 
-    async def _carried(self) -> None:
+    async def _run_claim(self) -> None:
         queue = Queue(self._replica)
-        waiting = queue.only()
-        claim = queue.claim(waiting, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
+        queued = queue.only()
+        claim = queue.claim(queued, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
         if claim is None:
             return
         control = claim.control
@@ -293,43 +297,45 @@ class Driver:
 
         def seen() -> None:
             if self._alone and not control.is_alone:
-                self.halt(Released(), gently=True)  # it is cleared: it need not be apart from others any more
+                self.halt(
+                    ExecutionReleasedError(), gently=True
+                )  # it is cleared: it need not be apart from others any more
 
         try:
             if control.is_alone:
-                await self._told_of()
-            if not isinstance(control.halt, Released):
-                await self._carrier.carry(claim, seen)
+                await self._report_claim()
+            if not isinstance(control.halt, ExecutionReleasedError):
+                await self._runner.run(claim, seen)
         finally:
             control.release()
 
-    async def _told_of(self) -> None:
+    async def _report_claim(self) -> None:
         """Have it told that the execution was claimed before any of its code runs: what kills us here is to be counted."""
         with suppress(DurableError):
             await self.pause(time.time(), "claimed", ())
 
-    def _news(self) -> None:
+    def _notify(self) -> None:
         """Something has happened; it is told once nothing more does."""
         with self._lock:
-            self._stir += 1
-            self.is_calm = False
-            stir = self._stir
+            self._generation += 1
+            self.is_quiescent = False
+            generation = self._generation
         for loop in {self._loop, _running_loop()}:  # sync code that asks a model blocks the one and runs the other
             if loop is not None:
-                loop.call_soon_threadsafe(self._calm_down, loop, stir, _ROUNDS)
+                loop.call_soon_threadsafe(self._await_quiescence, loop, generation, _ROUNDS)
 
-    def _calm_down(self, loop: asyncio.AbstractEventLoop, stir: int, rounds: int) -> None:
-        if stir != self._stir:
+    def _await_quiescence(self, loop: asyncio.AbstractEventLoop, generation: int, rounds: int) -> None:
+        if generation != self._generation:
             return
         if rounds:
-            loop.call_soon(self._calm_down, loop, stir, rounds - 1)
+            loop.call_soon(self._await_quiescence, loop, generation, rounds - 1)
             return
-        self.is_calm = True
-        self._on_news()
+        self.is_quiescent = True
+        self._on_notify()
 
     # How it went
 
-    def ended(self) -> End:
+    def ended(self) -> RunEnd:
         """Return how far the execution has come."""
         return end_of(self._replica)
 
@@ -341,16 +347,16 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def end_of(replica: Replica) -> End:
+def end_of(replica: Replica) -> RunEnd:
     """Return how far the execution of a replica has come."""
     execution_id, steps, not_before, note = Dispatches(replica).standing()
     journal = Journal(look(replica, execution_id))
     status, record = journal.status(), journal.call_at(0)
-    more = {} if record is None else _told(journal, record, status)
-    return End(status=status, steps=steps, not_before=not_before, note=note, **more)
+    more = {} if record is None else _facts(journal, record, status)
+    return RunEnd(status=status, steps=steps, not_before=not_before, note=note, **more)
 
 
-def _told(journal: Journal, record: CallRecord, status: ExecutionStatus) -> dict[str, Any]:
+def _facts(journal: Journal, record: CallRecord, status: ExecutionStatus) -> dict[str, Any]:
     if status is S.FAILED:
         failure = journal.last_failure(record.call_id)
         return {"error": {"type": failure["type"], "text": summary(failure)}}

@@ -30,14 +30,14 @@ _AWAY = "o"
 _PACKED = "packed"
 
 
-class Outside:
+class PayloadStore:
     """A place for what is too large."""
 
     def __init__(self, url: str | None) -> None:
         self._url = url
 
     @property
-    def is_far(self) -> bool:
+    def is_external(self) -> bool:
         """Whether something may have to be written elsewhere, which takes time."""
         return self._url is not None
 
@@ -46,7 +46,7 @@ class Outside:
         """How long the recorded form of a result may be; None for any length."""
         return MAX_TEXT if self._url is None else None
 
-    def sent(
+    def offload(
         self,
         rows: Rows,
         what: str,
@@ -65,7 +65,7 @@ class Outside:
             put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
         """
         if self._url is not None:
-            rows = {table: _mapped(found, self._away) for table, found in rows.items()}
+            rows = {table: _mapped(found, self._offload) for table, found in rows.items()}
         if plainly and len(json.dumps(rows)) <= PLAIN_BYTES:
             return rows
         packed = pack(rows)
@@ -77,22 +77,22 @@ class Outside:
             return put(packed)
         return {_PACKED: packed}
 
-    def received(self, rows: Rows) -> Rows:
+    def load(self, rows: Rows) -> Rows:
         """Return the rows that were sent."""
         if _AWAY in rows:
             rows = {_PACKED: self._get(rows[_AWAY]).decode()}
         if _PACKED in rows:
             rows = unpack(rows[_PACKED])
-        return {table: _mapped(found, self._back) for table, found in rows.items()}
+        return {table: _mapped(found, self._load) for table, found in rows.items()}
 
-    def _away(self, cell: Any) -> Any:
+    def _offload(self, cell: Any) -> Any:
         if isinstance(cell, str) and len(cell) > CELL_BYTES:
             return {_AWAY: self._put(cell.encode("utf-8", "surrogatepass"))}
         if isinstance(cell, dict) and len(cell.get("b", "")) > CELL_BYTES:
             return {_AWAY: self._put(cell["b"].encode()), "as": "b"}
         return cell
 
-    def _back(self, cell: Any) -> Any:
+    def _load(self, cell: Any) -> Any:
         if not isinstance(cell, dict) or _AWAY not in cell:
             return cell
         text = self._get(cell[_AWAY]).decode("utf-8", "surrogatepass")

@@ -177,14 +177,14 @@ class _Table:
         found = connection.execute(
             f"SELECT {', '.join(self._columns)} FROM {self._name} WHERE {self._where}", key
         ).fetchone()
-        return None if found is None else [_told(cell) for cell in found]
+        return None if found is None else [_cell(cell) for cell in found]
 
     def all(self, connection: sqlite3.Connection) -> list[list[Any]]:
         """Return all rows as JSON data."""
         rows = connection.execute(
             f"SELECT {', '.join(self._columns)} FROM {self._name} ORDER BY {', '.join(self._key)}"
         )
-        return [[_told(cell) for cell in row] for row in rows]
+        return [[_cell(cell) for cell in row] for row in rows]
 
     def write(self, connection: sqlite3.Connection, rows: list[list[Any]]) -> None:
         """Write rows that were told."""
@@ -204,7 +204,7 @@ def _names(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _told(cell: Any) -> Any:
+def _cell(cell: Any) -> Any:
     return {"b": base64.b64encode(cell).decode()} if isinstance(cell, bytes) else cell
 
 

@@ -26,14 +26,14 @@ class Start:
 
 
 @dataclass(frozen=True)
-class GoOn:
+class Resume:
     """A call is recorded that has no end: it goes on at the first step without a result."""
 
     record: CallRecord
 
 
 @dataclass(frozen=True)
-class Answer:
+class ResumeWithAnswers:
     """A call waits for a person, and here are answers."""
 
     record: CallRecord
@@ -41,21 +41,21 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Return:
+class ReturnRecorded:
     """The call has an end, or open interrupts: give them back and run nothing."""
 
     record: CallRecord
 
 
 @dataclass(frozen=True)
-class Raise:
+class RaiseRecorded:
     """The call failed, and a later one is recorded: raise what it failed with again."""
 
     record: CallRecord
     error: Exception
 
 
-Admission = Start | GoOn | Answer | Return | Raise
+Admission = Start | Resume | ResumeWithAnswers | ReturnRecorded | RaiseRecorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,23 +93,23 @@ def admit(
         raise ExecutionBusyError(journal.execution_id, "", why)
     if record.status is S.SUSPENDED:
         replies = journal.replies(record.call_id)
-        return Answer(record, replies) if replies else Return(record)
+        return ResumeWithAnswers(record, replies) if replies else ReturnRecorded(record)
     if record.status is S.COMPLETED:
-        return Return(record)
+        return ReturnRecorded(record)
     if record.status is S.FAILED and (not is_last or on_failed == "raise"):
         if not is_last or record.result is not None:
             return failed(journal, record)
         error = journal.last_failure(record.call_id)
         if on_failed == "raise":
             raise ExecutionFailedError(journal.execution_id, summary(error)) from revive(error)
-    return GoOn(record)
+    return Resume(record)
 
 
 def failed(journal: Journal, record: CallRecord) -> Admission:
     """Give a failed call's end again: an orchestrator had returned it, anything else had raised it."""
     if record.result is not None:
-        return Return(record)
-    return Raise(record, revive(journal.last_failure(record.call_id)))
+        return ReturnRecorded(record)
+    return RaiseRecorded(record, revive(journal.last_failure(record.call_id)))
 
 
 def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, caller: Caller | None = None) -> None:
@@ -148,8 +148,8 @@ def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any])
     """Decide about answers to the call at ``record``."""
     replies = journal.replies(record.call_id)
     if new_answers(journal, record, answers) or (replies and record.status is S.SUSPENDED):
-        return Answer(record, {**replies, **answers})
-    return Return(record) if record.status in (S.SUSPENDED, S.COMPLETED) else GoOn(record)
+        return ResumeWithAnswers(record, {**replies, **answers})
+    return ReturnRecorded(record) if record.status in (S.SUSPENDED, S.COMPLETED) else Resume(record)
 
 
 def new_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from strands.agent import AgentResult
 
 from .._calls.agent_call import Call
 from .._calls.durable_call import CallContext
-from .._calls.local_execution import Member
-from .._calls.metrics import Metrics, Past
+from .._calls.local_execution import AgentTracker
+from .._calls.metrics import Metrics, RecordedMetrics
 from .._journal import messages
-from .._records.calls import CallRecord, Progress
+from .._records.calls import CallProgress, CallRecord
 from .._records.codec import decode, encodable
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
@@ -33,17 +33,17 @@ from .._strands.agents import (
     wait_for_answers,
 )
 from .._strands.segments import Segments
-from .admission import Answer, GoOn, Raise, Return, Start
+from .admission import RaiseRecorded, Resume, ResumeWithAnswers, ReturnRecorded, Start
 from .invocation import Events, Invocation, responses
-from .resolver import Desk
+from .resolver import CallResolver
 
 logger = safe_logger(__name__)
 
-active: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
+running_agents: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
 """And its segments."""
-_uncounted: weakref.WeakKeyDictionary[Agent, tuple[Member, int, Metrics]] = weakref.WeakKeyDictionary()
+_uncounted: weakref.WeakKeyDictionary[Agent, tuple[AgentTracker, int, Metrics]] = weakref.WeakKeyDictionary()
 """The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
 
@@ -51,9 +51,9 @@ _SUSPENDED = "_strands_durable_suspended"
 class AgentInvocation(Invocation[Call]):
     """A call of an agent by an owner of its execution."""
 
-    def __init__(self, agent: Agent, context: CallContext, desk: Desk, original: Any) -> None:
-        super().__init__(agent, context, desk, original)
-        self._agent, self._member = agent, context.session.member(agent)
+    def __init__(self, agent: Agent, context: CallContext, resolver: CallResolver, original: Any) -> None:
+        super().__init__(agent, context, resolver, original)
+        self._agent, self._tracker = agent, context.local.tracker(agent)
         self._is_over = self._is_unchecked = False
 
     # Opening
@@ -64,15 +64,17 @@ class AgentInvocation(Invocation[Call]):
     def _config(self) -> fingerprints.Config:
         return fingerprints.config_of(self._agent)
 
-    def _opened(self, admission: Start | GoOn | Answer, prompt: Any, given: dict[str, Any]) -> tuple[Call, Any]:
+    def _opened(
+        self, admission: Start | Resume | ResumeWithAnswers, prompt: Any, given: dict[str, Any]
+    ) -> tuple[Call, Any]:
         agent, journal = self._agent, self._journal
         if isinstance(admission, Start):
-            return Call.begin(agent, self._context, self._desk.seat(), prompt), prompt
+            return Call.begin(agent, self._context, self._resolver.address(), prompt), prompt
         record = admission.record
         self._take_turn(record)
         suspended = self._suspended(record)
         call = suspended or self._resumed(record, answers_in(prompt) is not None)
-        call.take_up(admission.answers if isinstance(admission, Answer) else None)
+        call.take_up(admission.answers if isinstance(admission, ResumeWithAnswers) else None)
         if suspended is None:
             self._count_anew(call)
         logger.info(
@@ -84,7 +86,7 @@ class AgentInvocation(Invocation[Call]):
             return call, responses({name: answers[name] for name in answers if knows_interrupt(agent, name)})
         return call, record.input if call.progress.resume == "ready" else None
 
-    def _over(self, admission: Return | Raise, given: dict[str, Any]) -> Events:
+    def _over(self, admission: ReturnRecorded | RaiseRecorded, given: dict[str, Any]) -> Events:
         self._take_turn(admission.record)
         return super()._over(admission, given)
 
@@ -108,14 +110,14 @@ class AgentInvocation(Invocation[Call]):
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
         """Put a recorded call's head in place, if the agent began with the same messages."""
-        is_first = record.lineage == record.call_id and self._member.lineage is None and self._desk.compares_base
+        is_first = record.lineage == record.call_id and self._tracker.lineage is None and self._resolver.compares_base
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
             base = messages.read(self._journal, record.lineage, record.base)
             change = fingerprints.base_change(base, self._agent.messages)
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
-        call = Call.go_on(self._agent, self._context, record)
+        call = Call.resume(self._agent, self._context, record)
         self._is_unchecked = True
         sessions.follow(self._agent)
         self._restore_helpers(record)
@@ -123,11 +125,11 @@ class AgentInvocation(Invocation[Call]):
 
     def _count_anew(self, call: Call) -> None:
         """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
-        member, call_id = self._member, call.record.call_id
+        tracker, call_id = self._tracker, call.record.call_id
         _settle(self._agent)
-        member.uncount(call_id, self._agent.event_loop_metrics)
-        if call_id not in member.counted:
-            call.past = Past(self._journal, call_id, call.progress)
+        tracker.uncount(call_id, self._agent.event_loop_metrics)
+        if call_id not in tracker.counted:
+            call.recorded_metrics = RecordedMetrics(self._journal, call_id, call.progress)
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
@@ -148,19 +150,19 @@ class AgentInvocation(Invocation[Call]):
 
     def _enter(self, call: Call, given: dict[str, Any]) -> dict[str, Any]:
         agent = self._agent
-        active[agent] = call
+        running_agents[agent] = call
         begin_pass = partial(self._begin_pass, call)
         segments[agent] = Segments(agent, self._context.options.segment_turns, given.get("limits"), begin_pass)
         _settle(agent)
         self._metrics = Metrics(agent.event_loop_metrics)
-        self._member.counted.add(call.record.call_id)
+        self._tracker.counted.add(call.record.call_id)
         return {**given, "limits": segments[agent].limits}
 
     def _close(self, call: Call) -> None:
-        active.pop(self._agent, None)
+        running_agents.pop(self._agent, None)
         segments.pop(self._agent, None)
         if not self._is_over:
-            _uncounted[self._agent] = (self._member, call.record.call_id, self._metrics)
+            _uncounted[self._agent] = (self._tracker, call.record.call_id, self._metrics)
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -171,13 +173,13 @@ class AgentInvocation(Invocation[Call]):
     def _end(self, call: Call, result: AgentResult) -> None:
         phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
         call.end(phase, _recorded_result(self._agent, result))
-        self._desk.ended(call.record)
+        self._resolver.ended(call.record)
         self._is_over = phase == "done"
         if phase == "waiting":
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
     def _forget(self) -> None:
-        self._member.forget()
+        self._tracker.forget()
 
     # Returning what is recorded
 
@@ -186,7 +188,7 @@ class AgentInvocation(Invocation[Call]):
         self.restored(record)
         if given.get("invocation_state") is not None:
             shared = self._context.is_in_node
-            self._member.head.restore_invocation_state(given["invocation_state"], shared=shared)
+            self._tracker.head.restore_invocation_state(given["invocation_state"], shared=shared)
         result = AgentCallResult.from_json(record.result)
         message = self._agent.messages[result.last] if result.last is not None else result.message
         structured = result.structured_output
@@ -208,7 +210,7 @@ class AgentInvocation(Invocation[Call]):
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
         calls = self._journal.calls_by(member)
         over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
-        if self._member.last or not over:
+        if self._tracker.last or not over:
             return
         base = messages.read(self._journal, calls[0].lineage, calls[0].base)
         if fingerprints.base_change(base, self._agent.messages) is None:
@@ -218,26 +220,28 @@ class AgentInvocation(Invocation[Call]):
 
     def put_back(self, record: CallRecord) -> Call:
         """Put the agent where a recorded call left it, or has come to."""
-        call = Call.go_on(self._agent, self._context, record)
+        call = Call.resume(self._agent, self._context, record)
         if record.status is ExecutionStatus.FAILED:
             call.restore_closing()
         self._restore_helpers(record)
         return call
 
-    def counted(self, record: CallRecord, progress: Progress | None = None) -> None:
+    def counted(self, record: CallRecord, progress: CallProgress | None = None) -> None:
         """Add what a recorded call cost to the agent's metrics, once; ``progress`` is where it ended, if that is known."""
-        member, metrics = self._member, self._agent.event_loop_metrics
+        tracker, metrics = self._tracker, self._agent.event_loop_metrics
         _settle(self._agent)
         if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
-            member.uncount(record.call_id, metrics)
-        if record.call_id not in member.counted:
-            member.counted.add(record.call_id)
+            tracker.uncount(record.call_id, metrics)
+        if record.call_id not in tracker.counted:
+            tracker.counted.add(record.call_id)
             before = Metrics(metrics)
-            Past(self._journal, record.call_id, progress or self._end_of(record)).give_back(metrics, current=None)
+            RecordedMetrics(self._journal, record.call_id, progress or self._end_of(record)).restore(
+                metrics, current=None
+            )
             if record.status is not ExecutionStatus.COMPLETED:
-                member.count(record.call_id, before.added(metrics))
+                tracker.count(record.call_id, before.added(metrics))
 
-    def _end_of(self, record: CallRecord) -> Progress:
+    def _end_of(self, record: CallRecord) -> CallProgress:
         """Return where a recorded call ended; an earlier try of one that has not failed may have, and left its closing."""
         is_failed = record.status is ExecutionStatus.FAILED
         return self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
@@ -249,12 +253,12 @@ class AgentInvocation(Invocation[Call]):
             if agent is None:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
-            helper = AgentInvocation(agent, self._context, self._desk, None)
+            helper = AgentInvocation(agent, self._context, self._resolver, None)
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
             # It may stand behind tools of several agents, or make root calls, too: it remembers its last call of all.
-            if calls and calls[-1].call_id > helper._member.last:
+            if calls and calls[-1].call_id > helper._tracker.last:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool
@@ -263,8 +267,8 @@ class AgentInvocation(Invocation[Call]):
 def _settle(agent: Agent) -> None:
     """Find out what the last call of an agent has added to its metrics, before anything else is counted."""
     if agent in _uncounted:
-        member, call_id, before = _uncounted.pop(agent)
-        member.count(call_id, before.added(agent.event_loop_metrics))
+        tracker, call_id, before = _uncounted.pop(agent)
+        tracker.count(call_id, before.added(agent.event_loop_metrics))
 
 
 def _recorded_result(agent: Agent, result: AgentResult) -> AgentCallResult:

@@ -14,16 +14,16 @@ from typing import Any, Protocol
 
 from strands.types.exceptions import ConcurrencyException
 
-from .._calls.context import enclosing, frame
+from .._calls.context import current_context, enclosing
 from .._calls.control import ExecutionControl
 from .._calls.durable_call import CallContext
 from .._calls.head import MADE_UP
-from .._calls.local_execution import Cursor, Session, process, take_handover
+from .._calls.local_execution import Cursor, LocalExecution, local_executions, take_handover
 from .._calls.running_tools import wait_for_tools
 from .._journal.lease import Owner, acquire, look
 from .._journal.sqlite import ownership
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import Heart
+from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallKind
@@ -36,7 +36,7 @@ from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, 
 from . import admission, keyboard_interrupt
 from .admission import Caller
 from .event_stream import give_way
-from .resolver import Desk, DispatchedDesk, ListDesk, SingleDesk, nested_desk, recorded_at
+from .resolver import CallResolver, DispatchedResolver, ListResolver, SingleResolver, nested_resolver, recorded_at
 
 logger = safe_logger(__name__)
 
@@ -72,13 +72,13 @@ class Subject(Protocol):
     def busy_in(self) -> str | None:
         """Return the id of the execution that it makes a durable call in, if it does."""
 
-    def enter(self, session: Session) -> None:
+    def enter(self, local: LocalExecution) -> None:
         """Take part in an execution with root calls."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Call it as if we were not there."""
 
-    def open(self, context: CallContext, desk: Desk, prompt: Any, given: dict[str, Any]) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         """Make a durable call."""
 
 
@@ -135,25 +135,25 @@ def _has_record(options: Options, subject: Subject, target: Target) -> bool:
     """Say whether what is recorded decides, although the object waits for answers: they may have been given already."""
     if target.is_single:
         return True
-    session = process.known(options.path, target.execution_id)
-    cursor = None if session is None else session.cursors.get(subject.me)
+    local = local_executions.known(options.path, target.execution_id)
+    cursor = None if local is None else local.cursors.get(subject.me)
     return cursor is not None and (cursor.unended is not None or cursor.is_open)
 
 
 async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
     """Make a call inside another: its journal, its session and its options hold."""
-    standing, outer = frame.get(), enclosing.get()
+    step_context, outer = current_context.get(), enclosing.get()
     assert outer is not None
-    if standing is None or standing.call is not outer:
-        standing = outer.frame_of_call("before")
+    if step_context is None or step_context.call is not outer:
+        step_context = outer.context_of_call("before")
     try:
-        desk = nested_desk(standing, subject.name, subject.me, prompt)
-        context = CallContext(outer.control, outer.session, outer.options, outer)
-        events = subject.open(context, desk, prompt, given)
+        resolver = nested_resolver(step_context, subject.name, subject.me, prompt)
+        context = CallContext(outer.control, outer.local, outer.options, outer)
+        events = subject.open(context, resolver, prompt, given)
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
-    outer.session.follow(events)
+    outer.local.follow(events)
     try:
         async for event in events:
             yield event
@@ -163,35 +163,37 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
 
 async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
     handover = take_handover(target.execution_id)
-    session = process.session(options.path, target.execution_id) if handover is None else handover.session
-    await _enter(options, subject, session, target, prompt)
+    local = local_executions.execution(options.path, target.execution_id) if handover is None else handover.local
+    await _enter(options, subject, local, target, prompt)
     try:
         if handover is not None:  # the lease is renewed by the worker that has claimed it
             control, release = handover.control, handover.control.release
         else:
-            store, heart = stores.open(options.path, options.busy_seconds)
-            control = await _acquired(options, subject, session, store, target, prompt)
-            session.hold(heart, control.lease)
+            store, renewer = stores.open(options.path, options.busy_seconds)
+            control = await _acquired(options, subject, local, store, target, prompt)
+            local.hold(renewer, control.lease)
             keyboard_interrupt.hold(control, is_made_up=target.is_made_up)
-            release = partial(_release, heart, control)
+            release = partial(_release, renewer, control)
         try:
-            _refuse_stuck(subject, session)
-            subject.enter(session)
-            desk = _desk(options, subject, control.journal, session, target, prompt, is_claimed=handover is not None)
-            events, is_left = subject.open(CallContext(control, session, options), desk, prompt, given), True
+            _refuse_stuck(subject, local)
+            subject.enter(local)
+            resolver = _resolver(
+                options, subject, control.journal, local, target, prompt, is_claimed=handover is not None
+            )
+            events, is_left = subject.open(CallContext(control, local, options), resolver, prompt, given), True
             try:
-                session.is_at_work = True
+                local.is_at_work = True
                 async for event in events:
-                    session.is_at_work = False
+                    local.is_at_work = False
                     yield event
-                    session.is_at_work = True
+                    local.is_at_work = True
                 is_left = False
             finally:
-                session.is_at_work = False
+                local.is_at_work = False
                 await events.aclose()
-                await _close_streams(session, is_left)
+                await _close_streams(local, is_left)
         finally:
-            session.hand_on()
+            local.hand_on()
             control.tools.when_idle(release)
     except BackendUnavailableError:
         stores.drop(options.path)
@@ -199,131 +201,133 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
     except UnreadableError as error:
         raise error.of(target.execution_id) from error.__cause__
     finally:
-        session.leave()
-        (session.waiting.add if subject.is_interrupted() else session.waiting.discard)(subject.me)
+        local.leave()
+        (local.waiting.add if subject.is_interrupted() else local.waiting.discard)(subject.me)
         if target.is_made_up:
             _tell(given.get("invocation_state"), target.execution_id)
-            _end_made_up(options, subject, session)
+            _end_made_up(options, subject, local)
 
 
-async def _close_streams(session: Session, is_left: bool) -> None:
+async def _close_streams(local: LocalExecution, is_left: bool) -> None:
     """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
 
     An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
     closed drops others in turn, which the event loop closes one after the other; they tidy up what a next call needs.
     """
-    deadline, found = time.monotonic() + _CLOSING_SECONDS, session.open_streams()
+    deadline, found = time.monotonic() + _CLOSING_SECONDS, local.open_streams()
     is_left = is_left or bool(found)
     while found and time.monotonic() < deadline:
         for stream in found:
             with suppress(RuntimeError):  # it is running
                 await stream.aclose()
         await asyncio.sleep(_POLL_SECONDS)
-        found = session.open_streams()
+        found = local.open_streams()
     for _ in range(_LAYERS if is_left else 0):
         await give_way()
 
 
-async def _enter(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+async def _enter(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
     """Begin a root call; there is one at a time. One that was just broken off needs a moment to end."""
     deadline = time.monotonic() + _CLOSING_SECONDS
-    while not session.enter():
-        if session.is_at_work or time.monotonic() > deadline:
-            raise _busy(options, subject, session, target, prompt)
+    while not local.enter():
+        if local.is_at_work or time.monotonic() > deadline:
+            raise _busy(options, subject, local, target, prompt)
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _refuse_stuck(subject: Subject, session: Session) -> None:
+def _refuse_stuck(subject: Subject, local: LocalExecution) -> None:
     """Refuse an object that is in a call which can never end, before Strands does: that would be a failure of this call."""
-    if subject.busy_in() == session.execution_id:
+    if subject.busy_in() == local.execution_id:
         why = "This object began a stream in an event loop that was closed since, and takes no more calls: build a new one."
-        raise AgentBusyError(session.execution_id, str(Owner.me()), why)
+        raise AgentBusyError(local.execution_id, str(Owner.me()), why)
 
 
-def _busy(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> ExecutionBusyError:
+def _busy(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> ExecutionBusyError:
     """Return the error for a call of an execution that another call of this process is in."""
-    is_same = subject.busy_in() == session.execution_id
+    is_same = subject.busy_in() == local.execution_id
     if not is_same or target.is_single:  # else it would be the next call of the object
-        _refuse_other_input(options, subject, session, target, prompt)
+        _refuse_other_input(options, subject, local, target, prompt)
     why = "Another call in this process has not ended yet: wait for its end."
-    if not session.is_at_work:
+    if not local.is_at_work:
         why += " A stream that is read no further has to be closed: await stream.aclose()."
-    return (AgentBusyError if is_same else ExecutionBusyError)(session.execution_id, str(Owner.me()), why)
+    return (AgentBusyError if is_same else ExecutionBusyError)(local.execution_id, str(Owner.me()), why)
 
 
-def _refuse_other_input(options: Options, subject: Subject, session: Session, target: Target, prompt: Any) -> None:
+def _refuse_other_input(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
     """Say first that the input is another one, if it is: to try again later would be of no use."""
-    store = session.store or stores.open(options.path, options.busy_seconds)[0]
-    if ownership.find(store, session.execution_id) is None:
+    store = local.store or stores.open(options.path, options.busy_seconds)[0]
+    if ownership.find(store, local.execution_id) is None:
         return
-    journal = Journal(look(store, session.execution_id))
-    caller, cursor = _caller(subject, journal, session, target, prompt)
+    journal = Journal(look(store, local.execution_id))
+    caller, cursor = _caller(subject, journal, local, target, prompt)
     admission.refuse_other_input(journal, recorded_at(journal, caller, cursor), prompt, caller)
 
 
 def _caller(
-    subject: Subject, journal: Journal, session: Session, target: Target, prompt: Any
+    subject: Subject, journal: Journal, local: LocalExecution, target: Target, prompt: Any
 ) -> tuple[Caller, Cursor | None]:
     """Return what calls, and how far it has come in the list of its calls, if the id names such a list."""
     answers = answers_in(prompt) or {}
     waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
     is_single = target.is_single or journal.is_dispatched()
     caller = Caller(name=subject.name, kind=subject.kind, waits=waits, is_single=is_single)
-    return caller, None if is_single else session.cursor(subject.me)
+    return caller, None if is_single else local.cursor(subject.me)
 
 
-def _desk(
+def _resolver(
     options: Options,
     subject: Subject,
     journal: Journal,
-    session: Session,
+    local: LocalExecution,
     target: Target,
     prompt: Any,
     *,
     is_claimed: bool,
-) -> Desk:
-    caller, cursor = _caller(subject, journal, session, target, prompt)
+) -> CallResolver:
+    caller, cursor = _caller(subject, journal, local, target, prompt)
     if is_claimed:
-        return DispatchedDesk(options, journal, caller)
-    return SingleDesk(options, journal, caller) if cursor is None else ListDesk(options, journal, caller, cursor)
+        return DispatchedResolver(options, journal, caller)
+    return (
+        SingleResolver(options, journal, caller) if cursor is None else ListResolver(options, journal, caller, cursor)
+    )
 
 
 async def _acquired(
-    options: Options, subject: Subject, session: Session, store: Store, target: Target, prompt: Any
+    options: Options, subject: Subject, local: LocalExecution, store: Store, target: Target, prompt: Any
 ) -> ExecutionControl:
     """Become the owner; a cancel that nobody has seen to yet is seen to first."""
     try:
-        await wait_for_tools(store.path, session.execution_id, options.lease_seconds)
-        control = ExecutionControl(await acquire(store, session.execution_id, options.lease_seconds))
+        await wait_for_tools(store.path, local.execution_id, options.lease_seconds)
+        control = ExecutionControl(await acquire(store, local.execution_id, options.lease_seconds))
     except ExecutionBusyError:
-        _refuse_other_input(options, subject, session, target, prompt)
+        _refuse_other_input(options, subject, local, target, prompt)
         raise
     if control.journal.is_cancel_due():
         control.cancel()
     return control
 
 
-def _end_made_up(options: Options, subject: Subject, session: Session) -> None:
+def _end_made_up(options: Options, subject: Subject, local: LocalExecution) -> None:
     """Keep an execution without a name only while it waits for answers, which have no id either."""
-    if subject.is_interrupted() and _is_suspended(options, session):
-        _waiting[subject.me] = session.execution_id
+    if subject.is_interrupted() and _is_suspended(options, local):
+        _waiting[subject.me] = local.execution_id
     else:
         _waiting.pop(subject.me, None)
-        process.end_session(options.path, session)
+        local_executions.forget_execution(options.path, local)
 
 
-def _is_suspended(options: Options, session: Session) -> bool:
+def _is_suspended(options: Options, local: LocalExecution) -> bool:
     """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
     try:
         store = stores.open(options.path)[0]
-        status = ownership.status_of(store, session.execution_id)
+        status = ownership.status_of(store, local.execution_id)
     except DurableError:
         return True  # nobody can tell
     return status is not None and status != ExecutionStatus.COMPLETED.value
 
 
-def _release(heart: Heart, control: ExecutionControl) -> None:
-    heart.let_go(control.lease)
+def _release(renewer: LeaseRenewer, control: ExecutionControl) -> None:
+    renewer.remove(control.lease)
     control.release()
 
 

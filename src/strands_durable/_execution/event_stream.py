@@ -7,14 +7,14 @@ import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from .._calls.context import enclosing, frame
-from .._calls.durable_call import Abort, DurableCall
+from .._calls.context import current_context, enclosing
+from .._calls.durable_call import DurableCall, UnwindLoop
 from ..errors import DurableError
 
 Events = AsyncGenerator[Any, None]
 
 
-async def conduct(
+async def stream_call(
     call: DurableCall,
     start: Callable[[], Events],
     seen: Callable[[Any], None],
@@ -26,24 +26,24 @@ async def conduct(
     Between events the consumer's code runs, outside of the call and of its steps. An error of ours that was latched is raised
     by the root call; inside another call it goes on unwinding, since Strands would make a tool result or a failed node of it.
     """
-    events, standing = start(), None
+    events, step_context = start(), None
     call.is_open = True
     try:
         while True:
-            outer, step = enclosing.set(call), frame.set(standing)
+            outer, step = enclosing.set(call), current_context.set(step_context)
             try:
                 event = await events.__anext__()
             except StopAsyncIteration:
                 return
             finally:
-                standing = frame.get()
-                frame.reset(step)
+                step_context = current_context.get()
+                current_context.reset(step)
                 enclosing.reset(outer)
             if "result" in event:
                 await _cancel_if_due()
             seen(event)
             yield event
-    except Abort:
+    except UnwindLoop:
         error = call.error
         assert error is not None
         failed(error)

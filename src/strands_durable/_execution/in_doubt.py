@@ -13,7 +13,7 @@ from typing import Any, Literal
 from strands.middleware import ExecuteToolContext
 
 from .._calls.agent_call import Call
-from .._calls.context import CurrentStep, Frame
+from .._calls.context import CurrentStep, StepContext
 from .._calls.durable_call import DurableCall
 from .._calls.orchestrator_call import OrchestratorCall
 from .._calls.tool_steps import ToolRequest
@@ -85,7 +85,7 @@ async def judge_tool(
 
 
 def _view(call: Call, request: ToolRequest, recorded: StepRecord) -> CurrentStep:
-    return Frame(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
+    return StepContext(call, "tool", request.name, "before", request.key, lambda: (recorded.attempt, False)).view
 
 
 def _ask(call: Call, request: ToolRequest, attempt: int, context: ExecuteToolContext, timeout: float | None) -> Any:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from .._calls.durable_call import CallContext, DurableCall
-from .._journal.lease import Released
+from .._journal.lease import ExecutionReleasedError
 from .._records.calls import CallRecord
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
@@ -17,11 +17,11 @@ from .._records.questions import answers_in
 from .._strands.fingerprints import Config
 from ..errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 from . import reruns
-from .admission import Answer, GoOn, Raise, Return, Start
-from .event_stream import conduct, only
+from .admission import RaiseRecorded, Resume, ResumeWithAnswers, ReturnRecorded, Start
+from .event_stream import only, stream_call
 from .keyboard_interrupt import Interrupted
 from .recorded_returns import say_returned
-from .resolver import Desk
+from .resolver import CallResolver
 
 logger = safe_logger(__name__)
 
@@ -35,38 +35,40 @@ LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, In
 class Invocation(ABC, Generic[AnyCall]):
     """A call of an agent or orchestrator by an owner of its execution."""
 
-    def __init__(self, subject: Any, context: CallContext, desk: Desk, original: Any) -> None:
-        self._subject, self._context, self._desk, self._original = subject, context, desk, original
+    def __init__(self, subject: Any, context: CallContext, resolver: CallResolver, original: Any) -> None:
+        self._subject, self._context, self._resolver, self._original = subject, context, resolver, original
         self._journal = context.journal
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
-        admission = self._desk.decide(prompt)
+        admission = self._resolver.resolve(prompt)
         is_unanswered = isinstance(admission, Start) and self._is_interrupted() and answers_in(prompt) is None
         if admission is None or is_unanswered:  # nobody asked, or it waits for answers from elsewhere: Strands says so
             events: Events = self._original(prompt, **given)
             return events
-        if isinstance(admission, (Return, Raise)):
+        if isinstance(admission, (ReturnRecorded, RaiseRecorded)):
             return self._over(admission, given)
         call, prompt = self._opened(admission, prompt, given)
         start, close = partial(self._start, call, prompt, given), partial(self._close, call)
-        return conduct(call, start, partial(self._seen, call), partial(self._failed, call), close)
+        return stream_call(call, start, partial(self._seen, call), partial(self._failed, call), close)
 
-    def _over(self, admission: Return | Raise, given: dict[str, Any]) -> Events:
+    def _over(self, admission: ReturnRecorded | RaiseRecorded, given: dict[str, Any]) -> Events:
         """Give the recorded end of a call, and run nothing."""
         record = admission.record
-        if isinstance(admission, Return):
+        if isinstance(admission, ReturnRecorded):
             say_returned(self._journal, record, self._config)
         reruns.note_object(self._subject, self._journal, record)
-        if isinstance(admission, Raise):
+        if isinstance(admission, RaiseRecorded):
             self.restored(record)
-            self._desk.raised(record, ran_here=False)
+            self._resolver.raised(record, ran_here=False)
             raise admission.error
         result = self.returned(record, given)
         if record.status is ExecutionStatus.FAILED:  # an orchestrator had returned it, and may be asked for it again
-            self._desk.raised(record, ran_here=False)
+            self._resolver.raised(record, ran_here=False)
         else:
-            self._desk.ended(record)  # not before there is something to return: asked for again, it is this call again
+            self._resolver.ended(
+                record
+            )  # not before there is something to return: asked for again, it is this call again
         return only({"result": result, "recorded": True})
 
     @abstractmethod
@@ -78,7 +80,9 @@ class Invocation(ABC, Generic[AnyCall]):
         """Return what the subject is made of now."""
 
     @abstractmethod
-    def _opened(self, admission: Start | GoOn | Answer, prompt: Any, given: dict[str, Any]) -> tuple[AnyCall, Any]:
+    def _opened(
+        self, admission: Start | Resume | ResumeWithAnswers, prompt: Any, given: dict[str, Any]
+    ) -> tuple[AnyCall, Any]:
         """Return the call to run, and what Strands is to be given as its prompt."""
 
     def _drifted(self, step: str, changes: list[str]) -> None:
@@ -94,7 +98,7 @@ class Invocation(ABC, Generic[AnyCall]):
 
     def _start(self, call: AnyCall, prompt: Any, given: dict[str, Any]) -> Events:
         given = self._enter(call, given)
-        self._desk.began(call.record)
+        self._resolver.began(call.record)
         events: Events = self._original(prompt, **given)
         return reruns.first(events, self._subject, call, given.get("invocation_state"))
 
@@ -120,7 +124,7 @@ class Invocation(ABC, Generic[AnyCall]):
         if is_elsewhere(error):
             self._forget()
             return
-        self._desk.raised(call.record)
+        self._resolver.raised(call.record)
         try:
             if isinstance(error, LEFT):
                 call.leave()
@@ -150,7 +154,9 @@ def is_elsewhere(error: BaseException) -> bool:
     """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
     if isinstance(error, Interrupted):
         return False
-    return isinstance(error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, Released))
+    return isinstance(
+        error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, ExecutionReleasedError)
+    )
 
 
 def responses(answers: dict[str, Any]) -> list[dict[str, Any]]:

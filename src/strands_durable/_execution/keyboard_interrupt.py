@@ -18,13 +18,13 @@ from contextvars import ContextVar
 from typing import Any
 
 from .._calls.control import ExecutionControl
-from .._journal.lease import Released
+from .._journal.lease import ExecutionReleasedError
 
 _listening: ContextVar[_Keyboard | None] = ContextVar("strands_durable_keyboard", default=None)
 _watched: set[type] = set()
 
 
-class Interrupted(Released):
+class Interrupted(ExecutionReleasedError):
     """Ctrl-C was pressed: nothing more starts. The caller sees a KeyboardInterrupt."""
 
     def __str__(self) -> str:

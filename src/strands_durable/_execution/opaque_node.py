@@ -9,8 +9,8 @@ from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase
 from strands.telemetry.metrics import EventLoopMetrics
 
-from .._calls.context import Frame, frame
-from .._calls.durable_call import ours
+from .._calls.context import StepContext, current_context
+from .._calls.durable_call import journal_guard
 from .._calls.orchestrator_call import OrchestratorCall
 from .._records.policy import ToolPolicy
 from .._records.questions import answers_in
@@ -37,18 +37,18 @@ class Opaque:
 
 async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, **given: Any) -> Events:
     """Run an opaque executor, unless what is known of an earlier attempt decides."""
-    standing = frame.get()
-    call = None if standing is None else standing.call
-    if standing is None or standing.hosted is not executor or not isinstance(call, OrchestratorCall):
+    step_context = current_context.get()
+    call = None if step_context is None else step_context.call
+    if step_context is None or step_context.delegate is not executor or not isinstance(call, OrchestratorCall):
         events = original(prompt, *args, **given)
     else:
-        with ours(call):
-            result = await _judged(call, standing.name, executor, prompt)
-            doubtful = call.doubtful(standing.name)
+        with journal_guard(call):
+            result = await _judged(call, step_context.name, executor, prompt)
+            doubtful = call.doubtful(step_context.name)
             if result is None and doubtful is not None and doubtful.status == "started":
-                run_again("node", call.view(standing.name), standing.look()[0])
+                run_again("node", call.view(step_context.name), step_context.look()[0])
         live = original(prompt, *args, **given) if result is None else None
-        events = only({"result": result}) if live is None else _in_turn(call, standing, executor, live)
+        events = only({"result": result}) if live is None else _in_turn(call, step_context, executor, live)
     try:
         async for event in events:
             yield event
@@ -58,15 +58,15 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
         raise
 
 
-async def _in_turn(call: OrchestratorCall, standing: Frame, executor: Any, events: Events) -> Events:
+async def _in_turn(call: OrchestratorCall, step_context: StepContext, executor: Any, events: Events) -> Events:
     """Run an executor in its turn; an orchestrator's own steps are the steps."""
     if isinstance(executor, MultiAgentBase):
         async for event in events:
             yield event
         return
-    turn = call.turn(standing.key, standing.look()[0], "node", standing.name)
-    await call.take(turn)
-    with call.taken(turn):
+    ticket = call.ticket(step_context.key, step_context.look()[0], "node", step_context.name)
+    await call.wait_for(ticket)
+    with call.holding(ticket):
         async for event in events:
             yield event
 

@@ -23,22 +23,24 @@ from .._records.steps import StepRecord
 from .._strands import fingerprints
 from .._strands.agents import Interrupt, is_agent
 from .._strands.orchestrators import OrchestratorAdapter, Visit, adapter_of
-from .admission import Answer, GoOn, Start
+from .admission import Resume, ResumeWithAnswers, Start
 from .agent_invocation import AgentInvocation
 from .invocation import Invocation, responses
-from .resolver import Desk
+from .resolver import CallResolver
 
 logger = safe_logger(__name__)
 
-conducted: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
+running_orchestrators: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
 """The durable call that each orchestrator is in."""
 
 
 class OrchestratorInvocation(Invocation[OrchestratorCall]):
     """A call of an orchestrator by an owner of its execution."""
 
-    def __init__(self, adapter: OrchestratorAdapter, context: CallContext, desk: Desk, original: Any) -> None:
-        super().__init__(adapter.me, context, desk, original)
+    def __init__(
+        self, adapter: OrchestratorAdapter, context: CallContext, resolver: CallResolver, original: Any
+    ) -> None:
+        super().__init__(adapter.me, context, resolver, original)
         self._adapter = adapter
 
     # Opening
@@ -50,16 +52,16 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return self._adapter.topology()
 
     def _opened(
-        self, admission: Start | GoOn | Answer, prompt: Any, given: dict[str, Any]
+        self, admission: Start | Resume | ResumeWithAnswers, prompt: Any, given: dict[str, Any]
     ) -> tuple[OrchestratorCall, Any]:
         adapter, journal = self._adapter, self._journal
         if isinstance(admission, Start):
-            return OrchestratorCall.begin(adapter, self._context, self._desk.seat(), prompt), prompt
+            return OrchestratorCall.begin(adapter, self._context, self._resolver.address(), prompt), prompt
         record = admission.record
         self._refuse_drift(record)
         call = OrchestratorCall(self._adapter, self._context, record)
         rows, parts = call.load()
-        call.take_up(admission.answers if isinstance(admission, Answer) else None)
+        call.take_up(admission.answers if isinstance(admission, ResumeWithAnswers) else None)
         if "invocation" in parts:
             Head.put_back(parts["invocation"], given["invocation_state"], shared=self._context.outer is not None)
         self._put_base(parts)
@@ -95,11 +97,11 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
     # Running
 
     def _enter(self, call: OrchestratorCall, given: dict[str, Any]) -> dict[str, Any]:
-        conducted[self._adapter.me] = call
+        running_orchestrators[self._adapter.me] = call
         return given
 
     def _close(self, call: OrchestratorCall) -> None:
-        conducted.pop(self._adapter.me, None)
+        running_orchestrators.pop(self._adapter.me, None)
 
     def _seen(self, call: OrchestratorCall, event: Any) -> None:
         if isinstance(event.get("result"), MultiAgentResult):
@@ -112,10 +114,10 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         recorded = OrchestratorCallResult(status=result.status.value, interrupts=interrupts, usage=usage)
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._adapter, result), recorded)
-            self._desk.raised(call.record)
+            self._resolver.raised(call.record)
         else:
             call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
-            self._desk.ended(call.record)
+            self._resolver.ended(call.record)
 
     def _forget(self) -> None:
         """Nothing is assumed of an orchestrator: its calls hold all there is of it."""
@@ -181,7 +183,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
         elif record is not None and adapter is not None and record.kind == adapter.kind:
-            inner = OrchestratorInvocation(adapter, self._context, self._desk, None)
+            inner = OrchestratorInvocation(adapter, self._context, self._resolver, None)
             value = inner.returned(record, {}) if is_last else None
         elif record is not None:
             value = self._gone_result(record)
@@ -204,7 +206,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return AgentResult(found.stop_reason, message, EventLoopMetrics(), found.state)
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
-        invocation = AgentInvocation(agent, self._context, self._desk, None)
+        invocation = AgentInvocation(agent, self._context, self._resolver, None)
         if not is_last:
             invocation.counted(record)
         elif record.status in (ExecutionStatus.COMPLETED, ExecutionStatus.SUSPENDED):

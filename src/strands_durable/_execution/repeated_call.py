@@ -10,10 +10,10 @@ from typing import Any
 from strands import Agent
 from strands.middleware import ToolResultEvent
 
-from .._calls.context import Frame, StepPhase, enclosing, frame
-from .._calls.durable_call import Abort, CallContext, DurableCall
+from .._calls.context import StepContext, StepPhase, current_context, enclosing
+from .._calls.durable_call import CallContext, DurableCall, UnwindLoop
 from .._records import keys
-from .._records.calls import CallRecord, Progress
+from .._records.calls import CallProgress, CallRecord
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
 from .._records.policy import ToolPolicy
@@ -61,12 +61,12 @@ class FinishedCall(DurableCall):
     """Stands for a call that made what is made again: it gives what is on record, and records nothing."""
 
     def __init__(self, context: CallContext, record: CallRecord) -> None:
-        super().__init__(context, record, Progress(), record.member)
+        super().__init__(context, record, CallProgress(), record.member)
         self.is_open = True
 
-    def frame_of_call(self, phase: StepPhase) -> Frame:
+    def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole."""
-        return replace(super().frame_of_call(phase), look=lambda: (1, True))
+        return replace(super().context_of_call(phase), look=lambda: (1, True))
 
 
 class Repetition:
@@ -97,20 +97,20 @@ class Repetition:
 
     async def _result(self, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
         look = (self._step.attempt, True)
-        standing = Frame(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)
+        step_context = StepContext(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)
         given = {**invocation_state, **_for_a_tool(self._agent), "request_state": {}}
-        outer, step = enclosing.set(self._call), frame.set(standing)
+        outer, step = enclosing.set(self._call), current_context.set(step_context)
         try:
             return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
         except asyncio.TimeoutError:
             raise self.error(f"it did not answer within {self._policy.timeout} s") from None
         except InterruptException:
             raise self.error("it asks a person, who had answered in the process that is gone") from None
-        except Abort:
+        except UnwindLoop:
             assert self._call.error is not None
             raise self._call.error from None
         finally:
-            frame.reset(step)
+            current_context.reset(step)
             enclosing.reset(outer)
 
     def error(self, reason: str) -> RerunError:

@@ -162,7 +162,7 @@ class _Reruns:
 
     def _past(self, row: ToolRow) -> FinishedCall:
         call = self._call
-        context = CallContext(call.control, call.session, call.options)
+        context = CallContext(call.control, call.local, call.options)
         return FinishedCall(context, self._record(row.call_id))
 
     def _record(self, call_id: int) -> CallRecord:

@@ -12,11 +12,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .._calls.context import Frame
+from .._calls.context import StepContext
 from .._calls.local_execution import Cursor
 from .._journal.sqlite.journal import Journal
 from .._records import keys
-from .._records.calls import CallRecord, Seat
+from .._records.calls import CallAddress, CallRecord
 from .._records.codec import encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
@@ -29,17 +29,17 @@ from .admission import Caller
 S = ExecutionStatus
 
 
-class Desk(Protocol):
+class CallResolver(Protocol):
     """Knows what is recorded where a call stands."""
 
     @property
     def compares_base(self) -> bool:
         """Whether an agent that resumes its first call has to have the messages that the call began with."""
 
-    def seat(self) -> Seat:
+    def address(self) -> CallAddress:
         """Return where a new call stands."""
 
-    def decide(self, prompt: Any) -> admission.Admission | None:
+    def resolve(self, prompt: Any) -> admission.Admission | None:
         """Say what the call means; None: it is for Strands to refuse."""
 
     def began(self, record: CallRecord) -> None:
@@ -57,7 +57,7 @@ def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
     return prompt is None or journal.hash(prompt) == record.input_hash
 
 
-class ListDesk:
+class ListResolver:
     """Root calls under an id on the plugin: an object's n-th call is compared with the n-th recorded one of its agent_id."""
 
     def __init__(self, options: Options, journal: Journal, caller: Caller, cursor: Cursor) -> None:
@@ -69,12 +69,12 @@ class ListDesk:
         """Not on an object that has made the call itself: it has what the call made of it."""
         return self._cursor.call_id is None
 
-    def seat(self) -> Seat:
+    def address(self) -> CallAddress:
         """Return where a new call stands."""
         name, position = self._caller.name, self._journal.last_position() + 1
-        return Seat(parent=0, place="", position=position, member=name, scope=name)
+        return CallAddress(parent=0, place="", position=position, member=name, scope=name)
 
-    def decide(self, prompt: Any) -> admission.Admission | None:
+    def resolve(self, prompt: Any) -> admission.Admission | None:
         """Say what the call means; None: nobody asked for these answers, and Strands says so."""
         answers = answers_in(prompt)
         if answers is not None:
@@ -155,7 +155,7 @@ class ListDesk:
         return None
 
 
-class SingleDesk:
+class SingleResolver:
     """The one root call under an id that was given with the call, or that was dispatched; there is never a second one."""
 
     compares_base = False
@@ -164,12 +164,12 @@ class SingleDesk:
     def __init__(self, options: Options, journal: Journal, caller: Caller) -> None:
         self._options, self._journal, self._caller = options, journal, caller
 
-    def seat(self) -> Seat:
+    def address(self) -> CallAddress:
         """Return where a new call stands."""
         name = self._caller.name
-        return Seat(parent=0, place="", position=0, member=name, scope=name)
+        return CallAddress(parent=0, place="", position=0, member=name, scope=name)
 
-    def decide(self, prompt: Any) -> admission.Admission | None:
+    def resolve(self, prompt: Any) -> admission.Admission | None:
         """Say what the call means; None: nobody asked for these answers, and Strands says so."""
         journal, record = self._journal, self._journal.call_at(0)
         answers = answers_in(prompt)
@@ -196,12 +196,12 @@ class SingleDesk:
         """There is one call only: nothing has to be remembered."""
 
 
-class DispatchedDesk(SingleDesk):
+class DispatchedResolver(SingleResolver):
     """The one root call of a dispatched execution, for the worker that has claimed it: what is wanted was decided then."""
 
     compares_base = True
 
-    def decide(self, prompt: Any) -> admission.Admission | None:
+    def resolve(self, prompt: Any) -> admission.Admission | None:
         """Say what the call means: it begins, resumes after a death or a failure, or takes up answers."""
         record = self._journal.call_at(0)
         if record is not None and record.status is S.PENDING:
@@ -215,26 +215,26 @@ def recorded_at(journal: Journal, caller: Caller, cursor: Cursor | None) -> Call
 
 
 @dataclass
-class NestedDesk:
+class NestedResolver:
     """A call inside another: what is recorded at its place decides."""
 
     journal: Journal
-    standing: Seat
+    own_address: CallAddress
     beside: str | None
     """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
     compares_base = True
 
-    def seat(self) -> Seat:
+    def address(self) -> CallAddress:
         """Return where a new call stands."""
-        return self.standing
+        return self.own_address
 
-    def decide(self, prompt: Any) -> admission.Admission:
+    def resolve(self, prompt: Any) -> admission.Admission:
         """Say what the call means. What calls it was recorded, too: its input is not compared."""
         answers = answers_in(prompt)
         record = self._asked(answers) if answers is not None else None
         if record is None:
-            seat = self.standing
-            record = self.journal.call_in(seat.parent, seat.place, seat.position)
+            address = self.own_address
+            record = self.journal.call_in(address.parent, address.place, address.position)
         if record is None:
             return admission.Start()
         if answers is not None:
@@ -244,10 +244,10 @@ class NestedDesk:
             refuse_malformed(self.journal.execution_id, record, answers)
             return admission.admit_answers(self.journal, record, answers)
         if record.status in (S.SUSPENDED, S.COMPLETED):
-            return admission.Return(record)
+            return admission.ReturnRecorded(record)
         if record.status is S.FAILED and self._is_followed(record):
             return admission.failed(self.journal, record)
-        return admission.GoOn(record)
+        return admission.Resume(record)
 
     def began(self, record: CallRecord) -> None:
         """Nothing comes after it at its place."""
@@ -259,7 +259,7 @@ class NestedDesk:
         """Nothing comes after it at its place."""
 
     def _calls_beside(self) -> list[CallRecord]:
-        return [] if self.beside is None else self.journal.calls_in(self.standing.parent, self.beside)
+        return [] if self.beside is None else self.journal.calls_in(self.own_address.parent, self.beside)
 
     def _is_followed(self, record: CallRecord) -> bool:
         """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
@@ -273,19 +273,23 @@ class NestedDesk:
         return None
 
 
-def nested_desk(standing: Frame, name: str, subject: Any, prompt: Any) -> NestedDesk:
-    """Return the desk of a call that is made where ``standing`` is."""
-    outer, journal = standing.call, standing.call.journal
-    scope = keys.path(outer.record.scope, outer.record.position, standing.key)
-    if standing.hosted is subject:
-        seat = Seat(parent=outer.record.call_id, place=standing.key, position=0, member=standing.name, scope=scope)
-        return NestedDesk(journal, seat, None)
-    tail = f"{standing.phase}@{name}:{_digest(prompt)}"
-    place = f"{standing.key}/{tail}"
-    position = standing.occurrences[place]
-    standing.occurrences[place] += 1
-    seat = Seat(parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}")
-    return NestedDesk(journal, seat, f"{standing.key}/{standing.phase}@")
+def nested_resolver(step_context: StepContext, name: str, subject: Any, prompt: Any) -> NestedResolver:
+    """Return the resolver of a call that is made where ``step_context`` is."""
+    outer, journal = step_context.call, step_context.call.journal
+    scope = keys.path(outer.record.scope, outer.record.position, step_context.key)
+    if step_context.delegate is subject:
+        address = CallAddress(
+            parent=outer.record.call_id, place=step_context.key, position=0, member=step_context.name, scope=scope
+        )
+        return NestedResolver(journal, address, None)
+    tail = f"{step_context.phase}@{name}:{_digest(prompt)}"
+    place = f"{step_context.key}/{tail}"
+    position = step_context.occurrences[place]
+    step_context.occurrences[place] += 1
+    address = CallAddress(
+        parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}"
+    )
+    return NestedResolver(journal, address, f"{step_context.key}/{step_context.phase}@")
 
 
 def _digest(prompt: Any) -> str:

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from .._calls.agent_call import Call
-from .._calls.context import around
-from .._calls.durable_call import ours
+from .._calls.context import enclosing_steps
+from .._calls.durable_call import journal_guard
 from .._calls.tool_steps import ToolRequest
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
@@ -61,7 +61,7 @@ async def wait_for_retry(
         "execution_id=<%s>, tool=<%s>, attempt=<%d>, seconds=<%.1f> | waiting before the next attempt",
         call.execution_id, request.name, last.attempt, seconds,
     )  # fmt: skip
-    with ours(call):
+    with journal_guard(call):
         if await _has_waited(call, seconds, f"retry {request.name}"):
             return None
         outcome = ToolOutcome(result=tool_result(request, unknown(request, policy.timeout)))
@@ -88,8 +88,8 @@ async def _has_waited(call: Call, seconds: float, what: str) -> bool:
 
 
 async def _pause(call: Call, seconds: float, what: str) -> None:
-    turns = call.control.gate
-    if turns is None or seconds < _SHORT_SECONDS:
+    gate = call.control.gate
+    if gate is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
     else:
-        await turns.pause(time.time() + seconds, what, around(call.made_in))
+        await gate.pause(time.time() + seconds, what, enclosing_steps(call.made_in))

@@ -17,8 +17,8 @@ from typing import Any
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
 from .._calls.agent_call import Call
-from .._calls.context import Frame, within
-from .._calls.durable_call import ours
+from .._calls.context import StepContext, within
+from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
 from .._records.exceptions import revive
@@ -41,7 +41,7 @@ Events = AsyncGenerator[Any, None]
 async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
     """Answer a model call from the journal, or make it and record the answer."""
     policy = call.options.model_in_doubt
-    with ours(call):
+    with journal_guard(call):
         key, recorded = call.models.request()
         overflow = call.models.overflow(recorded)
         if (call.models.is_hooked(recorded) or overflow is not None) and call.put_back():
@@ -54,34 +54,34 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         yield _recorded_event(call, recorded)
         yield _stop_event(answer)
         return
-    with ours(call):
+    with journal_guard(call):
         if call.models.is_in_doubt(recorded):
             judge_model(call, policy, key)
         call.models.start(lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
-    turn = call.turn(key, attempt, "model", "model")
-    await call.take(turn)
-    with call.taken(turn):
-        standing = Frame(call, "model", "model", "running", key, lambda: (attempt, False))
-        line = call.journal.line(call.record.call_id, key, attempt, "model", "model")
+    ticket = call.ticket(key, attempt, "model", "model")
+    await call.wait_for(ticket)
+    with call.holding(ticket):
+        step_context = StepContext(call, "model", "model", "running", key, lambda: (attempt, False))
+        chunk_writer = call.journal.chunk_writer(call.record.call_id, key, attempt, "model", "model")
         try:
-            async for event in within(standing, next_fn(context)):
+            async for event in within(step_context, next_fn(context)):
                 if isinstance(event, ModelStopReason):
                     stop = event
                     continue
                 redacted = redacted or _redacts(event)
                 if "event" in event:
-                    line.say(event["event"])
+                    chunk_writer.write(event["event"])
                 yield event
         except Exception as error:
-            with ours(call, starts=False):
+            with journal_guard(call, starts=False):
                 call.models.fail(key, started_at, context, error)
             raise
         finally:
-            line.close()
+            chunk_writer.close()
         if stop is not None and stop.stop_reason != "cancelled":
-            with ours(call, starts=False):
+            with journal_guard(call, starts=False):
                 answer = call.models.finish(key, started_at, context, _answer(call, stop), redacted)
             stop = _stop_event(answer)
     if stop is not None:
@@ -102,7 +102,7 @@ def _answer(call: Call, stop: ModelStopReason) -> ModelAnswer:
 async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Answer a tool call from the journal, or make it and record its outcome."""
     policy, own = _policy(call, context), put_for_tool(context.invocation_state)
-    with ours(call):
+    with journal_guard(call):
         request = call.tools.request(context.tool_use)
         recorded = call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from strands.middleware import ExecuteToolContext, ToolResultEvent
 
 from .._calls.agent_call import Call
-from .._calls.context import Frame, within
-from .._calls.durable_call import ours
+from .._calls.context import StepContext, within
+from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest, title_of
 from .._records.exceptions import describe
@@ -66,16 +66,16 @@ class ToolRun:
     async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         """Commit the intent, run the tool, commit what came out; yield what it streams."""
         call, request = self._call, self._request
-        with ours(call):
+        with journal_guard(call):
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
         if agent_behind(context.tool) is not None:  # its steps are the steps
             async for event in self._run(context, next_fn):
                 yield event
             return
-        turn = call.turn(request.key, self._attempt, "tool", request.name, title_of(request.input))
-        await call.take(turn)
-        with call.taken(turn):
+        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title_of(request.input))
+        await call.wait_for(ticket)
+        with call.holding(ticket):
             async for event in self._run(context, next_fn):
                 yield event
 
@@ -83,21 +83,23 @@ class ToolRun:
         call, request = self._call, self._request
         context.invocation_state.update(self._own)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent), tools_of(call.agent)
-        hosted = agent_behind(context.tool)
-        standing = Frame(call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), hosted)
+        delegate = agent_behind(context.tool)
+        step_context = StepContext(
+            call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), delegate
+        )
         self._runs_before = tool_runs(call.agent, request.name)
-        context = self._threaded(context, partial(self._finish_late, standing, context, next_fn, before))
-        line = call.journal.line(call.record.call_id, request.key, self._attempt, "tool", request.name)
+        context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
+        chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(standing, next_fn(context), Deadline(self._policy.timeout)):
+            async for event in within(step_context, next_fn(context), Deadline(self._policy.timeout)):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
                 if isinstance(event, ToolInterruptEvent):
                     self._take()
                     self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
-                elif hosted is None and "tool_stream_event" in event:
-                    line.say(event["tool_stream_event"].get("data"))
+                elif delegate is None and "tool_stream_event" in event:
+                    chunk_writer.write(event["tool_stream_event"].get("data"))
                 yield event
             if self._result is None and not self.interrupted:
                 raise RuntimeError(_NO_RESULT)
@@ -106,7 +108,7 @@ class ToolRun:
             self._interrupt([interruption.interrupt.to_dict()], ran=self._has_run())
             raise
         except TimedOut:
-            with ours(call):
+            with journal_guard(call):
                 if not await self._ends_after_all(context, next_fn):
                     self.outcome = await judge_tool(
                         call, self._policy, request, self._attempt, self._step, context, self._situation()
@@ -121,16 +123,16 @@ class ToolRun:
             call.notice(death)
             raise
         finally:
-            line.close()
+            chunk_writer.close()
         if not self.interrupted and self._result is not None:
             self._take()
-            with ours(call, starts=False):
-                self.outcome = self._finish(standing, context, before)
+            with journal_guard(call, starts=False):
+                self.outcome = self._finish(step_context, context, before)
 
-    def _finish(self, standing: Frame, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
+    def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
         """Commit the outcome, with what has changed since the tool began; None if the policy wants another attempt."""
         assert self._result is not None
-        outcome = self._outcome_of(self._result, standing, context, before)
+        outcome = self._outcome_of(self._result, step_context, context, before)
         status = self._status_of(outcome, self._result.exception)
         recorded = self._call.tools.finish(
             self._request,
@@ -144,7 +146,7 @@ class ToolRun:
         return None if status == "failed" else recorded
 
     def _outcome_of(
-        self, result: ToolResultEvent, standing: Frame, context: ExecuteToolContext, before: Before
+        self, result: ToolResultEvent, step_context: StepContext, context: ExecuteToolContext, before: Before
     ) -> ToolOutcome:
         """Return what is recorded of a tool: its result, and what has changed since it began."""
         state, flags, tools = before
@@ -152,7 +154,7 @@ class ToolRun:
         return ToolOutcome(
             result=result.tool_result,
             exception=None if result.exception is None else describe(result.exception),
-            state=standing.changes,
+            state=step_context.changes,
             invocation=difference(state, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != flags else None,
             tools=loaded_since(self._call.agent, tools),
@@ -211,7 +213,7 @@ class ToolRun:
         return "still runs" if self._thread is not None and self._thread.is_detached else self._timed_out()
 
     def _finish_late(
-        self, standing: Frame, context: ExecuteToolContext, next_fn: Any, before: Before, outcome: Future[Any]
+        self, step_context: StepContext, context: ExecuteToolContext, next_fn: Any, before: Before, outcome: Future[Any]
     ) -> None:
         """Record what a tool returned after its call had ended, in the tool's own thread."""
         tools, request = self._call.tools, self._request
@@ -219,13 +221,13 @@ class ToolRun:
         if isinstance(event, ToolInterruptEvent):
             end = tools.asking(request, [found.to_dict() for found in event.interrupts], ran=True)
         else:
-            found = self._outcome_of(event, standing, context, before)
+            found = self._outcome_of(event, step_context, context, before)
             end = tools.ending(request, self._step, found, self._status_of(found, event.exception), ran=True)
         tools.finish_late(request, self._step, self._attempt, end, self._started_at)
 
     def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True
-        with ours(self._call, starts=False):
+        with journal_guard(self._call, starts=False):
             self._call.tools.interrupt(self._request, self._step, self._attempt, interrupts, ran=ran)
 
     def _has_run(self) -> bool:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from .._records.content_hash import mark
+from .._records.content_hash import content_hash
 
 Message = Any
 Describe = Callable[[Message], str]
@@ -25,7 +25,7 @@ def _marks(messages: list[Message]) -> list[int]:
     try:
         return [hash(dumps(message, 2)) for message in messages]
     except ValueError:
-        return [mark(message) for message in messages]
+        return [content_hash(message) for message in messages]
 
 
 class History:
@@ -90,5 +90,5 @@ class History:
 
     def replaced(self, message: Message) -> int:
         """Take over a change of the last message that was written over its row; return the sequence number."""
-        self._marks[-1] = mark(message)
+        self._marks[-1] = content_hash(message)
         return self._seqs[-1]

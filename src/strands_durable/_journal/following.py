@@ -13,8 +13,8 @@ from .._records.keys import path
 from .._records.results import StreamEvent
 from .._records.steps import shown_result, shown_usage
 from .sqlite import stream_rows
-from .sqlite.change_feed import watch
-from .sqlite.chunks import listen
+from .sqlite.change_feed import change_feed
+from .sqlite.chunks import subscribe
 from .sqlite.journal import Journal
 from .unreadable import reading
 
@@ -25,15 +25,15 @@ _PAGE = 200
 
 async def follow(journal: Journal, after: int) -> AsyncIterator[StreamEvent]:
     """Yield each committed step after number ``after``, then each as it comes, with live chunks between."""
-    store, heard = journal.store, _Heard()
+    store, heard = journal.store, _DeliveredChunks()
     renewed_at = 0.0
-    async with watch(store).changes() as change:
+    async with change_feed(store).changes() as change:
         while True:
             status = journal.status()  # before the steps: what is over has committed them all
             is_over = status not in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
             if not is_over and time.monotonic() - renewed_at > _RENEW_SECONDS:
                 renewed_at = time.monotonic()
-                listen(store, journal.lease.row_id, _LISTEN_SECONDS)
+                subscribe(store, journal.lease.row_id, _LISTEN_SECONDS)
             while True:
                 rows = stream_rows.steps(journal, after, _PAGE)
                 for row in rows:
@@ -70,7 +70,7 @@ def _step(row: Any) -> StreamEvent:
     )
 
 
-class _Heard:
+class _DeliveredChunks:
     """Which pieces a reader has had."""
 
     def __init__(self) -> None:

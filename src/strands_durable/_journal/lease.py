@@ -23,7 +23,7 @@ logger = safe_logger(__name__)
 _POLL_SECONDS = 0.05
 
 
-class Released(DurableError):
+class ExecutionReleasedError(DurableError):
     """This process stops, and leaves the execution to another; never seen by users."""
 
     def __str__(self) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from .._records.codec import decode, encode
-from .._records.content_hash import mark
+from .._records.content_hash import content_hash
 from .._records.outcomes import ModelAnswer, ToolOutcome
 from .sqlite.journal import Journal
 
 Message = Any
 
 
-class Sources:
+class MessageEncoder:
     """What a message that is about to be recorded may have come from."""
 
     def __init__(self, call_id: int, given: Any) -> None:
@@ -27,23 +27,23 @@ class Sources:
 
     def answered(self, step_id: int, answer: ModelAnswer) -> None:
         """Remember the model answer that may be appended next; the tool results before it are behind us."""
-        self._answer = (mark(answer.appended), step_id)
+        self._answer = (content_hash(answer.appended), step_id)
         self._results = {}
 
     def returned(self, step_id: int, result: Any) -> None:
         """Remember a tool result of the batch under way."""
-        self._results[mark({"toolResult": result})] = step_id
+        self._results[content_hash({"toolResult": result})] = step_id
 
     def describe(self, message: Message) -> str:
         """Return the recorded form of ``message``."""
-        if self._answer is not None and self._answer[0] == mark(message):
+        if self._answer is not None and self._answer[0] == content_hash(message):
             return encode({"step": self._answer[1]})
         content, tracking_id = message["content"], message.get("tracking_id")
         if set(message) - {"role", "content", "tracking_id"} or message["role"] != "user":
             return encode({"message": message}, "A message")
         if self._input is not None and content == _content_of(self._input):
             return encode({"input": self._call_id, "id": tracking_id})
-        steps = [self._results.get(mark(block)) for block in content]
+        steps = [self._results.get(content_hash(block)) for block in content]
         if any(step is not None for step in steps):
             blocks = [{"block": block} if step is None else step for step, block in zip(steps, content, strict=True)]
             return encode({"blocks": blocks, "id": tracking_id}, "A message")

@@ -35,13 +35,13 @@ from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
 from .._calls.durable_call import CallContext
 from .._calls.effects import pause
-from .._calls.local_execution import Session
+from .._calls.local_execution import LocalExecution
 from .._execution import entry, keyboard_interrupt, stages
-from .._execution.agent_invocation import AgentInvocation, active, segments
+from .._execution.agent_invocation import AgentInvocation, running_agents, segments
 from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
-from .._execution.orchestrator_invocation import OrchestratorInvocation, conducted
-from .._execution.resolver import Desk
+from .._execution.orchestrator_invocation import OrchestratorInvocation, running_orchestrators
+from .._execution.resolver import CallResolver
 from .._journal.lease import Owner
 from .._records.calls import CallKind
 from .._records.logs import safe_logger
@@ -61,7 +61,7 @@ from .._strands.agents import (
     stays_in_loop,
 )
 from .._strands.orchestrators import OrchestratorAdapter, adapter_of
-from .._strands.patches import offer_auxiliary, quicken_copies, silence_unheard_traces, wait_elsewhere
+from .._strands.patches import patch_auxiliary_model, patch_deepcopy, patch_retry_sleep, patch_tracer
 from .._strands.watchers import watch_model_states, watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
 from .policy_names import refuse_unknown
@@ -136,35 +136,35 @@ class _AgentSubject:
         return knows_interrupt(self.me, interrupt_id)
 
     def busy_in(self) -> str | None:
-        running = active.get(self.me)
+        running = running_agents.get(self.me)
         return None if running is None else running.execution_id
 
-    def enter(self, session: Session) -> None:
-        session.writes(self.me)
+    def enter(self, local: LocalExecution) -> None:
+        local.writes(self.me)
         sessions.hand_over(self.me)
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         return cast(Events, self._original(prompt, **given))
 
-    def open(self, context: CallContext, desk: Desk, prompt: Any, given: dict[str, Any]) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
         context = _with_own_policies(self.me, context)
-        invocation = AgentInvocation(self.me, context, desk, self._original)
+        invocation = AgentInvocation(self.me, context, resolver, self._original)
         if context.outer is not None and self.me in lasting:
-            self._recall(invocation, desk)
+            self._recall(invocation, resolver)
         return invocation.open(prompt, given)
 
-    def _recall(self, invocation: AgentInvocation, desk: Desk) -> None:
+    def _recall(self, invocation: AgentInvocation, resolver: CallResolver) -> None:
         """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
-        seat = desk.seat()
-        if not seat.member.startswith("@"):
+        address = resolver.address()
+        if not address.member.startswith("@"):
             return  # what stands behind a tool or node is put back with it
         if sum(found.agent_id == self.name for found in lasting) == 1:
-            invocation.recall(seat.member)
+            invocation.recall(address.member)
         else:
             logger.warning(
                 "agent_id=<%s>, scope=<%s> | several agents have this id, so that none remembers calls of another process",
-                self.name, seat.scope,
+                self.name, address.scope,
             )  # fmt: skip
 
 
@@ -174,12 +174,12 @@ def _attach_agent(agent: Agent) -> None:
         raise UnsupportedFeatureError(
             f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
         )
-    silence_unheard_traces()
-    quicken_copies()
+    patch_tracer()
+    patch_deepcopy()
     watch_model_states()
     watch_output(agent)
-    offer_auxiliary(offered)
-    wait_elsewhere(pause)
+    patch_auxiliary_model(offered)
+    patch_retry_sleep(pause)
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
     agent.add_middleware(InvokeModelStage, _invoke_model)
     agent.add_middleware(ExecuteToolStage, _execute_tool)
@@ -196,18 +196,18 @@ def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any)
 
 
 def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
-    call = active.get(context.agent)  # type: ignore[call-overload]
+    call = running_agents.get(context.agent)  # type: ignore[call-overload]
     return cast(Events, next_fn(context)) if call is None else stages.invoke_model(call, context, next_fn)
 
 
 def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
-    call = active.get(context.agent)  # type: ignore[call-overload]
+    call = running_agents.get(context.agent)  # type: ignore[call-overload]
     if call is None or not is_model_driven(context.invocation_state):
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return stages.run_in_loop(call, context, next_fn)
     events = stages.execute_tool(call, context, next_fn)
-    call.session.follow(events)
+    call.local.follow(events)
     return events
 
 
@@ -236,29 +236,29 @@ class _OrchestratorSubject:
         return self._adapter.knows_interrupt(interrupt_id)
 
     def busy_in(self) -> str | None:
-        running = conducted.get(self.me)
+        running = running_orchestrators.get(self.me)
         return None if running is None else running.execution_id
 
-    def enter(self, session: Session) -> None:
+    def enter(self, local: LocalExecution) -> None:
         """An orchestrator takes part as it is: its calls hold all there is of it."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
-        running = conducted.get(self.me)
+        running = running_orchestrators.get(self.me)
         if running is not None:  # Strands would run both calls on one state, and so would we record them
             why = f"{self._adapter.kind} {self.name!r} is in another call: wait for its end, an object makes one at a time."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
-    def open(self, context: CallContext, desk: Desk, prompt: Any, given: dict[str, Any]) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
         context = _with_own_policies(self.me, context)
-        return OrchestratorInvocation(self._adapter, context, desk, self._original).open(prompt, given)
+        return OrchestratorInvocation(self._adapter, context, resolver, self._original).open(prompt, given)
 
 
 def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
     me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
-    adapter.intercept(partial(conducted.get, me))
+    adapter.intercept(partial(running_orchestrators.get, me))
     adapter.wrap_hooks(_around_hooks)
 
 
@@ -274,7 +274,7 @@ def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: An
 
 async def _around_hooks(invoke: Any, event: Any) -> Any:
     """Stand around the hooks of an orchestrator: before the first of them, and after the last."""
-    call = conducted.get(getattr(event, "source", None))
+    call = running_orchestrators.get(getattr(event, "source", None))
     if call is None:
         return await invoke(event)
     if isinstance(event, BeforeMultiAgentInvocationEvent):
@@ -295,7 +295,7 @@ def _on(moment: Callable[[Any, Any], Any]) -> Any:
     """Make a hook of what a call of an agent does at a moment; nothing happens outside of a durable call."""
 
     def callback(event: Any) -> None:
-        call = active.get(event.agent)
+        call = running_agents.get(event.agent)
         if call is not None:
             moment(call, event)
 

@@ -40,7 +40,7 @@ class CallRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class CallAddress:
     """Where a call stands: in which call, where in it, and the how many-th there."""
 
     parent: int
@@ -52,7 +52,7 @@ class Seat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class CallProgress:
     """The part of a head that changes with every step: where the call stands."""
 
     phase: str = "ready"

@@ -8,7 +8,7 @@ from typing import Any
 from .codec import encode
 
 
-def mark(value: Any, what: str = "A message") -> int:
+def content_hash(value: Any, what: str = "A message") -> int:
     """Return a hash of the content of ``value``. Format 2 of marshal has no references: equal values look equal."""
     try:
         return hash(marshal.dumps(value, 2))

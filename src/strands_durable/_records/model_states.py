@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .calls import Progress
+from .calls import CallProgress
 from .phases import PhaseError
 
 ModelState = Literal["live", "recorded", "begun", "hooked", "answered", "replayed"]
@@ -34,7 +34,7 @@ IS_EXPECTED: frozenset[ModelState] = frozenset({"answered", "replayed"})
 """There is an answer that is no message yet."""
 
 
-def resumed(progress: Progress, *, is_interrupted: bool) -> ModelState:
+def resumed(progress: CallProgress, *, is_interrupted: bool) -> ModelState:
     """Return what the next model call of a resumed call may find; with answers to questions the hooks run again."""
     if progress.resume != "model" or (progress.phase == "waiting" and progress.attempt == 0):
         return "recorded"
@@ -43,7 +43,7 @@ def resumed(progress: Progress, *, is_interrupted: bool) -> ModelState:
     return unhooked(progress)
 
 
-def unhooked(progress: Progress) -> ModelState:
+def unhooked(progress: CallProgress) -> ModelState:
     """Return what a model call may find apart from its hooks; it had not begun if it was waiting for its turn."""
     return "recorded" if progress.waits else "begun"
 

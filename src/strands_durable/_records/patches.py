@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .content_hash import mark
+from .content_hash import content_hash
 
 Change = list[Any]
 """``[path, value]`` for a leaf that was set, ``[path]`` for one that is gone; a path is a list of keys."""
@@ -16,13 +16,13 @@ Change = list[Any]
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     """Return the changes that lead from ``before`` to ``after``."""
-    if mark(before) == mark(after):
+    if content_hash(before) == content_hash(after):
         return []
     found: list[Change] = [[[key]] for key in before if key not in after]
     for key, value in after.items():
         if key in before and type(value) is dict and type(before[key]) is dict:  # what extends it is one value
             found += [[[key, *change[0]], *change[1:]] for change in difference(before[key], value)]
-        elif key not in before or mark(before[key]) != mark(value):
+        elif key not in before or content_hash(before[key]) != content_hash(value):
             found.append([[key], value])
     return found
 

@@ -105,7 +105,7 @@ def restore(name: str, form: Any) -> Any:
     try:
         value = found.from_json(form)
     except Exception as error:
-        raise UnreadableError(f"from_json of the registered type {name!r} raised {_told(error)}") from error
+        raise UnreadableError(f"from_json of the registered type {name!r} raised {_described(error)}") from error
     if type(value) is not found.cls:
         raise UnreadableError(f"from_json of the registered type {name!r} returned a {_full_name(type(value))}")
     return value
@@ -120,7 +120,7 @@ def _full_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -15,7 +15,7 @@ from .steps import StepKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class StepTicket:
     """A step that is about to run: all that was committed before must outlive this process first."""
 
     call_id: int
@@ -33,24 +33,24 @@ class Turn:
     """The steps that it is inside of, by call and key: they cannot end before it."""
 
 
-class Turns(Protocol):
+class StepGate(Protocol):
     """Whoever gives out turns."""
 
-    async def wait(self, turn: Turn) -> None:
+    async def wait(self, ticket: StepTicket) -> None:
         """Return when the step may run; raise an error of ours if it may not."""
 
     async def pause(self, until: float, what: str, around: tuple[tuple[int, str], ...]) -> None:
         """Return at a time, in seconds since the epoch, for which no process need be kept awake; raise as `wait` does."""
 
-    def end(self, turn: Turn) -> None:
+    def end(self, ticket: StepTicket) -> None:
         """Take note that the step has ended, and that what came out is committed."""
 
 
 @contextmanager
-def taken(turns: Turns | None, turn: Turn) -> Iterator[None]:
+def holding(gate: StepGate | None, ticket: StepTicket) -> Iterator[None]:
     """Give a turn back when the step has ended, however it did."""
     try:
         yield
     finally:
-        if turns is not None:
-            turns.end(turn)
+        if gate is not None:
+            gate.end(ticket)

@@ -13,7 +13,7 @@ from strands.handlers import PrintingCallbackHandler
 from strands.telemetry.tracer import get_tracer
 
 
-def offer_auxiliary(offer: Callable[[Agent, Any], Any]) -> None:
+def patch_auxiliary_model(offer: Callable[[Agent, Any], Any]) -> None:
     """Have ``offer(agent, model)`` say what `Agent.aux_model` gives: the model itself, or one that stands in for it."""
     found = vars(Agent)["aux_model"]
     if getattr(found.fget, "_strands_durable", False):
@@ -65,13 +65,13 @@ class _QuickCopy:
     deepcopy = staticmethod(copied)
 
 
-def quicken_copies() -> None:
+def patch_deepcopy() -> None:
     """Spare most of the time that a long run spends on copies of its messages; nobody sees a difference but the clock."""
     for module in (event_loop, streaming):
         module.copy = _QuickCopy  # type: ignore[attr-defined]
 
 
-class _Patience:
+class _RetrySleep:
     """Stands in for the module ``asyncio`` where Strands waits before it asks a model again."""
 
     def __init__(self, pause: Callable[[float, str], Any]) -> None:
@@ -82,12 +82,12 @@ class _Patience:
         await self._pause(seconds, "throttled")
 
 
-def wait_elsewhere(pause: Callable[[float, str], Any]) -> None:
+def patch_retry_sleep(pause: Callable[[float, str], Any]) -> None:
     """Have ``pause(seconds, what)`` wait where `ModelRetryStrategy` does."""
-    _retry.asyncio = _Patience(pause)  # type: ignore[assignment, attr-defined]
+    _retry.asyncio = _RetrySleep(pause)  # type: ignore[assignment, attr-defined]
 
 
-def silence_unheard_traces() -> None:
+def patch_tracer() -> None:
     """Spare the encoding of the whole conversation into span events that nobody records.
 
     Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is untouched.

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from .._calls.context import standing_aside
+from .._calls.context import waiting_for_execution
 from .._dispatch import registry
 from .._dispatch.background import DRAIN_SECONDS, WorkerThread
 from .._dispatch.connect import with_worker
-from .._dispatch.ports import DurableBackend, ExecutionHandle, Working
-from .._dispatch.quarantine import Trials, try_alone
+from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
+from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._journal.following import follow
 from .._journal.outcome import result_of
 from .._journal.sqlite.catalog import Catalog
-from .._journal.sqlite.change_feed import watch
+from .._journal.sqlite.change_feed import change_feed
 from .._journal.sqlite.database import Store, path_of
 from .._journal.sqlite.listing import Listing
 from .._journal.sqlite.open_files import stores
@@ -82,7 +82,7 @@ class SqliteBackend(DurableBackend):
         limits: Mapping[str, int] | None = None,
     ) -> ExecutionHandle:
         """Record the request and return its handle; a worker takes it from there."""
-        found = Requests(self.store).put(spec, prompt, execution_id, invocation_state, limits)
+        found = Requests(self.store).dispatch(spec, prompt, execution_id, invocation_state, limits)
         self.carry(found)
         return SqliteHandle(self, found)
 
@@ -115,7 +115,7 @@ class SqliteBackend(DurableBackend):
         statuses = frozenset(S if wanted is None else wanted)
         return Catalog(self.path).executions(Listing(statuses=statuses, agent=agent, since=since, limit=limit))
 
-    def working(self, what: Working) -> SqliteBackend:
+    def working(self, what: WorkerMode) -> SqliteBackend:
         """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
         return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency)
 
@@ -151,12 +151,12 @@ class SqliteBackend(DurableBackend):
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            return await try_alone(self.path, stop, drain_seconds)
+            return await run_quarantined(self.path, stop, drain_seconds)
         if trial_command is None:
             return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
-        trials = Trials(trial_command)
-        worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=trials.begin)
-        async with trials.until(stop, drain_seconds):
+        quarantine = QuarantineProcess(trial_command)
+        worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=quarantine.begin)
+        async with quarantine.until(stop, drain_seconds):
             return await worker.run(stop, drain_seconds)
 
     async def remove(self, execution_id: str) -> None:
@@ -208,7 +208,7 @@ class SqliteHandle(ExecutionHandle):
         store = self._backend.store
         deadline = None if timeout is None else time.monotonic() + timeout
         journal = self._requests.journal(self.execution_id)
-        async with watch(store).changes(journal.lease.row_id) as change:
+        async with change_feed(store).changes(journal.lease.row_id) as change:
             while True:
                 journal = self._requests.journal(self.execution_id)
                 with reading(self.execution_id):
@@ -218,7 +218,7 @@ class SqliteHandle(ExecutionHandle):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(self._late(journal.status(), timeout))
-                with standing_aside():
+                with waiting_for_execution():
                     await change.wait(left)
 
     def _late(self, status: ExecutionStatus, timeout: float | None) -> str:
@@ -253,7 +253,7 @@ class SqliteHandle(ExecutionHandle):
 
     async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id."""
-        self._requests.reply(self.execution_id, answers, by)
+        self._requests.respond(self.execution_id, answers, by)
         self._backend.carry(self.execution_id)
 
     async def cancel(self) -> None:

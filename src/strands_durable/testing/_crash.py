@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from .._calls.local_execution import process
+from .._calls.local_execution import local_executions
 from .._execution import reruns
 from .._records.crash_points import listen, reach
 
@@ -66,5 +66,5 @@ class CrashPoints:
 
 def forget_process() -> None:
     """Forget what this process knows of its executions, as a new process would: the next call is its first."""
-    process.forget()
+    local_executions.forget()
     reruns.forget()

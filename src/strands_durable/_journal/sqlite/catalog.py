@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..._records.calls import Progress
+from ..._records.calls import CallProgress
 from ..._records.codec import peek
 from ..._records.exceptions import summary
 from ..._records.executions import ExecutionRecord, ExecutionStatus
@@ -219,7 +219,7 @@ def _in_tree(calls: list[Any]) -> Iterator[tuple[Any, int]]:
 def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) -> CallSummary:
     call_id, position, scope, status, attempt, given, result, started_at, taken_up_at, ended_at, progress, *rest = row
     kind, member, _ = rest
-    known, outcome, where = ExecutionStatus.FAILED, {}, Progress()
+    known, outcome, where = ExecutionStatus.FAILED, {}, CallProgress()
     steps: list[StepSummary] = []
     damage: list[str] = []
     with judging(damage):
@@ -227,7 +227,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
     with judging(damage):
         outcome = {} if result is None else dict(json.loads(shown(result)))
     with judging(damage):
-        where = Progress() if progress is None else Progress(**json.loads(progress))
+        where = CallProgress() if progress is None else CallProgress(**json.loads(progress))
     with judging(damage):
         peek(shown(given or "null"))
     alive_since = taken_up_at if is_owned and known is ExecutionStatus.RUNNING else float("inf")
@@ -345,7 +345,7 @@ def _state(
     return "not storable" if status == "unstorable" else status
 
 
-def _model_under_way(where: Progress, steps: list[StepSummary], *, is_owned: bool) -> list[StepSummary]:
+def _model_under_way(where: CallProgress, steps: list[StepSummary], *, is_owned: bool) -> list[StepSummary]:
     """Return the model call that the head tells of: it has no row before it has an answer."""
     number = str(where.ordinal + 1)
     answered = any(step.kind == "model" and step.number == number and step.attempt >= where.attempt for step in steps)

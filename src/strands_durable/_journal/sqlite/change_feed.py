@@ -23,7 +23,7 @@ from .database import Store
 LOOK_SECONDS = 0.05
 
 
-class Change:
+class ChangeEvent:
     """Set when there is something to look at."""
 
     def __init__(self, row_id: int | None) -> None:
@@ -32,7 +32,7 @@ class Change:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake who waits, from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._event.set)
@@ -49,19 +49,19 @@ class Change:
         self._event.clear()
 
 
-class Watch:
+class ChangeFeed:
     """Looks after one store for all who wait in this process."""
 
     def __init__(self, store: Store) -> None:
         self._store = weakref.ref(store)  # by which it is kept: it must not keep the store in turn
         self._lock = threading.Lock()
-        self._changes: set[Change] = set()
+        self._changes: set[ChangeEvent] = set()
         self._thread: threading.Thread | None = None
 
     @asynccontextmanager
-    async def changes(self, row_id: int | None = None) -> AsyncIterator[Change]:
+    async def changes(self, row_id: int | None = None) -> AsyncIterator[ChangeEvent]:
         """Follow changes of one execution's status, or of anything in the store."""
-        change = Change(row_id)
+        change = ChangeEvent(row_id)
         with self._lock:
             self._changes.add(change)
             if self._thread is None:
@@ -95,10 +95,10 @@ class Watch:
                         now = connection.execute("PRAGMA data_version").fetchone()[0]
                         if now != version:  # who begins to wait from here on sees for himself what was committed before
                             version = now
-                            _tell(connection, self._waiting())
+                            _notify(connection, self._waiting())
                 except (sqlite3.Error, BackendUnavailableError):
                     for change in self._waiting():  # whoever waits finds out for himself
-                        change.tell()
+                        change.notify()
                     time.sleep(1.0)
                 time.sleep(LOOK_SECONDS)
         finally:
@@ -106,12 +106,12 @@ class Watch:
                 with connection.guard:
                     connection.close()
 
-    def _waiting(self) -> list[Change]:
+    def _waiting(self) -> list[ChangeEvent]:
         with self._lock:
             return list(self._changes)
 
 
-def _tell(connection: sqlite3.Connection, waiting: list[Change]) -> None:
+def _notify(connection: sqlite3.Connection, waiting: list[ChangeEvent]) -> None:
     """Wake who waits for anything, and who waits for an execution that is not as it was."""
     wanted = [change.row_id for change in waiting if change.row_id is not None]
     rows = connection.execute(
@@ -123,17 +123,17 @@ def _tell(connection: sqlite3.Connection, waiting: list[Change]) -> None:
         seen = found.get(change.row_id) if change.row_id is not None else object()
         if seen != change.seen:
             change.seen = seen
-            change.tell()
+            change.notify()
 
 
-_watches: weakref.WeakKeyDictionary[Store, Watch] = weakref.WeakKeyDictionary()
+_feeds: weakref.WeakKeyDictionary[Store, ChangeFeed] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def watch(store: Store) -> Watch:
+def change_feed(store: Store) -> ChangeFeed:
     """Return what looks after ``store``."""
     with _lock:
-        found = _watches.get(store)
+        found = _feeds.get(store)
         if found is None:
-            found = _watches[store] = Watch(store)
+            found = _feeds[store] = ChangeFeed(store)
         return found

@@ -27,21 +27,21 @@ _KEPT = 10_000
 _CHUNK = ("call", "key", "attempt", "number", "data")
 
 
-class Line:
+class ChunkWriter:
     """The pieces of one attempt of one step."""
 
     def __init__(self, journal: Journal, call_id: int, key: str, attempt: int, kind: str, name: str) -> None:
         self._journal, self._place = journal, (call_id, key, attempt)
         self._about = {"kind": kind, "name": name}
-        self._said: list[Any] = []
+        self._chunks: list[Any] = []
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def say(self, event: Any) -> None:
+    def write(self, event: Any) -> None:
         """Add a piece."""
-        if len(self._said) >= _KEPT:
+        if len(self._chunks) >= _KEPT:
             return
-        self._said.append(event)
+        self._chunks.append(event)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._flush)
 
@@ -50,24 +50,24 @@ class Line:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._said = []
+        self._chunks = []
 
     def _flush(self) -> None:
         self._timer = None
         try:
-            if self._journal.is_heard():
+            if self._journal.has_subscriber():
                 self._write()
         except (DurableError, sqlite3.Error) as error:  # a run must not fail because somebody watches it
             logger.debug("execution_id=<%s>, error=<%s> | pieces not written", self._journal.execution_id, error)
 
     def _write(self) -> None:
-        new = self._said[self._written :]
+        new = self._chunks[self._written :]
         rows = [(*self._place, number, text) for number, text in enumerate(map(self._text, new), self._written + 1)]
         self._written += len(new)
         with self._journal.transaction("chunks", lasting=False):
             for row in rows:
                 self._journal.store.connection.put("chunks", **dict(zip(_CHUNK, row, strict=True)))
-        self._journal.told.add(self._place[:2])
+        self._journal.with_chunks.add(self._place[:2])
 
     def _text(self, event: Any) -> str:
         try:
@@ -76,7 +76,7 @@ class Line:
             return encode({**self._about, "event": None})
 
 
-def listen(store: Store, row_id: int, seconds: float) -> None:
+def subscribe(store: Store, row_id: int, seconds: float) -> None:
     """Have whoever runs an execution write the pieces of its steps for a while."""
     with store.transaction("listen", lasting=False) as connection:
         connection.execute("UPDATE executions SET listened_until = ? WHERE id = ?", (time.time() + seconds, row_id))

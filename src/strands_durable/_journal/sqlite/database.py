@@ -20,7 +20,7 @@ from ...errors import BackendUnavailableError, UnsupportedFeatureError
 from ..owner import Liveness
 from . import blobs, checksums
 from .connection import Connection
-from .forks import forks
+from .forks import fork_guard
 from .schema import FORMAT, create, upgrade, version_in
 from .store_file import StoreFile, create_private, keep_for_ever, version_of
 
@@ -207,7 +207,7 @@ class Store:
             if self._file.is_untouched():
                 with suppress(sqlite3.Error):
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            forks.forget(self._connection)
+            fork_guard.forget(self._connection)
             keep_for_ever(self._connection)
 
     def second_connection(self) -> Connection:
@@ -245,7 +245,7 @@ class Store:
                 self._connection.close()
 
     def _connect(self) -> Connection:
-        with forks.lock:
+        with fork_guard.lock:
             connection = sqlite3.connect(
                 self.path,
                 timeout=self._busy_seconds,
@@ -258,7 +258,7 @@ class Store:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             connection.execute("PRAGMA cache_size = -512")  # KB: the journal is written at its end and read once
-            forks.add(connection)
+            fork_guard.add(connection)
         return connection
 
     def _prepare(self) -> None:

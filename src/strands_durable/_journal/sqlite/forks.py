@@ -20,7 +20,7 @@ REST_SECONDS = 5.0
 """How long a fork waits for a transaction in another thread; what does not come to rest is not closed, as it might hang."""
 
 
-class Forks:
+class ForkGuard:
     """Every connection that this process has open."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Forks:
         """Leave a connection alone that must not be closed."""
         self._open.discard(connection)
 
-    def rest(self) -> None:
+    def before_fork(self) -> None:
         """Before a fork: wait until nobody uses a connection."""
         self.lock.acquire()
         until = time.monotonic() + REST_SECONDS
@@ -45,23 +45,27 @@ class Forks:
             if connection.guard.acquire(timeout=max(0.0, until - time.monotonic())):
                 self._resting.append(connection)
 
-    def go_on(self) -> None:
+    def after_fork_in_parent(self) -> None:
         """After a fork, in the parent."""
         for connection in self._resting:
             connection.guard.release()
         self._resting = []
         self.lock.release()
 
-    def let_go(self) -> None:
+    def after_fork_in_child(self) -> None:
         """After a fork, in the child: nothing here belongs to it."""
         for connection in self._resting:
             with suppress(sqlite3.Error):
                 if not connection.in_transaction:
                     connection.close()
         self._open = weakref.WeakSet()
-        self.go_on()
+        self.after_fork_in_parent()
 
 
-forks = Forks()
+fork_guard = ForkGuard()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=forks.rest, after_in_parent=forks.go_on, after_in_child=forks.let_go)
+    os.register_at_fork(
+        before=fork_guard.before_fork,
+        after_in_parent=fork_guard.after_fork_in_parent,
+        after_in_child=fork_guard.after_fork_in_child,
+    )

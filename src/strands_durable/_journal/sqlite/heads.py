@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ..._records.calls import Progress
+from ..._records.calls import CallProgress
 from ..._records.codec import decode, encode
 from ..._records.executions import ExecutionStatus
 from ..._records.keys import is_model_key
@@ -33,11 +33,11 @@ class Shelf:
             self._connection.put("heads", call=call_id, part=part, data=data)
 
     @reading()
-    def head(self, call_id: int) -> tuple[Progress, dict[str, str]]:
+    def head(self, call_id: int) -> tuple[CallProgress, dict[str, str]]:
         """Return where a call stands, and the other parts of its head."""
         self.store.refuse_incomplete(call_id)
         parts = dict(self.store.rows("heads", "part, data", "call = ?", call_id))
-        return Progress(**json.loads(parts.pop("progress"))), parts
+        return CallProgress(**json.loads(parts.pop("progress"))), parts
 
     def withdraw(self, call_id: int, key: str, attempt: int) -> None:
         """Take back the intent of a step that surely has not begun: it is not in doubt."""
@@ -52,10 +52,10 @@ class Shelf:
                 )
 
     @reading()
-    def closing(self, call_id: int) -> Progress:
+    def closing(self, call_id: int) -> CallProgress:
         """Return where a call has come to; a failed one beyond its head."""
         progress, parts = self.head(call_id)
-        return Progress(**json.loads(parts["closing"])) if "closing" in parts else progress
+        return CallProgress(**json.loads(parts["closing"])) if "closing" in parts else progress
 
     def share_state(self, call_id: int, lineage: int, found: dict[str, str]) -> bool:
         """Let a new call share the state with which the one before it completed, if it found just that."""

@@ -18,7 +18,7 @@ logger = safe_logger(__name__)
 _IDLE_SECONDS = 5.0
 
 
-class Heart:
+class LeaseRenewer:
     """One thread per store that renews the leases of the calls under way, on a connection of its own."""
 
     def __init__(self, store: Store) -> None:
@@ -28,7 +28,7 @@ class Heart:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def keep(self, lease: Lease) -> None:
+    def add(self, lease: Lease) -> None:
         """Renew ``lease`` until it is let go."""
         with self._wake:
             self._leases[id(lease)] = lease
@@ -37,7 +37,7 @@ class Heart:
                 self._thread.start()
             self._wake.notify()
 
-    def let_go(self, lease: Lease) -> None:
+    def remove(self, lease: Lease) -> None:
         """Stop renewing ``lease``."""
         with self._wake:
             self._leases.pop(id(lease), None)

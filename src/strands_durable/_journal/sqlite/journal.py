@@ -9,17 +9,17 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..._records.calls import CallKind, CallRecord, Seat
+from ..._records.calls import CallAddress, CallKind, CallRecord
 from ..._records.codec import decode, encode
 from ..._records.executions import ExecutionStatus
 from ..._records.steps import StepKind, StepRecord
 from ...errors import ExecutionNotFoundError
 from ..lease import Lease, Observer
 from ..unreadable import reading
-from .chunks import Line
+from .chunks import ChunkWriter
 from .connection import Connection
 from .heads import Shelf
-from .rows import CALL, STEP, Ending, call_of, step_of
+from .rows import CALL, STEP, StepEnd, call_of, step_of
 
 _CALLS_OF = "execution = ? AND run = ? AND parent = ?"
 
@@ -35,7 +35,7 @@ class Journal(Shelf):
     def __init__(self, lease: Lease, observer: Observer | None = None) -> None:
         self.lease, self.store, self._observer = lease, lease.store, observer
         self.execution_id, self.run = lease.execution_id, lease.run
-        self.told: set[tuple[int, str]] = set()
+        self.with_chunks: set[tuple[int, str]] = set()
         """Call and key of the steps under way of which pieces are written for readers."""
         self._number: int | None = None
 
@@ -123,7 +123,7 @@ class Journal(Shelf):
 
     def insert_call(
         self,
-        seat: Seat,
+        address: CallAddress,
         kind: CallKind,
         *,
         given: Any,
@@ -134,23 +134,24 @@ class Journal(Shelf):
 
         A root agent has one log in an execution; an agent inside another call begins one unless ``lineage`` names its log.
         """
-        now, (execution, run, parent) = time.time(), self._of(seat.parent)
-        began = {"kind": kind, "status": "RUNNING", "member": seat.member, "scope": seat.scope, "config": config_id,
+        now, (execution, run, parent) = time.time(), self._of(address.parent)
+        began = {"kind": kind, "status": "RUNNING", "member": address.member, "scope": address.scope, "config": config_id,
                  "started_at": now, "taken_up_at": now}  # fmt: skip
         dispatched = self._connection.execute(
             f"SELECT id FROM calls WHERE {_CALLS_OF} AND place = ? AND position = ? AND status = 'PENDING'",
-            (*self._of(seat.parent), seat.place, seat.position),
+            (*self._of(address.parent), address.place, address.position),
         ).fetchone()
         call_id = dispatched[0] if dispatched else self._connection.next_id("calls")
-        log = lineage or (call_id if seat.parent else self._first_of(seat.scope, call_id))
+        log = lineage or (call_id if address.parent else self._first_of(address.scope, call_id))
         if dispatched:
             self._connection.update("calls", {**began, "lineage": log}, "id = ?", call_id)
         else:
             self._connection.insert(
-                "calls", id=call_id, execution=execution, run=run, parent=parent, place=seat.place, position=seat.position,
-                input=encode(given, "The prompt"), input_hash=self.hash(given), lineage=log, attempt=1, base="[]", **began,
+                "calls", id=call_id, execution=execution, run=run, parent=parent, place=address.place,
+                position=address.position, input=encode(given, "The prompt"), input_hash=self.hash(given), lineage=log,
+                attempt=1, base="[]", **began,
             )  # fmt: skip
-        if seat.parent == 0:
+        if address.parent == 0:
             self.set_status(ExecutionStatus.RUNNING)
         return call_id, log
 
@@ -169,9 +170,9 @@ class Journal(Shelf):
         self._connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent == 0:
             self.set_status(ExecutionStatus.RUNNING)
-            self.silence()
+            self.delete_chunks()
 
-    def silence(self) -> None:
+    def delete_chunks(self) -> None:
         """Delete the pieces of attempts that died."""
         self._connection.delete(
             "chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2]
@@ -285,7 +286,7 @@ class Journal(Shelf):
         started_at: float,
         *,
         config_id: int | None = None,
-        end: Ending | None = None,
+        end: StepEnd | None = None,
     ) -> int:
         """Record that a step starts: its intent. With ``end``, a step that had none is recorded as a whole."""
         columns = {"status": "started"} if end is None else end.columns()
@@ -295,30 +296,30 @@ class Journal(Shelf):
             started_at=started_at, number=number, **columns,
         )  # fmt: skip
 
-    def end_step(self, step_id: int, end: Ending) -> None:
+    def end_step(self, step_id: int, end: StepEnd) -> None:
         """Record how a step ended."""
         row = (
             self._connection.execute("SELECT call, key FROM steps WHERE id = ?", (step_id,)).fetchone()
-            if self.told
+            if self.with_chunks
             else None
         )
         number = self._next_number(row)
         self._connection.update("steps", {**end.columns(), "number": number}, "id = ?", step_id)
 
-    def line(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> Line:
+    def chunk_writer(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> ChunkWriter:
         """Return where to say what a step under way streams."""
-        return Line(self, call_id, key, attempt, kind, name)
+        return ChunkWriter(self, call_id, key, attempt, kind, name)
 
-    def is_heard(self) -> bool:
+    def has_subscriber(self) -> bool:
         """Say whether somebody follows the execution."""
         rows = self.store.read("SELECT listened_until FROM executions WHERE id = ?", self.lease.row_id)
         return bool(rows) and rows[0][0] > time.time()
 
     def _next_number(self, place: tuple[int, str] | None) -> int:
         """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
-        if place is not None and place in self.told:
+        if place is not None and place in self.with_chunks:
             self._connection.delete("chunks", "call = ? AND key = ?", *place)
-            self.told.discard(place)
+            self.with_chunks.discard(place)
         if self._observer is not None:
             self._observer.step_ended()
         if self._number is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import BackendUnavailableError
 from .database import Store
 from .forks import REST_SECONDS
-from .heartbeat import Heart
+from .heartbeat import LeaseRenewer
 
 BUSY_SECONDS = 10.0
 REPLICA = "replica:"
@@ -23,10 +23,10 @@ class Stores:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._open: dict[Path, tuple[Store, Heart]] = {}
+        self._open: dict[Path, tuple[Store, LeaseRenewer]] = {}
         self._is_resting = False
 
-    def open(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> tuple[Store, Heart]:
+    def open(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> tuple[Store, LeaseRenewer]:
         """Return the store at ``path``, opened once."""
         with self._lock:
             self._forget_after_fork()
@@ -39,7 +39,7 @@ class Stores:
                 raise BackendUnavailableError(str(path), "the execution was left, and is resumed elsewhere")
             if found is None:
                 store = Store(path, busy_seconds=busy_seconds)
-                found = self._open[path] = (store, Heart(store))
+                found = self._open[path] = (store, LeaseRenewer(store))
             return found
 
     def _forget_after_fork(self) -> None:
@@ -47,11 +47,11 @@ class Stores:
         if self._pid != os.getpid():
             self._pid, self._open = os.getpid(), {}
 
-    def rest(self) -> None:
+    def before_fork(self) -> None:
         """Before a fork: wait until no store is being opened or closed."""
         self._is_resting = self._lock.acquire(timeout=REST_SECONDS)
 
-    def go_on(self) -> None:
+    def after_fork(self) -> None:
         """After a fork, in parent and child."""
         if self._is_resting:
             self._lock.release()
@@ -69,8 +69,8 @@ class Stores:
         """Close all stores; the last connection to close one leaves one file, without a WAL beside it."""
         with self._lock:
             if self._pid == os.getpid():
-                for store, heart in self._open.values():
-                    heart.stop()
+                for store, renewer in self._open.values():
+                    renewer.stop()
                     store.close()
             self._open = {}
 
@@ -80,4 +80,4 @@ atexit.register(stores.close)
 if hasattr(
     os, "register_at_fork"
 ):  # after those of the connections: what is registered last is asked first before a fork
-    os.register_at_fork(before=stores.rest, after_in_parent=stores.go_on, after_in_child=stores.go_on)
+    os.register_at_fork(before=stores.before_fork, after_in_parent=stores.after_fork, after_in_child=stores.after_fork)

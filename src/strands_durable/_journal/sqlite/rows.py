@@ -21,7 +21,7 @@ STEP = "id, key, attempt, kind, name, status, title, result, error, usage, confi
 
 
 @dataclass(frozen=True)
-class Ending:
+class StepEnd:
     """How a step ended, in recorded forms."""
 
     status: StepStatus

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..._enginekit.driver import Batch, Driver
-from ..._journal.lease import Released
+from ..._journal.lease import ExecutionReleasedError
 from ..._records.logs import safe_logger
-from ..._records.step_gate import Turn
+from ..._records.step_gate import StepTicket
 from ._heartbeat import BEAT_SECONDS, Beat
 
 logger = safe_logger(__name__)
 
 
 @dataclass(kw_only=True)
-class Live:
+class ActiveExecution:
     """An execution that this worker has taken over."""
 
     epoch: int
@@ -38,15 +38,15 @@ class Live:
     is_leaving: bool = False
     has_begun: bool = False
     """Whether a step was let run here."""
-    has_vouched: bool = False
+    has_reported_alive: bool = False
     _kept: dict[int, Batch] = field(default_factory=dict)
-    _told_in: dict[str, int] = field(default_factory=dict)
+    _sent_in: dict[str, int] = field(default_factory=dict)
     """The batch that told of a step which waits."""
 
     @property
     def is_reporting(self) -> bool:
         """Whether a step has ended and is about to tell so, and what waits since then."""
-        return any(self.driver.has_ended(turn_id) for _, turn_id in self.steps)
+        return any(self.driver.has_ended(ticket_id) for _, ticket_id in self.steps)
 
     def look(self) -> None:
         """Let nothing more start if this process showed no sign of life for too long: another worker may have it."""
@@ -54,7 +54,7 @@ class Live:
         if seconds > 0.9 * self.heartbeat_seconds and not self.is_lost:
             self.is_lost = True
             logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", seconds)
-            self.driver.halt(Released())
+            self.driver.halt(ExecutionReleasedError())
 
     async def change(self, seconds: float = BEAT_SECONDS) -> None:
         """Wait for news, or for a moment."""
@@ -70,27 +70,27 @@ class Live:
         """Return what has changed, and keep it until history is known to have it."""
         return self._keep(self.driver.batch())
 
-    def accept(self, turn_id: str) -> None:
+    def accept(self, ticket_id: str) -> None:
         """Take note that history has the batch that told of a step, and all before it: the step is let run."""
         self.has_begun = True
-        number = self._told_in.pop(turn_id, 0)
+        number = self._sent_in.pop(ticket_id, 0)
         self._kept = {each: batch for each, batch in self._kept.items() if each > number}
 
-    def again(self, epoch: int, accepted: int) -> tuple[list[Batch], dict[str, Turn]]:
+    def again(self, epoch: int, accepted: int) -> tuple[list[Batch], dict[str, StepTicket]]:
         """Begin a new epoch here: return all that history lacks as its first batches, and the steps that run.
 
         History has the batches up to ``accepted``. The last one that is returned tells of every step that waits.
         """
         lacking = [batch.rows for number, batch in sorted(self._kept.items()) if number > accepted]
-        self.epoch, self.steps, self._kept, self._told_in = epoch, set(), {}, {}
-        batches = [Batch(number=n, rows=rows, turns={}, inner=frozenset()) for n, rows in enumerate(lacking, 1)]
-        last, running = self.driver.told_again(len(lacking))
+        self.epoch, self.steps, self._kept, self._sent_in = epoch, set(), {}, {}
+        batches = [Batch(number=n, rows=rows, tickets={}, inner=frozenset()) for n, rows in enumerate(lacking, 1)]
+        last, running = self.driver.report_again(len(lacking))
         for batch in (*batches, last):
             self._keep(batch)
-        self._told_in.update(dict.fromkeys(running, last.number))
+        self._sent_in.update(dict.fromkeys(running, last.number))
         return [*batches, last], running
 
     def _keep(self, batch: Batch) -> Batch:
         self._kept[batch.number] = batch
-        self._told_in.update(dict.fromkeys(batch.turns, batch.number))
+        self._sent_in.update(dict.fromkeys(batch.tickets, batch.number))
         return batch

@@ -14,19 +14,19 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from ..._dispatch.queue import Queue
-from ..._dispatch.runner import Carrier
-from ..._enginekit.driver import Batch, Driver, Loop
-from ..._enginekit.payloads import Outside
+from ..._dispatch.runner import ExecutionRunner
+from ..._enginekit.driver import AgentLoop, Batch, Driver
+from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica, Rows
-from ..._journal.lease import Released
+from ..._journal.lease import ExecutionReleasedError
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
-from ..._records.step_gate import Turn
+from ..._records.step_gate import StepTicket
 from ...errors import PayloadTooLargeError
-from ._active import Live
+from ._active import ActiveExecution
 from ._connectivity import Link
 from ._continue_as_new import carry, leave
-from ._detached import Held, Key
+from ._detached import DetachedExecutions, Key
 from ._heartbeat import BEAT_SECONDS, Beat, beating, is_asked, is_cancelled, is_shutdown, is_withdrawn, signal
 from ._history_reader import read
 from ._messages import asked, ended, what
@@ -43,10 +43,10 @@ from ._protocol import (
     STEPS,
     TOO_LARGE,
     WAKE,
+    BatchMessage,
     Carrying,
     Driving,
     Stepping,
-    Told,
 )
 
 logger = safe_logger(__name__)
@@ -56,19 +56,31 @@ _STOP_SECONDS = 10.0
 _LONG_SECONDS = 1e9
 
 
-_NONE: Mapping[str, Turn] = {}
+_NONE: Mapping[str, StepTicket] = {}
 
 
 class Activities:
     """The activities of one worker."""
 
     def __init__(
-        self, client: Client, queue: str, loop: Loop, outside: Outside, link: Link, only: Container[str] | None = None
+        self,
+        client: Client,
+        queue: str,
+        loop: AgentLoop,
+        payload_store: PayloadStore,
+        link: Link,
+        only: Container[str] | None = None,
     ) -> None:
-        self._client, self._queue, self._loop, self._outside, self._only = client, queue, loop, outside, only
-        self._link, self._held = link, Held(client, queue, link)
-        self._carrier = Carrier(_LONG_SECONDS)
-        self._live: dict[Key, Live] = {}
+        self._client, self._queue, self._loop, self._payload_store, self._only = (
+            client,
+            queue,
+            loop,
+            payload_store,
+            only,
+        )
+        self._link, self._held = link, DetachedExecutions(client, queue, link)
+        self._runner = ExecutionRunner(_LONG_SECONDS)
+        self._live: dict[Key, ActiveExecution] = {}
         self._refused: set[str] = set()
         self._is_stopping = False
         self._left = asyncio.Event()
@@ -77,7 +89,7 @@ class Activities:
         """Leave all executions to other workers, each after the steps that run now."""
         self._is_stopping = True
         for _, live in (*self._live.items(), *self._held.items()):
-            live.driver.halt(Released(), gently=True)
+            live.driver.halt(ExecutionReleasedError(), gently=True)
 
     async def idle(self) -> None:
         """Return when this worker has nothing left to tell."""
@@ -110,11 +122,11 @@ class Activities:
     async def carry(self, given: Carrying) -> Rows:
         """Have a run of the workflow begin with what the one before it had come to."""
         async with beating():
-            return await carry(self._client, self._outside, given)
+            return await carry(self._client, self._payload_store, given)
 
     # Taking an execution over
 
-    async def drive(self, given: Driving) -> Told:
+    async def drive(self, given: Driving) -> BatchMessage:
         """Run an execution until it ends, waits, or is to be left."""
         async with beating() as beat:
             try:
@@ -126,7 +138,7 @@ class Activities:
                     raise
                 raise _gone(f"epoch {given['epoch']}") from None
 
-    async def _taken_over(self, given: Driving, info: activity.Info, beat: Beat) -> Told:
+    async def _taken_over(self, given: Driving, info: activity.Info, beat: Beat) -> BatchMessage:
         assert info.heartbeat_timeout is not None
         workflow_id, seconds = info.workflow_id or "", info.heartbeat_timeout.total_seconds()
         if self._is_stopping:
@@ -135,33 +147,33 @@ class Activities:
             raise _not_here("the process that was asked works on its own executions only; start a worker")
         if given.get("lost") and await self._link.settle() and await is_withdrawn(self._client):
             raise _not_here("the worker that has it lives")
-        log = await read(self._client, self._outside, workflow_id, info.workflow_run_id or "")
+        log = await read(self._client, self._payload_store, workflow_id, info.workflow_run_id or "")
         replica = await asyncio.to_thread(log.replica, given["base"])
         if replica is None:
             raise _not_here(f"history does not go as far as {given['base']} yet")
-        if log.has_told(given["epoch"]):  # somebody tries once more what has begun: whoever goes on is the next one
+        if log.has_reported(given["epoch"]):  # somebody tries once more what has begun: whoever goes on is the next one
             raise _gone(f"epoch {given['epoch']}")
         log.withdraw(replica)
         is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else its owner is an earlier one
         if is_pardoned:
-            Queue(replica).pardon()
+            Queue(replica).clear_suspicion()
         log.accept_drift(replica)
         live = self._lively(given, replica, seconds, beat)
         if given["alone"] and is_pardoned and not live.driver.is_suspected:
-            return {**await self._told(live, live.batch()), "end": ended(live.driver, 0)}  # for any worker
+            return {**await self._batch_message(live, live.batch()), "end": ended(live.driver, 0)}  # for any worker
         await self._refuse(live.driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
         self._live[_key(info)] = live
         if self._is_stopping:
-            live.driver.halt(Released())
+            live.driver.halt(ExecutionReleasedError())
         self._loop.run(live.driver)
         return await self._carried(live, info, beat, [])
 
-    def _lively(self, given: Driving, replica: Replica, seconds: float, beat: Beat) -> Live:
+    def _lively(self, given: Driving, replica: Replica, seconds: float, beat: Beat) -> ActiveExecution:
         news, loop = asyncio.Event(), asyncio.get_running_loop()
-        driver = Driver(replica, self._carrier, alone=given["alone"], on_news=partial(_set, loop, news))
-        live = Live(
+        driver = Driver(replica, self._runner, alone=given["alone"], on_notify=partial(_set, loop, news))
+        live = ActiveExecution(
             epoch=given["epoch"],
             driver=driver,
             replica=replica,
@@ -173,7 +185,7 @@ class Activities:
         beat.on_look = live.look
         return live
 
-    async def _resumed(self, given: Driving, info: activity.Info, beat: Beat) -> Told:
+    async def _resumed(self, given: Driving, info: activity.Info, beat: Beat) -> BatchMessage:
         """Resume an execution that Temporal had lost sight of, and that is still here: its steps have run all the time."""
         key, (epoch, accepted) = _key(info), given["held"]
         live = self._held.get(key) or self._live.get(key)
@@ -188,8 +200,8 @@ class Activities:
         return await self._carried(live, info, beat, told)
 
     async def _carried(
-        self, live: Live, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, Turn]]]
-    ) -> Told:
+        self, live: ActiveExecution, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, StepTicket]]]
+    ) -> BatchMessage:
         try:
             return await self._driven(live, info, beat, lacking)
         except ApplicationError:
@@ -212,14 +224,14 @@ class Activities:
         raise _not_here(why)
 
     async def _driven(
-        self, live: Live, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, Turn]]]
-    ) -> Told:
+        self, live: ActiveExecution, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, StepTicket]]]
+    ) -> BatchMessage:
         driver = live.driver
         try:
             for batch, running in lacking:
                 await self._tell(live, batch, running)
-            while not (driver.is_over and driver.is_calm and not live.steps and not self._link.is_away):
-                if driver.is_calm and driver.has_untold and not live.is_reporting:
+            while not (driver.is_over and driver.is_quiescent and not live.steps and not self._link.is_away):
+                if driver.is_quiescent and driver.has_unreported and not live.is_reporting:
                     await self._tell(live, live.batch())
                 await live.change()
                 if live.beat is not beat:
@@ -229,24 +241,24 @@ class Activities:
         except ApplicationError:
             raise
         except BaseException:
-            driver.halt(Released())
+            driver.halt(ExecutionReleasedError())
             raise
-        told = await self._told(live, live.batch())
+        told = await self._batch_message(live, live.batch())
         told["end"] = ended(driver, len(json.dumps(told["rows"])))
         if live.is_leaving:
-            return await asyncio.to_thread(leave, self._outside, live.replica, told, info.workflow_id or "")
+            return await asyncio.to_thread(leave, self._payload_store, live.replica, told, info.workflow_id or "")
         return told
 
-    async def _tell(self, live: Live, batch: Batch, running: Mapping[str, Turn] = _NONE) -> None:
+    async def _tell(self, live: ActiveExecution, batch: Batch, running: Mapping[str, StepTicket] = _NONE) -> None:
         """Tell a batch that no step brings; the first of an epoch says where this worker hears."""
-        told = await self._told(live, batch, running)
+        told = await self._batch_message(live, batch, running)
         if batch.number == 1:
             told["queue"], told["stops"] = self._queue, True
         reach("told:before")
         await signal(self._client, PROGRESS, told)
         reach("told:after")
 
-    async def _cancelled(self, live: Live, info: activity.Info) -> None:
+    async def _cancelled(self, live: ActiveExecution, info: activity.Info) -> None:
         """The execution was cancelled, or it is no longer ours: what runs is to stop.
 
         Where Temporal has only lost sight of this worker, what runs is kept, and the workflow hears that it may come back.
@@ -256,13 +268,13 @@ class Activities:
             self._held.hold(_key(info), live)
             await self._held.announce(_key(info), live)
             raise _gone(f"epoch {live.epoch}")
-        live.driver.halt(None if is_for_good else Released())
-        await self._held.vouch(_key(info), live)
+        live.driver.halt(None if is_for_good else ExecutionReleasedError())
+        await self._held.report_alive(_key(info), live)
         until = time.monotonic() + (_STOP_SECONDS if is_for_good else BEAT_SECONDS)
-        while not (live.driver.is_over and live.driver.is_calm) and time.monotonic() < until:
+        while not (live.driver.is_over and live.driver.is_quiescent) and time.monotonic() < until:
             await live.change()
 
-    def _may_hold(self, live: Live) -> bool:
+    def _may_hold(self, live: ActiveExecution) -> bool:
         """Say whether an execution can be resumed here, though Temporal has lost sight of this worker."""
         return live.has_begun and not live.is_lost and not live.is_alone and not self._is_stopping
 
@@ -274,27 +286,27 @@ class Activities:
 
     # Steps
 
-    async def step(self, given: Stepping) -> Told:
+    async def step(self, given: Stepping) -> BatchMessage:
         """Let a step run, and tell what has changed once it has ended, with what comes next if that is soon known."""
         live = self._found(given["epoch"])
-        driver, turn_id, mine = live.driver, given["turn"], (given["epoch"], given["turn"])
+        driver, ticket_id, mine = live.driver, given["turn"], (given["epoch"], given["turn"])
         live.look()
-        if live.is_lost or not (given.get("held") or driver.open(turn_id)):
-            raise _gone(turn_id)
-        live.accept(turn_id)
+        if live.is_lost or not (given.get("held") or driver.open(ticket_id)):
+            raise _gone(ticket_id)
+        live.accept(ticket_id)
         live.steps.add(mine)
         try:
             async with beating():
-                while not driver.has_ended(turn_id):
+                while not driver.has_ended(ticket_id):
                     await live.change()
                 await _settled(live)
                 if live.epoch != given["epoch"]:
-                    raise _gone(turn_id)  # Temporal had given it up; another activity brings what came out
-                return await self._told(live, live.batch())
+                    raise _gone(ticket_id)  # Temporal had given it up; another activity brings what came out
+                return await self._batch_message(live, live.batch())
         except asyncio.CancelledError:
             if is_asked():
                 raise
-            raise _gone(turn_id) from None
+            raise _gone(ticket_id) from None
         finally:
             live.steps.discard(mine)
             live.news.set()
@@ -303,27 +315,29 @@ class Activities:
         """Leave an execution, so that it can go on in a new run of its workflow."""
         live = self._found(given["epoch"])
         live.is_leaving = True
-        live.driver.halt(Released())
+        live.driver.halt(ExecutionReleasedError())
 
     async def cancel(self, given: dict[str, Any]) -> None:
         """Stop an execution that was cancelled: signs of life are too rare to wait for the next one."""
         self._found(given["epoch"]).driver.halt()
 
-    def _found(self, epoch: int) -> Live:
+    def _found(self, epoch: int) -> ActiveExecution:
         live = self._live.get(_key(activity.info()))
         if live is None or live.epoch != epoch:
             raise _gone(f"epoch {epoch}")
         return live
 
-    async def _told(self, live: Live, batch: Batch, running: Mapping[str, Turn] = _NONE) -> Told:
+    async def _batch_message(
+        self, live: ActiveExecution, batch: Batch, running: Mapping[str, StepTicket] = _NONE
+    ) -> BatchMessage:
         epoch, info, pieces = live.epoch, activity.info(), Pieces()
         name = what(batch.rows, info.workflow_id)
-        send = partial(self._outside.sent, batch.rows, name, put=pieces.put)
-        rows = await asyncio.to_thread(send) if self._outside.is_far else send()
+        send = partial(self._payload_store.offload, batch.rows, name, put=pieces.put)
+        rows = await asyncio.to_thread(send) if self._payload_store.is_external else send()
         if pieces.size:
             await self._send(pieces, name, info)
-        waiting = [asked(turn_id, turn, turn_id in batch.inner) for turn_id, turn in batch.turns.items()]
-        held = [{**asked(turn_id, turn, False), "held": True} for turn_id, turn in running.items()]
+        waiting = [asked(ticket_id, ticket, ticket_id in batch.inner) for ticket_id, ticket in batch.tickets.items()]
+        held = [{**asked(ticket_id, ticket, False), "held": True} for ticket_id, ticket in running.items()]
         return {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *waiting]}
 
     async def _send(self, pieces: Pieces, name: str, info: activity.Info) -> None:
@@ -344,7 +358,7 @@ def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
     loop.call_soon_threadsafe(news.set)
 
 
-async def _settled(live: Live) -> None:
+async def _settled(live: ActiveExecution) -> None:
     """Return when it is known what comes next; but what has ended must not wait for a hook that takes its time."""
     until = time.monotonic() + _HOOK_SECONDS
     while not live.driver.is_settled and time.monotonic() < until:

@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from ._protocol import CARRY, DRIVE, GONE, Carrying, Driving, Start, Told
+from ._protocol import CARRY, DRIVE, GONE, BatchMessage, Carrying, Driving, Start
 
 _FOR_EVER = timedelta(days=3650)
 _ID_BYTES = 200
@@ -28,10 +28,10 @@ _UNTIL_A_WORKER_HAS_IT = RetryPolicy(
 _UNTIL_IT_IS_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
 
-def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[Told]:
+def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[BatchMessage]:
     """Offer an execution to workers: to all, to those that try it alone, or to the one that still has it."""
     queue = workflow.info().task_queue
-    drive: asyncio.Task[Told] = workflow.start_activity(
+    drive: asyncio.Task[BatchMessage] = workflow.start_activity(
         DRIVE,
         given,
         activity_id=f"{given['epoch']}",
@@ -47,9 +47,9 @@ def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[Tol
     return drive
 
 
-async def ask(what: str, given: Any, activity_id: str, queue: str, start: Start, summary: str) -> Told:
+async def ask(what: str, given: Any, activity_id: str, queue: str, start: Start, summary: str) -> BatchMessage:
     """Ask the worker that has an execution for something: to let a step run, to leave it, to stop."""
-    told: Told = await workflow.execute_activity(
+    told: BatchMessage = await workflow.execute_activity(
         what,
         given,
         activity_id=activity_id.encode()[:_ID_BYTES].decode(errors="ignore"),  # every server takes that

@@ -21,24 +21,24 @@ from temporalio.service import RPCError
 from ..._dispatch import registry
 from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
 from ..._dispatch.connect import with_worker
-from ..._dispatch.ports import DurableBackend, ExecutionHandle, Working
-from ..._dispatch.quarantine import Trials
+from ..._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
+from ..._dispatch.quarantine import QuarantineProcess
 from ..._dispatch.requests import Requests
 from ..._enginekit.compaction import prune
-from ..._enginekit.payloads import MAX_BYTES, Outside
+from ..._enginekit.payloads import MAX_BYTES, PayloadStore
 from ..._enginekit.replica import Replica, Rows
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.spec import AgentSpec
 from ...errors import ExecutionBusyError, ExecutionCancelledError, PayloadTooLargeError
 from ._deletion import remove
-from ._errors import error_of, is_unknown, told, unreachable
+from ._errors import error_of, is_unknown, translated, unreachable
 from ._handle import TemporalHandle
-from ._history import Story, status_of, stories, story
+from ._history import ExecutionHistory, execution_histories, execution_history, status_of
 from ._payload_parts import CARRIED_BYTES
 from ._pollers import unattended
 from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
-from ._url import DEFAULT_ADDRESS, Place
+from ._url import DEFAULT_ADDRESS, TemporalConfig
 from ._visibility import records
 
 T = TypeVar("T")
@@ -70,14 +70,14 @@ class TemporalBackend(DurableBackend):
         connect: Mapping[str, Any] | None = None,
     ) -> None:
         self.url = url
-        self.place = Place.of(url)
-        self.outside = Outside(self.place.payloads)
+        self.config = TemporalConfig.of(url)
+        self.payload_store = PayloadStore(self.config.payloads)
         self._given, self._plugins, self._connect = client, plugins, connect
-        self._worker = None if self.place.worker == "off" else self._thread()
+        self._worker = None if self.config.worker == "off" else self._thread()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"TemporalBackend({str(self.place)!r})"  # in the whole URL there may be a password
+        return f"TemporalBackend({str(self.config)!r})"  # in the whole URL there may be a password
 
     async def client(self) -> Client:
         """Return a connected client."""
@@ -91,19 +91,19 @@ class TemporalBackend(DurableBackend):
     async def _connected(self) -> Client:
         config: dict[str, Any] = {"target_host": DEFAULT_ADDRESS, **ClientConfig.load_client_connect_config()}
         config.update(self._connect or {})
-        if self.place.address is not None:
-            config["target_host"] = self.place.address
-        if self.place.namespace is not None:
-            config["namespace"] = self.place.namespace
+        if self.config.address is not None:
+            config["target_host"] = self.config.address
+        if self.config.namespace is not None:
+            config["namespace"] = self.config.namespace
         _settle_at_exit()
         try:
             return await asyncio.wait_for(Client.connect(**config), _CONNECT_SECONDS)
         except (RuntimeError, asyncio.TimeoutError) as error:
-            raise unreachable(self.place, config["target_host"], error) from error
+            raise unreachable(self.config, config["target_host"], error) from error
 
     def workflow_id(self, execution_id: str) -> str:
         """Return the id of the workflow of an execution."""
-        return f"{self.place.prefix}{checked_id(execution_id)}"
+        return f"{self.config.prefix}{checked_id(execution_id)}"
 
     async def workflow(self, execution_id: str) -> WorkflowHandle[Any, Any]:
         """Return Temporal's own handle."""
@@ -113,7 +113,7 @@ class TemporalBackend(DurableBackend):
 
     def _thread(self) -> WorkerThread:
         """Return the worker of this process: one for all backends of a URL, since a server may connect for every request."""
-        found = WorkerThread(self._work_here, is_own=self.place.worker == "own")
+        found = WorkerThread(self._work_here, is_own=self.config.worker == "own")
         if self._given is not None or self._plugins or self._connect:
             return found
         return _workers.setdefault(self.url, found)
@@ -121,7 +121,7 @@ class TemporalBackend(DurableBackend):
     async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
         await self._work(10, DRAIN_SECONDS, stop, only=only)
 
-    def working(self, what: Working) -> TemporalBackend:
+    def working(self, what: WorkerMode) -> TemporalBackend:
         """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
         url = with_worker(self.url, what)
         return TemporalBackend(url, client=self._given, plugins=self._plugins, connect=self._connect)
@@ -158,9 +158,9 @@ class TemporalBackend(DurableBackend):
     ) -> ExecutionHandle:
         """Start a workflow for an execution, or attach to the one that has its id."""
         replica = Replica.new("new")
-        found = Requests(replica).put(spec, prompt, execution_id, invocation_state, limits)
+        found = Requests(replica).dispatch(spec, prompt, execution_id, invocation_state, limits)
         given = self._start_of(found, spec.name)
-        given["rows"] = self.outside.sent(replica.changes(), "What is dispatched")
+        given["rows"] = self.payload_store.offload(replica.changes(), "What is dispatched")
         try:
             await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, steps=0, created_at=time.time())
         except WorkflowAlreadyStartedError:
@@ -175,18 +175,18 @@ class TemporalBackend(DurableBackend):
             "execution_id": execution_id,
             "agent": agent,
             "epoch": 0,
-            "heartbeat_seconds": self.place.heartbeat_seconds,
-            "max_events": self.place.max_events,
+            "heartbeat_seconds": self.config.heartbeat_seconds,
+            "max_events": self.config.max_events,
         }
 
     async def _start(self, given: Start, reuse: WorkflowIDReusePolicy, **memo: Any) -> None:
         client = await self.client()
-        with told(self.place):
+        with translated(self.config):
             await client.start_workflow(
                 WORKFLOW,
                 given,
                 id=self.workflow_id(given["execution_id"]),
-                task_queue=self.place.task_queue,
+                task_queue=self.config.task_queue,
                 id_reuse_policy=reuse,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 task_timeout=task_timeout(given["heartbeat_seconds"]),
@@ -194,10 +194,10 @@ class TemporalBackend(DurableBackend):
                 static_summary=given["agent"],
             )
 
-    async def go_on(self, known: Story) -> None:
+    async def go_on(self, known: ExecutionHistory) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
         given = self._start_of(known.journal().execution_id, known.agent)
-        given["changes"] = self.outside.sent(known.replica.changes(), "What is resumed")
+        given["changes"] = self.payload_store.offload(known.replica.changes(), "What is resumed")
         prune(known.replica)
         self._carry_on(given, known)
         given["previous_run_id"] = known.run_id
@@ -211,7 +211,7 @@ class TemporalBackend(DurableBackend):
         except WorkflowAlreadyStartedError:
             return  # somebody else has resumed it
 
-    def _carry_on(self, given: Start, known: Story) -> None:
+    def _carry_on(self, given: Start, known: ExecutionHistory) -> None:
         """Have a new run begin with what is recorded; what is too large for that it takes over from the run before."""
 
         def previous(packed: str) -> Rows:
@@ -222,7 +222,7 @@ class TemporalBackend(DurableBackend):
 
         limit = MAX_BYTES - len(json.dumps(given["changes"]))
         export = known.replica.export()
-        given["rows"] = self.outside.sent(export, "What is resumed", plainly=False, limit=limit, put=previous)
+        given["rows"] = self.payload_store.offload(export, "What is resumed", plainly=False, limit=limit, put=previous)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
@@ -234,19 +234,21 @@ class TemporalBackend(DurableBackend):
         handle = await self.workflow(execution_id)
         return await self._found(execution_id, handle.describe())
 
-    async def story(self, execution_id: str, *, whole: bool = False) -> Story:
+    async def story(self, execution_id: str, *, whole: bool = False) -> ExecutionHistory:
         """Read an execution from history."""
-        asking = story(await self.client(), self.outside, self.workflow_id(execution_id), whole=whole)
+        asking = execution_history(await self.client(), self.payload_store, self.workflow_id(execution_id), whole=whole)
         return await self._found(execution_id, asking)
 
-    async def stories(self, execution_id: str) -> AsyncIterator[Story]:
+    async def stories(self, execution_id: str) -> AsyncIterator[ExecutionHistory]:
         """Follow an execution by its history."""
-        with told(self.place, execution_id):
-            async for found in stories(await self.client(), self.outside, self.workflow_id(execution_id)):
+        with translated(self.config, execution_id):
+            async for found in execution_histories(
+                await self.client(), self.payload_store, self.workflow_id(execution_id)
+            ):
                 yield found
 
     async def _found(self, execution_id: str, asking: Awaitable[T]) -> T:
-        with told(self.place, execution_id):
+        with translated(self.config, execution_id):
             return await asking
 
     async def asked(self, asking: Awaitable[None]) -> None:
@@ -255,7 +257,7 @@ class TemporalBackend(DurableBackend):
             await asking
         except RPCError as error:
             if not is_unknown(error):
-                raise error_of(error, self.place) from error
+                raise error_of(error, self.config) from error
 
     async def list(
         self,
@@ -268,14 +270,14 @@ class TemporalBackend(DurableBackend):
         """Return executions, the one that changed last first."""
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
         client = await self.client()
-        with told(self.place):
-            return await records(client, self.place, wanted=wanted, agent=agent, since=since, limit=limit)
+        with translated(self.config):
+            return await records(client, self.config, wanted=wanted, agent=agent, since=since, limit=limit)
 
     async def unattended(self) -> str | None:
         """Return what to say where no worker polls the task queue; None if one does."""
         client = await self.client()
-        with told(self.place):
-            return await unattended(client, self.place)
+        with translated(self.config):
+            return await unattended(client, self.config)
 
     async def remove(self, execution_id: str) -> None:
         """Forget an execution that has ended, with all it recorded."""
@@ -284,8 +286,10 @@ class TemporalBackend(DurableBackend):
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
             why = f"is {status.value}. Temporal deletes no workflow that has not ended: cancel it first."
             raise ExecutionBusyError(execution_id, "", why)
-        with told(self.place):
-            await remove(await self.client(), self.outside, self.workflow_id(execution_id), description.run_id or "")
+        with translated(self.config):
+            await remove(
+                await self.client(), self.payload_store, self.workflow_id(execution_id), description.run_id or ""
+            )
 
     async def work(
         self,
@@ -297,20 +301,22 @@ class TemporalBackend(DurableBackend):
         is_trial: bool = False,
     ) -> bool:
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
-        trials = None if trial_command is None else Trials(trial_command)
-        return await self._work(concurrency, drain_seconds, stop or asyncio.Event(), trials=trials, is_trial=is_trial)
+        quarantine = None if trial_command is None else QuarantineProcess(trial_command)
+        return await self._work(
+            concurrency, drain_seconds, stop or asyncio.Event(), quarantine=quarantine, is_trial=is_trial
+        )
 
     async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:
         from ._worker import work
 
         client = await self.client()
-        with told(self.place):
+        with translated(self.config):
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
         return await work(
             client,
-            self.place.task_queue,
-            self.outside,
-            heartbeat_seconds=self.place.heartbeat_seconds,
+            self.config.task_queue,
+            self.payload_store,
+            heartbeat_seconds=self.config.heartbeat_seconds,
             concurrency=concurrency,
             drain_seconds=drain_seconds,
             stop=stop,

@@ -16,19 +16,19 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from ..._enginekit.compaction import prune
-from ..._enginekit.payloads import MAX_BYTES, Outside
+from ..._enginekit.payloads import MAX_BYTES, PayloadStore
 from ..._enginekit.replica import Replica, Rows
 from ..._records.logs import safe_logger
 from ._errors import is_unknown
 from ._heartbeat import signal
 from ._history import rebuilt
 from ._payload_parts import CARRIED_BYTES, Pieces
-from ._protocol import FORGOTTEN, PIECE, PREVIOUS, Carrying, Told
+from ._protocol import FORGOTTEN, PIECE, PREVIOUS, BatchMessage, Carrying
 
 logger = safe_logger(__name__)
 
 
-def leave(outside: Outside, replica: Replica, told: Told, execution_id: str) -> Told:
+def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, execution_id: str) -> BatchMessage:
     """Return the last batch of a worker that leaves, with what the next run of the workflow begins with.
 
     Without it, where that is more than a run may begin with: the execution then continues in the same run.
@@ -40,7 +40,7 @@ def leave(outside: Outside, replica: Replica, told: Told, execution_id: str) -> 
         sizes.append(len(packed))
         return {PREVIOUS: [told["epoch"], told["number"]]}
 
-    whole = outside.sent(replica.export(), "", plainly=False, limit=room, put=too_large)
+    whole = payload_store.offload(replica.export(), "", plainly=False, limit=room, put=too_large)
     if not sizes:
         return {**told, "whole": whole}
     if sizes[0] <= CARRIED_BYTES:
@@ -55,11 +55,11 @@ def leave(outside: Outside, replica: Replica, told: Told, execution_id: str) -> 
     return {**told, "whole_bytes": sizes[0]}
 
 
-async def carry(client: Client, outside: Outside, given: Carrying) -> Rows:
+async def carry(client: Client, payload_store: PayloadStore, given: Carrying) -> Rows:
     """Send this run what the one before it had come to; return what refers to it."""
     workflow_id = activity.info().workflow_id or ""
     try:
-        replica = await rebuilt(client, outside, workflow_id, given["run_id"], given["base"])
+        replica = await rebuilt(client, payload_store, workflow_id, given["run_id"], given["base"])
     except RPCError as error:
         if not is_unknown(error):
             raise
@@ -68,12 +68,12 @@ async def carry(client: Client, outside: Outside, given: Carrying) -> Rows:
         )
         raise ApplicationError(text, type=FORGOTTEN, non_retryable=True) from error
     pieces = Pieces()
-    rows = await asyncio.to_thread(_packed, outside, replica, given["changes"], pieces)
+    rows = await asyncio.to_thread(_packed, payload_store, replica, given["changes"], pieces)
     await pieces.send(partial(signal, client, PIECE))
     return rows
 
 
-def _packed(outside: Outside, replica: Replica, changes: Rows, pieces: Pieces) -> Rows:
-    replica.apply(outside.received(changes))
+def _packed(payload_store: PayloadStore, replica: Replica, changes: Rows, pieces: Pieces) -> Rows:
+    replica.apply(payload_store.load(changes))
     prune(replica)
-    return outside.sent(replica.export(), "", plainly=False, put=pieces.put)
+    return payload_store.offload(replica.export(), "", plainly=False, put=pieces.put)

@@ -9,7 +9,7 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from ..._enginekit.payloads import Outside
+from ..._enginekit.payloads import PayloadStore
 from ._errors import is_unknown
 from ._history import runs_of
 
@@ -18,9 +18,9 @@ _PATIENCE_SECONDS = 60.0
 """Temporal deletes what ended a moment ago only when it has done all else about it, after half a minute or so."""
 
 
-async def remove(client: Client, outside: Outside, workflow_id: str, run_id: str) -> None:
+async def remove(client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str) -> None:
     """Delete a workflow that has ended, its last run first; return when Temporal knows and lists nothing of it."""
-    for each in await runs_of(client, outside, workflow_id, run_id):
+    for each in await runs_of(client, payload_store, workflow_id, run_id):
         await _delete(client, workflow_id, each)
     try:
         await asyncio.wait_for(_forgotten(client, workflow_id), _PATIENCE_SECONDS)

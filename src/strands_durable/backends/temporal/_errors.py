@@ -15,7 +15,7 @@ _HINTS = {RPCStatusCode.UNAUTHENTICATED: _KEYS, RPCStatusCode.PERMISSION_DENIED:
 
 
 @contextmanager
-def told(where: object, execution_id: str | None = None) -> Iterator[None]:
+def translated(where: object, execution_id: str | None = None) -> Iterator[None]:
     """Raise what Temporal says in there in our words; ``execution_id`` is what it is asked about, if it is about one."""
     try:
         yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from ..._calls.context import standing_aside
+from ..._calls.context import waiting_for_execution
 from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.requests import Requests
 from ..._journal.following import steps_after
@@ -22,12 +22,12 @@ from ..._records.questions import interrupts_of
 from ..._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from ..._records.views import ExecutionDetail, StepSummary
 from ...errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
-from ._errors import told
-from ._history import Story, status_of, still
-from ._pending_activity import presence_of
+from ._errors import translated
+from ._history import ExecutionHistory, status_of, still
+from ._pending_activity import pending_activity_of
 from ._pollers import watched
 from ._protocol import ACCEPT_DRIFT, COMMIT, STALE, Commit
-from ._workflow_worker import hosted
+from ._workflow_worker import workflow_worker
 
 if TYPE_CHECKING:
     from ._backend import TemporalBackend
@@ -52,7 +52,7 @@ class TemporalHandle(ExecutionHandle):
 
     async def status(self) -> ExecutionStatus:
         """Return what the execution is doing."""
-        with self._told():
+        with self._translated():
             return await status_of(await self._backend.describe(self.execution_id))
 
     async def result(self, timeout: float | None = None) -> ExecutionResult:
@@ -73,7 +73,7 @@ class TemporalHandle(ExecutionHandle):
     async def _until_still(self, timeout: float | None) -> None:
         waiting = still(await self._backend.client(), self._backend.workflow_id(self.execution_id))
         try:
-            with standing_aside(), self._told():
+            with waiting_for_execution(), self._translated():
                 async with watched(self.execution_id, self._why_it_waits):
                     await asyncio.wait_for(waiting, timeout)
         except asyncio.TimeoutError:
@@ -84,12 +84,12 @@ class TemporalHandle(ExecutionHandle):
     async def _why_it_waits(self) -> str | None:
         """Return why nothing happens to an execution; None if a worker has it, or may have it soon."""
         description = await self._backend.describe(self.execution_id)
-        presence = await presence_of(await self._backend.client(), description)
+        presence = await pending_activity_of(await self._backend.client(), description)
         if presence.owner is not None or await status_of(description) not in (S.PENDING, S.RUNNING):
             return None
         return f"no worker takes it: {presence.note}" if presence.note else await self._backend.unattended()
 
-    def _failure(self, story: Story, journal: Journal) -> ExecutionFailedError:
+    def _failure(self, story: ExecutionHistory, journal: Journal) -> ExecutionFailedError:
         record = journal.call_at(0)
         if record is not None and record.status is S.FAILED:
             return Requests(story.replica).failure(journal, record)
@@ -111,18 +111,18 @@ class TemporalHandle(ExecutionHandle):
             story = await self._story()
             if story.status is S.CANCELLED:
                 raise ExecutionCancelledError(self.execution_id)
-            Requests(story.replica).reply(self.execution_id, answers, by)
+            Requests(story.replica).respond(self.execution_id, answers, by)
             rows = story.replica.changes()
-            sent = self._backend.outside.sent(rows, "The answers")
+            sent = self._backend.payload_store.offload(rows, "The answers")
             if not rows or await self._committed({"base": story.position, "rows": sent}):
                 return
-        raise BackendUnavailableError(str(self._backend.place), "the execution changes faster than it can be answered")
+        raise BackendUnavailableError(str(self._backend.config), "the execution changes faster than it can be answered")
 
     async def _committed(self, given: Commit) -> bool:
         """Add something to the execution; False if it is no longer as it was when it was read."""
         handle = await self._backend.workflow(self.execution_id)
         try:
-            with self._told():
+            with self._translated():
                 await self._brought_in(handle.execute_update(COMMIT, given))
         except WorkflowUpdateFailedError as error:
             if isinstance(error.cause, ApplicationError) and error.cause.type == STALE:
@@ -136,18 +136,18 @@ class TemporalHandle(ExecutionHandle):
         try:
             done, _ = await asyncio.wait({update}, timeout=_ALONE_SECONDS)
             if not done:
-                async with hosted(await self._backend.client(), self._backend.place.task_queue):
+                async with workflow_worker(await self._backend.client(), self._backend.config.task_queue):
                     await asyncio.wait_for(update, _PATIENCE_SECONDS)
             update.result()
         except asyncio.TimeoutError:
             raise BackendUnavailableError(
-                str(self._backend.place), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
+                str(self._backend.config), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
             ) from None
         finally:
             update.cancel()
 
-    def _told(self) -> AbstractContextManager[None]:
-        return told(self._backend.place, self.execution_id)
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self._backend.config, self.execution_id)
 
     async def cancel(self) -> None:
         """Stop the execution for good."""
@@ -171,7 +171,9 @@ class TemporalHandle(ExecutionHandle):
 
     async def _accept_drift(self) -> None:
         """Leave word in the history for the next worker that takes the execution over; one that is at work needs none."""
-        if (await presence_of(await self._backend.client(), await self._backend.describe(self.execution_id))).owner:
+        if (
+            await pending_activity_of(await self._backend.client(), await self._backend.describe(self.execution_id))
+        ).owner:
             return
         handle = await self._backend.workflow(self.execution_id)
         await self._backend.asked(handle.signal(ACCEPT_DRIFT))
@@ -183,7 +185,7 @@ class TemporalHandle(ExecutionHandle):
     async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         story = await self._story(whole=True)
-        return story.detail(await presence_of(await self._backend.client(), story.description), run)
+        return story.detail(await pending_activity_of(await self._backend.client(), story.description), run)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution, by its committed steps; Temporal carries no pieces of those under way."""
@@ -194,5 +196,5 @@ class TemporalHandle(ExecutionHandle):
             if story.status not in (S.PENDING, S.RUNNING) and await self.status() is story.status:
                 return  # else the workflow has yet to hear of it
 
-    async def _story(self, *, whole: bool = False) -> Story:
+    async def _story(self, *, whole: bool = False) -> ExecutionHistory:
         return await self._backend.story(self.execution_id, whole=whole)

@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescri
 from temporalio.service import RPCError
 
 from ..._dispatch.queue import Queue
-from ..._enginekit.payloads import Outside
+from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica
 from ..._journal.lease import look
 from ..._journal.sqlite.journal import Journal
@@ -21,8 +21,8 @@ from ..._records.executions import ExecutionStatus
 from ..._records.views import ExecutionDetail
 from ...errors import BackendUnavailableError
 from ._errors import is_astray, is_unknown
-from ._history_reader import Log, events_of, read
-from ._pending_activity import Presence
+from ._history_reader import HistoryReader, events_of, read
+from ._pending_activity import PendingActivity
 from ._protocol import Position
 
 S = ExecutionStatus
@@ -53,10 +53,10 @@ async def status_of(description: WorkflowExecution) -> ExecutionStatus:
     return S((await description.memo()).get("status", "PENDING"))
 
 
-class Story:
+class ExecutionHistory:
     """What the runs of a workflow tell of its execution, the oldest first."""
 
-    def __init__(self, description: WorkflowExecutionDescription, logs: list[Log]) -> None:
+    def __init__(self, description: WorkflowExecutionDescription, logs: list[HistoryReader]) -> None:
         self.description = description
         self.run_id = description.run_id or ""
         self.ended_as = "" if description.status is None else description.status.name
@@ -104,12 +104,12 @@ class Story:
         """Return what is recorded."""
         return Journal(look(self.replica, self._logs[0].start["execution_id"]))
 
-    def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
+    def detail(self, presence: PendingActivity, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         self._close()
         if presence.is_left:
             self._logs[-1].withdraw(self.replica)
-            Queue(self.replica).pardon()
+            Queue(self.replica).clear_suspicion()
         detail = self.replica.detail(run)
         found = detail.execution
         known = replace(
@@ -135,7 +135,7 @@ class Story:
                 journal.end_call(record, S.FAILED)
 
 
-def _begun(logs: list[Log]) -> Replica:
+def _begun(logs: list[HistoryReader]) -> Replica:
     """Return the execution as it stood when the last of these runs began."""
     first = logs[0]
     replica = first.empty()
@@ -147,9 +147,11 @@ def _begun(logs: list[Log]) -> Replica:
     return replica
 
 
-async def rebuilt(client: Client, outside: Outside, workflow_id: str, run_id: str, upto: Position) -> Replica:
+async def rebuilt(
+    client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str, upto: Position
+) -> Replica:
     """Return an execution as a run of its workflow left it."""
-    logs = await _logs(client, outside, workflow_id, run_id, whole=False)
+    logs = await _logs(client, payload_store, workflow_id, run_id, whole=False)
 
     def build() -> Replica:
         replica, last = _begun(logs), logs[-1]
@@ -162,18 +164,22 @@ async def rebuilt(client: Client, outside: Outside, workflow_id: str, run_id: st
     return await asyncio.to_thread(build)
 
 
-async def story(client: Client, outside: Outside, workflow_id: str, *, whole: bool = False) -> Story:
+async def execution_history(
+    client: Client, payload_store: PayloadStore, workflow_id: str, *, whole: bool = False
+) -> ExecutionHistory:
     """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
     description = await client.get_workflow_handle(workflow_id).describe()
-    logs = await _logs(client, outside, workflow_id, description.run_id or "", whole)
-    return await asyncio.to_thread(Story, description, logs)
+    logs = await _logs(client, payload_store, workflow_id, description.run_id or "", whole)
+    return await asyncio.to_thread(ExecutionHistory, description, logs)
 
 
-async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str, whole: bool) -> list[Log]:
-    logs = [await read(client, outside, workflow_id, run_id)]
+async def _logs(
+    client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str, whole: bool
+) -> list[HistoryReader]:
+    logs = [await read(client, payload_store, workflow_id, run_id)]
     while (whole or not logs[0].is_rooted) and logs[0].continued_from:
         try:
-            logs.insert(0, await read(client, outside, workflow_id, logs[0].continued_from))
+            logs.insert(0, await read(client, payload_store, workflow_id, logs[0].continued_from))
         except RPCError as error:
             if not is_unknown(error) or not logs[0].is_rooted:
                 raise
@@ -181,11 +187,11 @@ async def _logs(client: Client, outside: Outside, workflow_id: str, run_id: str,
     return logs
 
 
-async def runs_of(client: Client, outside: Outside, workflow_id: str, run_id: str) -> list[str]:
+async def runs_of(client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str) -> list[str]:
     """Return a run and those that it went on from, as far as Temporal still has them."""
     runs: list[str] = []
     while run_id:
-        log = Log(client.data_converter, outside)
+        log = HistoryReader(client.data_converter, payload_store)
         try:
             async for event in events_of(client, workflow_id, run_id):
                 await log.add(event)
@@ -199,23 +205,25 @@ async def runs_of(client: Client, outside: Outside, workflow_id: str, run_id: st
     return runs
 
 
-async def stories(client: Client, outside: Outside, workflow_id: str) -> AsyncIterator[Story]:
+async def execution_histories(
+    client: Client, payload_store: PayloadStore, workflow_id: str
+) -> AsyncIterator[ExecutionHistory]:
     """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
     while True:
         description = await client.get_workflow_handle(workflow_id).describe()
         run_id = description.run_id or ""
-        logs = await _logs(client, outside, workflow_id, run_id, whole=True)
+        logs = await _logs(client, payload_store, workflow_id, run_id, whole=True)
         if description.status is not _T.RUNNING:
-            yield Story(description, logs)
+            yield ExecutionHistory(description, logs)
             return
-        log = logs[-1] = Log(client.data_converter, outside)
-        found: Story | None = None
+        log = logs[-1] = HistoryReader(client.data_converter, payload_store)
+        found: ExecutionHistory | None = None
         async for event in _coming(client, workflow_id, run_id):
             is_new = await log.add(event)
             if event.event_id < description.history_length:
                 continue
             if found is None:
-                found = Story(description, logs)
+                found = ExecutionHistory(description, logs)
             elif is_new:
                 found.advance()
             if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:

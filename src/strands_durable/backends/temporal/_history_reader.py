@@ -16,7 +16,7 @@ from temporalio.converter import DataConverter
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
-from ..._enginekit.payloads import Outside
+from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica, Rows
 from ..._journal.lease import look
 from ..._journal.sqlite.journal import Journal
@@ -37,8 +37,8 @@ from ._protocol import (
     Position,
     Start,
     alive_of,
+    batch_message_of,
     commit_of,
-    told_of,
 )
 
 logger = safe_logger(__name__)
@@ -46,11 +46,11 @@ logger = safe_logger(__name__)
 _TELLING = {DRIVE, WAKE, *STEPS.values()}
 
 
-class Log:
+class HistoryReader:
     """What the history of one run tells, event by event."""
 
-    def __init__(self, converter: DataConverter, outside: Outside) -> None:
-        self._converter, self._outside = converter, outside
+    def __init__(self, converter: DataConverter, payload_store: PayloadStore) -> None:
+        self._converter, self._payload_store = converter, payload_store
         self.failure = ""
         """What the workflow failed with, if it did."""
         self.start: Start = {}
@@ -114,7 +114,7 @@ class Log:
         if signal.signal_name == PIECE:
             self._parcels.add(piece_of(await self._heard(signal.input)))
             return False
-        return signal.signal_name == PROGRESS and self._told(await self._heard(signal.input))
+        return signal.signal_name == PROGRESS and self._take_batch(await self._heard(signal.input))
 
     async def _completed(self, event: HistoryEvent) -> bool:
         done = event.activity_task_completed_event_attributes
@@ -122,7 +122,7 @@ class Log:
         if name == CARRY:
             self._carried = await self._decoded(done.result)
             return True
-        return name is not None and self._told(await self._decoded(done.result))
+        return name is not None and self._take_batch(await self._decoded(done.result))
 
     async def _scheduling(self, event: HistoryEvent) -> bool:
         scheduled = event.activity_task_scheduled_event_attributes
@@ -148,8 +148,8 @@ class Log:
         self._bases[epoch], self._epochs[epoch][number] = given["base"], given["rows"]
         return True
 
-    def _told(self, given: Any) -> bool:
-        told = told_of(given)
+    def _take_batch(self, given: Any) -> bool:
+        told = batch_message_of(given)
         if told is None:
             return False
         epoch, number = told["epoch"], told["number"]
@@ -198,7 +198,7 @@ class Log:
 
     # What it comes to
 
-    def has_told(self, epoch: int) -> bool:
+    def has_reported(self, epoch: int) -> bool:
         """Say whether a worker of this epoch has told anything."""
         return bool(self._epochs.get(epoch))
 
@@ -221,7 +221,7 @@ class Log:
         return rows is not None and self._parcels.has(rows)
 
     def _received(self, rows: Rows) -> Rows:
-        return self._outside.received(self._parcels.joined(rows))
+        return self._payload_store.load(self._parcels.joined(rows))
 
     def position(self) -> Position:
         """Return where whoever goes on from here begins."""
@@ -244,11 +244,11 @@ class Log:
 
     def changes(self) -> Rows:
         """Return what was changed between the run before and this one."""
-        return self._outside.received(self.start.get("changes", {}))
+        return self._payload_store.load(self.start.get("changes", {}))
 
     def empty(self) -> Replica:
         """Return an empty replica."""
-        return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._outside.max_text)
+        return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._payload_store.max_text)
 
     def replica(self, upto: Position) -> Replica | None:
         """Return the execution as it stood at a position; None if history does not go as far yet."""
@@ -269,9 +269,9 @@ async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: b
         yield event
 
 
-async def read(client: Client, outside: Outside, workflow_id: str, run_id: str) -> Log:
+async def read(client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str) -> HistoryReader:
     """Return what the history of a run tells."""
-    log = Log(client.data_converter, outside)
+    log = HistoryReader(client.data_converter, payload_store)
     async for event in events_of(client, workflow_id, run_id):
         await log.add(event)
     return log

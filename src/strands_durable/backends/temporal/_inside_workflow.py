@@ -20,7 +20,7 @@ from temporalio.worker import Plugin, Replayer, ReplayerConfig, Worker, WorkerCo
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from ..._dispatch.requests import Requests
-from ..._enginekit.payloads import Outside
+from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica
 from ..._records.keys import checked_id
 from ..._records.results import ExecutionResult
@@ -189,11 +189,11 @@ class TemporalDurability:
     ) -> Start:
         replica = Replica.new("new", workflow.random().randbytes(32))
         spec = AgentSpec(name=self._name, arguments=arguments)  # whatever version of it the worker has
-        Requests(replica, workflow.time).put(spec, prompt, execution_id, invocation_state, limits)
+        Requests(replica, workflow.time).dispatch(spec, prompt, execution_id, invocation_state, limits)
         return {
             "execution_id": execution_id,
             "agent": self._name,
-            "rows": Outside(None).sent(replica.changes(), "What is dispatched"),
+            "rows": PayloadStore(None).offload(replica.changes(), "What is dispatched"),
             "epoch": 0,
             "heartbeat_seconds": self._heartbeat_seconds,
             "max_events": 0,
@@ -226,7 +226,7 @@ class StrandsDurablePlugin(Plugin):
         payloads: str | None = None,
     ) -> None:
         self._task_queue, self._concurrency, self._drain_seconds = task_queue, concurrency, drain_seconds
-        self._outside = Outside(payloads)
+        self._payload_store = PayloadStore(payloads)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Let workflows import this package."""
@@ -251,7 +251,7 @@ class StrandsDurablePlugin(Plugin):
             work(
                 worker.client,
                 self._task_queue,
-                self._outside,
+                self._payload_store,
                 concurrency=self._concurrency,
                 drain_seconds=self._drain_seconds,
                 stop=stop,

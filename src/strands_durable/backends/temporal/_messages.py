@@ -8,7 +8,7 @@ from typing import Any
 from ..._enginekit.driver import Driver
 from ..._enginekit.payloads import MAX_BYTES
 from ..._enginekit.replica import Rows
-from ..._records.step_gate import Turn
+from ..._records.step_gate import StepTicket
 from ._protocol import OMITTED
 
 _SUMMARY_LENGTH = 100
@@ -39,12 +39,12 @@ def what(rows: Rows, workflow_id: str | None) -> str:
     return f"Execution {workflow_id!r}: what is recorded at once{of_tools}"
 
 
-def asked(turn_id: str, turn: Turn, is_inner: bool) -> dict[str, Any]:
+def asked(ticket_id: str, ticket: StepTicket, is_inner: bool) -> dict[str, Any]:
     """Return what the workflow is to know of a step that waits."""
-    asked: dict[str, Any] = {"id": turn_id, "kind": turn.kind, "step": [turn.call_id, turn.key, turn.attempt]}
+    asked: dict[str, Any] = {"id": ticket_id, "kind": ticket.kind, "step": [ticket.call_id, ticket.key, ticket.attempt]}
     asked["summary"] = ""
     if is_inner:
         asked["is_inner"] = True
-    if turn.kind != "model":
-        asked["summary"] = f"{turn.name} {turn.title}"[:_SUMMARY_LENGTH]
-    return {**asked, "until": turn.until} if turn.until else asked
+    if ticket.kind != "model":
+        asked["summary"] = f"{ticket.name} {ticket.title}"[:_SUMMARY_LENGTH]
+    return {**asked, "until": ticket.until} if ticket.until else asked

@@ -19,7 +19,7 @@ _AT_WORK = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Presence:
+class PendingActivity:
     """What Temporal tells of an execution besides its history."""
 
     owner: str | None = None
@@ -30,17 +30,17 @@ class Presence:
     is_cancelling: bool = False
 
 
-async def presence_of(client: Client, description: WorkflowExecutionDescription) -> Presence:
+async def pending_activity_of(client: Client, description: WorkflowExecutionDescription) -> PendingActivity:
     """Return who holds an execution; nobody, if it has ended."""
     if description.status is not WorkflowExecutionStatus.RUNNING:
-        return Presence()
+        return PendingActivity()
     is_cancelling = description.raw_description.workflow_extended_info.cancel_requested
     for pending in description.raw_description.pending_activities:
         if pending.activity_type.name == DRIVE:
             if pending.state in _AT_WORK:
-                return Presence(owner=_named(pending.last_worker_identity), is_cancelling=is_cancelling)
-            return Presence(note=await _refusal(client, pending), is_left=True, is_cancelling=is_cancelling)
-    return Presence(is_cancelling=is_cancelling)
+                return PendingActivity(owner=_named(pending.last_worker_identity), is_cancelling=is_cancelling)
+            return PendingActivity(note=await _refusal(client, pending), is_left=True, is_cancelling=is_cancelling)
+    return PendingActivity(is_cancelling=is_cancelling)
 
 
 def _named(identity: str) -> str:

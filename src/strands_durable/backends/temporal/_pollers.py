@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from ..._records.logs import safe_logger
 from ...errors import DurableError
 from ._protocol import DEFAULT_QUEUE
-from ._url import Place
+from ._url import TemporalConfig
 from ._workflow_worker import HOST
 
 logger = safe_logger(__name__)
@@ -29,29 +29,29 @@ _POLL_SECONDS = 70.0
 _KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
 
 
-async def unattended(client: Client, place: Place) -> str | None:
+async def unattended(client: Client, config: TemporalConfig) -> str | None:
     """Return what to say where no worker polls the task queue, with the command that starts one; None if one does."""
     for kind in _KINDS:
-        queue = TaskQueue(name=place.task_queue)
+        queue = TaskQueue(name=config.task_queue)
         asked = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=kind)
         found = (await client.workflow_service.describe_task_queue(asked)).pollers
         since = time.time() - _POLL_SECONDS
         if any(each.identity != HOST and each.last_access_time.seconds > since for each in found):
             return None
-    where = f"task queue {place.task_queue!r} in namespace {client.namespace!r}"
-    return f"no worker polls {where}. Start one: {worker_command(place)}"
+    where = f"task queue {config.task_queue!r} in namespace {client.namespace!r}"
+    return f"no worker polls {where}. Start one: {worker_command(config)}"
 
 
-def worker_command(place: Place) -> str:
+def worker_command(config: TemporalConfig) -> str:
     """Return the command that starts a worker, without what may hold a password."""
     given = {
-        "namespace": place.namespace,
-        "task_queue": place.task_queue if place.task_queue != DEFAULT_QUEUE else None,
+        "namespace": config.namespace,
+        "task_queue": config.task_queue if config.task_queue != DEFAULT_QUEUE else None,
     }
-    if place.payloads is not None:
+    if config.payloads is not None:
         given["payloads"] = "..."
     options = urlencode({name: value for name, value in given.items() if value is not None}, safe="./:")
-    url = f"temporal://{place.address or ''}" + (f"?{options}" if options else "")
+    url = f"temporal://{config.address or ''}" + (f"?{options}" if options else "")
     return f"strands-durable worker FILE --backend {shlex.quote(url)}"
 
 

@@ -28,7 +28,7 @@ OMITTED = "omitted"
 """In the place of a result that is too large for Temporal; what is recorded has it whole."""
 
 PACKED, AWAY, PIECES = "packed", "o", "pieces"
-"""In the place of a table's name, for rows in a form that people do not read: see `Outside`, and `Pieces`."""
+"""In the place of a table's name, for rows in a form that people do not read: see `PayloadStore`, and `Pieces`."""
 PREVIOUS = "previous"
 """In the place of a table's name: a run begins with what the one before it had come to, at this position."""
 
@@ -105,7 +105,7 @@ class Carrying(TypedDict):
     changes: dict[str, Any]
 
 
-class Told(TypedDict, total=False):
+class BatchMessage(TypedDict, total=False):
     """A batch on its way."""
 
     epoch: int
@@ -148,7 +148,7 @@ class Commit(TypedDict):
 # What is taken for one of these: a signal or an update may come from anybody, and one that is malformed must stop nothing.
 
 
-def told_of(given: Any) -> Told | None:
+def batch_message_of(given: Any) -> BatchMessage | None:
     """Return a batch; None if it is none."""
     if not isinstance(given, dict) or not _has_numbers(given, "epoch", "number"):
         return None
@@ -156,7 +156,7 @@ def told_of(given: Any) -> Told | None:
     if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
         return None
     is_one = _is_rows(given.get("rows")) and isinstance(queue, str) and isinstance(end, dict)
-    return cast(Told, given) if is_one else None
+    return cast(BatchMessage, given) if is_one else None
 
 
 def alive_of(given: Any) -> Alive | None:

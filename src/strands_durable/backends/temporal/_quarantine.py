@@ -13,9 +13,9 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
-from ..._dispatch.quarantine import Trials
+from ..._dispatch.quarantine import QuarantineProcess
 from ._protocol import DRIVE, NOT_HERE
-from ._slots import Seats, tuner
+from ._slots import SlotSupplier, tuner
 
 _LOOK_SECONDS = 0.5
 _AGAIN = timedelta(seconds=1)
@@ -23,19 +23,19 @@ _AGAIN = timedelta(seconds=1)
 
 @asynccontextmanager
 async def calling_for(
-    client: Client, task_queue: str, trials: Trials, drain_seconds: float, stop: asyncio.Event
+    client: Client, task_queue: str, quarantine: QuarantineProcess, drain_seconds: float, stop: asyncio.Event
 ) -> AsyncIterator[None]:
     """Start the process once an execution waits on its task queue, and again whenever it has died; end it with ``stop``."""
-    task = asyncio.ensure_future(_call_for(client, task_queue, trials))
+    task = asyncio.ensure_future(_call_for(client, task_queue, quarantine))
     try:
-        async with trials.until(stop, drain_seconds):
+        async with quarantine.until(stop, drain_seconds):
             yield
     finally:
         task.cancel()
         await asyncio.wait([task])
 
 
-async def _call_for(client: Client, task_queue: str, trials: Trials) -> None:
+async def _call_for(client: Client, task_queue: str, quarantine: QuarantineProcess) -> None:
     found = asyncio.Event()
 
     @activity.defn(name=DRIVE)
@@ -49,12 +49,12 @@ async def _call_for(client: Client, task_queue: str, trials: Trials) -> None:
         )
 
     # From then on it does not ask again, and is not stopped: a worker that stops may lose what it asked for last.
-    seats = Seats(lambda: 0 if found.is_set() else 1)
+    slots = SlotSupplier(lambda: 0 if found.is_set() else 1)
     poll = PollerBehaviorSimpleMaximum(1)
     async with Worker(
-        client, task_queue=task_queue, activities=[hand_on], activity_task_poller_behavior=poll, tuner=tuner(seats)
+        client, task_queue=task_queue, activities=[hand_on], activity_task_poller_behavior=poll, tuner=tuner(slots)
     ):
         await found.wait()
         while True:
-            trials.begin()
+            quarantine.begin()
             await asyncio.sleep(_LOOK_SECONDS)

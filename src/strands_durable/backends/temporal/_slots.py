@@ -1,4 +1,4 @@
-"""How many executions a worker takes at a time. Where there is no seat it does not even ask for one."""
+"""How many executions a worker takes at a time. Where there is no slot it does not even ask for one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LOOK_SECONDS = 0.2
 _MANY = 1000
 
 
-class Seats(CustomSlotSupplier):
-    """Gives out seats.
+class SlotSupplier(CustomSlotSupplier):
+    """Gives out slots.
 
     Args:
         count: Says how many there are at the moment.
@@ -32,7 +32,7 @@ class Seats(CustomSlotSupplier):
         self._freed = asyncio.Event()
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
-        """Wait for a free seat."""
+        """Wait for a free slot."""
         while not self._has_room():
             self._freed.clear()
             try:
@@ -43,17 +43,17 @@ class Seats(CustomSlotSupplier):
         return SlotPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
-        """Take a seat if one is free."""
+        """Take a slot if one is free."""
         if not self._has_room():
             return None
         self._taken += 1
         return SlotPermit()
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
-        """A seat that was taken is used."""
+        """A slot that was taken is used."""
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:
-        """Free a seat."""
+        """Free a slot."""
         self._taken -= 1
         self._freed.set()
 
@@ -61,11 +61,11 @@ class Seats(CustomSlotSupplier):
         return self._taken < self._count()
 
 
-def tuner(seats: Seats) -> WorkerTuner:
-    """Return what has a worker go by the seats."""
+def tuner(slots: SlotSupplier) -> WorkerTuner:
+    """Return what has a worker go by the slots."""
     return WorkerTuner.create_composite(
         workflow_supplier=FixedSizeSlotSupplier(_MANY),
-        activity_supplier=seats,
+        activity_supplier=slots,
         local_activity_supplier=FixedSizeSlotSupplier(1),
         nexus_supplier=FixedSizeSlotSupplier(1),
     )

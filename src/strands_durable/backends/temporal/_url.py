@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from ..._dispatch.ports import Working
+from ..._dispatch.ports import WorkerMode
 from ...errors import UnsupportedFeatureError
 from ._protocol import DEFAULT_QUEUE
 
@@ -15,11 +15,11 @@ DEFAULT_ADDRESS = "localhost:7233"
 PAYLOADS = "STRANDS_DURABLE_PAYLOADS"
 """The place for payloads where the URL names none: a key in it is then on no command line."""
 _TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
-_WORKERS = get_args(Working)
+_WORKERS = get_args(WorkerMode)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TemporalConfig:
     """Where executions are on Temporal."""
 
     address: str | None
@@ -30,11 +30,11 @@ class Place:
     heartbeat_seconds: float
     max_events: int
     payloads: str | None
-    worker: Working
+    worker: WorkerMode
     """What a worker of this very process carries, once it is started: everything, nothing, or only what is held here."""
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> TemporalConfig:
         """Read a URL."""
         try:
             return _read(urlsplit(url))
@@ -50,7 +50,7 @@ class Place:
         return f"temporal://{self.address or ''}{named}"
 
 
-def _read(parts: SplitResult) -> Place:
+def _read(parts: SplitResult) -> TemporalConfig:
     options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     unknown = sorted(set(options) - set(_TAKES))
     if unknown:
@@ -63,7 +63,7 @@ def _read(parts: SplitResult) -> Place:
     heartbeat_seconds, max_events = float(options.get("heartbeat_seconds", 10.0)), int(options.get("max_events", 0))
     if not heartbeat_seconds > 0 or max_events < 0:
         raise ValueError("heartbeat_seconds is more than 0, max_events not less")
-    return Place(
+    return TemporalConfig(
         address=_address(parts),
         namespace=options.get("namespace"),
         task_queue=options.get("task_queue", DEFAULT_QUEUE),
@@ -71,7 +71,7 @@ def _read(parts: SplitResult) -> Place:
         heartbeat_seconds=heartbeat_seconds,
         max_events=max_events,
         payloads=options.get("payloads") or os.environ.get(PAYLOADS) or None,
-        worker=cast(Working, worker),
+        worker=cast(WorkerMode, worker),
     )
 
 

@@ -15,9 +15,9 @@ from temporalio.service import RPCError
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ._errors import is_unknown
 from ._history import status_of
-from ._pending_activity import Presence, presence_of
+from ._pending_activity import PendingActivity, pending_activity_of
 from ._protocol import WORKFLOW
-from ._url import Place
+from ._url import TemporalConfig
 
 S = ExecutionStatus
 _AT_A_TIME = 20
@@ -32,7 +32,7 @@ _TEMPORAL = {
 
 async def records(
     client: Client,
-    place: Place,
+    config: TemporalConfig,
     *,
     wanted: Collection[ExecutionStatus] | None,
     agent: str | None,
@@ -41,7 +41,7 @@ async def records(
 ) -> list[ExecutionRecord]:
     """Return executions, the one that changed last first; with ``limit``, those that are open before those that are not."""
     found: list[ExecutionRecord] = []
-    async for record in _looked_at(client, place, client.list_workflows(_query(place, wanted, since))):
+    async for record in _looked_at(client, config, client.list_workflows(_query(config, wanted, since))):
         if (
             (wanted is None or record.status in wanted)
             and (agent is None or record.agent == agent)
@@ -53,16 +53,16 @@ async def records(
     return sorted(found, key=lambda record: record.updated_at, reverse=True)
 
 
-def _query(place: Place, wanted: Collection[ExecutionStatus] | None, since: float | None) -> str:
+def _query(config: TemporalConfig, wanted: Collection[ExecutionStatus] | None, since: float | None) -> str:
     statuses = _TEMPORAL if wanted is None else set(wanted)
     names = sorted({name for status in statuses for name in _TEMPORAL[status]})
     parts = [
         f"WorkflowType = '{WORKFLOW}'",
-        f"TaskQueue = {_quoted(place.task_queue)}",
+        f"TaskQueue = {_quoted(config.task_queue)}",
         f"ExecutionStatus IN ({', '.join(map(_quoted, names))})",
     ]
-    if place.prefix:
-        parts.append(f"WorkflowId STARTS_WITH {_quoted(place.prefix)}")
+    if config.prefix:
+        parts.append(f"WorkflowId STARTS_WITH {_quoted(config.prefix)}")
     if since is not None:
         moment = datetime.fromtimestamp(since, timezone.utc).isoformat()
         parts.append(f"(ExecutionStatus = 'Running' OR CloseTime >= '{moment}')")
@@ -75,14 +75,14 @@ def _quoted(text: str) -> str:
 
 
 async def _looked_at(
-    client: Client, place: Place, listed: AsyncIterator[WorkflowExecution]
+    client: Client, config: TemporalConfig, listed: AsyncIterator[WorkflowExecution]
 ) -> AsyncIterator[ExecutionRecord]:
     """Yield a record for each execution, looking at some at a time."""
     seen: set[str] = set()
     batch: list[WorkflowExecution] = []
 
     async def looked() -> list[ExecutionRecord]:
-        found = await asyncio.gather(*(_record(client, place, each) for each in batch))
+        found = await asyncio.gather(*(_record(client, config, each) for each in batch))
         batch.clear()
         return [record for record in found if record is not None]
 
@@ -98,11 +98,11 @@ async def _looked_at(
         yield record
 
 
-async def _record(client: Client, place: Place, listed: WorkflowExecution) -> ExecutionRecord | None:
+async def _record(client: Client, config: TemporalConfig, listed: WorkflowExecution) -> ExecutionRecord | None:
     """Return a record; None if the run that was listed is no longer the last one of its execution."""
     status = await status_of(listed)
     if status in (S.COMPLETED, S.CANCELLED, S.SUSPENDED):
-        return await _record_of(place, listed, status, Presence())
+        return await _record_of(config, listed, status, PendingActivity())
     try:
         description = await client.get_workflow_handle(listed.id).describe()
     except RPCError as error:
@@ -110,25 +110,29 @@ async def _record(client: Client, place: Place, listed: WorkflowExecution) -> Ex
             return None
         raise
     if status is S.FAILED:
-        return None if description.run_id != listed.run_id else await _record_of(place, listed, status, Presence())
-    return await _described(client, place, description)
+        return (
+            None if description.run_id != listed.run_id else await _record_of(config, listed, status, PendingActivity())
+        )
+    return await _described(client, config, description)
 
 
-async def _described(client: Client, place: Place, description: WorkflowExecutionDescription) -> ExecutionRecord:
+async def _described(
+    client: Client, config: TemporalConfig, description: WorkflowExecutionDescription
+) -> ExecutionRecord:
     """Return the record of an execution that Temporal was asked about."""
-    presence = await presence_of(client, description)
-    return await _record_of(place, description, await status_of(description), presence)
+    presence = await pending_activity_of(client, description)
+    return await _record_of(config, description, await status_of(description), presence)
 
 
 async def _record_of(
-    place: Place, found: WorkflowExecution, status: ExecutionStatus, presence: Presence
+    config: TemporalConfig, found: WorkflowExecution, status: ExecutionStatus, presence: PendingActivity
 ) -> ExecutionRecord:
     """Return what `ls` shows of an execution."""
     memo = await found.memo()
     began, changed = found.start_time.timestamp(), memo.get("updated_at", 0.0)
     ended = 0.0 if found.close_time is None else found.close_time.timestamp()
     return ExecutionRecord(
-        execution_id=memo.get("execution_id", found.id.removeprefix(place.prefix)),
+        execution_id=memo.get("execution_id", found.id.removeprefix(config.prefix)),
         kind="dispatched",
         status=status,
         run=0,

@@ -12,14 +12,14 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
-from ..._dispatch.quarantine import Trials, leaving
-from ..._enginekit.driver import Loop
-from ..._enginekit.payloads import Outside
+from ..._dispatch.quarantine import QuarantineProcess, leaving
+from ..._enginekit.driver import AgentLoop
+from ..._enginekit.payloads import PayloadStore
 from ..._records.logs import safe_logger
 from ._activities import Activities
 from ._connectivity import Link
 from ._quarantine import calling_for
-from ._slots import Seats, tuner
+from ._slots import SlotSupplier, tuner
 from ._workflow import ExecutionWorkflow
 from ._workflow_worker import sandbox
 
@@ -38,39 +38,39 @@ _ONE_POLL = PollerBehaviorSimpleMaximum(1)
 async def work(
     client: Client,
     task_queue: str,
-    outside: Outside,
+    payload_store: PayloadStore,
     *,
     heartbeat_seconds: float = 10.0,
     concurrency: int,
     drain_seconds: float,
     stop: asyncio.Event,
     only: Container[str] | None = None,
-    trials: Trials | None = None,
+    quarantine: QuarantineProcess | None = None,
     is_trial: bool = False,
     plugins: Sequence[Plugin] = (),
 ) -> bool:
     """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did.
 
-    With ``only``, those of these workflows alone. What may have killed its worker is tried by ``trials``, if it is given; with
-    ``is_trial``, nothing else is done here.
+    With ``only``, those of these workflows alone. What may have killed its worker is tried by ``quarantine``, if it is
+    given; with ``is_trial``, nothing else is done here.
     """
-    own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", Loop()
+    own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", AgentLoop()
     link = Link(client, heartbeat_seconds)
-    activities = Activities(client, own, loop, outside, link, only)
+    activities = Activities(client, own, loop, payload_store, link, only)
     throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
     driving = {**common, **_driving(activities, drain_seconds)}
     workers = [_steps_worker(client, own, activities, common)]
     if not is_trial:
-        seats = Seats(lambda: concurrency + activities.waiting())
-        workers.append(_executions_worker(client, task_queue, seats, driving))
-    if trials is None:
-        alone = Seats(lambda: 1 + activities.waiting(alone=True))
+        slots = SlotSupplier(lambda: concurrency + activities.waiting())
+        workers.append(_executions_worker(client, task_queue, slots, driving))
+    if quarantine is None:
+        alone = SlotSupplier(lambda: 1 + activities.waiting(alone=True))
         workers.append(Worker(client, task_queue=suspects, tuner=tuner(alone), **driving))
     async with AsyncExitStack() as beside:
         await beside.enter_async_context(link.watched(activities.back))
-        if trials is not None:
-            await beside.enter_async_context(calling_for(client, suspects, trials, drain_seconds, stop))
+        if quarantine is not None:
+            await beside.enter_async_context(calling_for(client, suspects, quarantine, drain_seconds, stop))
         if is_trial:
             await beside.enter_async_context(leaving(activities.busy, stop))
         is_clean = await _run(workers, activities, drain_seconds, stop)
@@ -99,13 +99,13 @@ def _steps_worker(client: Client, own: str, activities: Activities, common: dict
     )
 
 
-def _executions_worker(client: Client, task_queue: str, seats: Seats, driving: dict[str, Any]) -> Worker:
+def _executions_worker(client: Client, task_queue: str, slots: SlotSupplier, driving: dict[str, Any]) -> Worker:
     return Worker(
         client,
         task_queue=task_queue,
         workflows=[ExecutionWorkflow],
         workflow_runner=sandbox(),
-        tuner=tuner(seats),
+        tuner=tuner(slots),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         **driving,
     )

@@ -34,14 +34,14 @@ from ._protocol import (
     STEPS,
     WAKE,
     WORKFLOW,
+    BatchMessage,
     Carrying,
     Driving,
     Position,
     Start,
     Stepping,
-    Told,
     alive_of,
-    told_of,
+    batch_message_of,
 )
 
 _CANCEL_SECONDS = 15.0
@@ -61,13 +61,13 @@ class ExecutionWorkflow:
         self._is_driven = False
         self._is_suspected = False
         self._is_alone = False
-        self._is_pardonable = False
+        self._may_be_cleared = False
         self._is_taken_back = False
         self._survivor = 0
         """The last epoch whose worker was given up, and lives."""
         self._is_woken = False
         self._queue = ""
-        self._late: dict[int, Told] = {}
+        self._late: dict[int, BatchMessage] = {}
         self._waiting: list[dict[str, Any]] = []
         self._running: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
@@ -156,7 +156,7 @@ class ExecutionWorkflow:
     @workflow.signal(name=PROGRESS)
     def progress(self, *given: Any) -> None:
         """Take a batch that no step has brought."""
-        told = told_of(_one(given))
+        told = batch_message_of(_one(given))
         if told is None:
             _ignore(PROGRESS)
         else:
@@ -214,7 +214,7 @@ class ExecutionWorkflow:
 
     # An epoch
 
-    async def _drive(self) -> Told | None:
+    async def _drive(self) -> BatchMessage | None:
         """Have a worker take the execution over; return its last batch, or None if it was lost."""
         if self._holder:
             self._is_suspected = False
@@ -222,7 +222,7 @@ class ExecutionWorkflow:
             await self._hear_of_survivor()
         elif self._survivor == self._epoch:
             self._is_suspected = False
-        self._is_pardonable = self._is_suspected and not self._is_alone
+        self._may_be_cleared = self._is_suspected and not self._is_alone
         self._is_alone, self._is_taken_back = self._is_suspected, False
         given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
         holder, self._holder = self._holder, ""
@@ -256,7 +256,7 @@ class ExecutionWorkflow:
         except asyncio.TimeoutError:
             return
 
-    async def _until_left(self, drive: asyncio.Task[Told]) -> Told | None:
+    async def _until_left(self, drive: asyncio.Task[BatchMessage]) -> BatchMessage | None:
         while True:
             await workflow.wait_condition(
                 lambda: (
@@ -264,11 +264,11 @@ class ExecutionWorkflow:
                     or self._lost is not None
                     or bool(self._startable())
                     or self._may_leave()
-                    or self._is_pardoned()
+                    or self._is_cleared()
                     or self._is_held()
                 )
             )
-            if self._is_pardoned() or self._is_held():
+            if self._is_cleared() or self._is_held():
                 self._is_taken_back, self._is_held_back = True, self._is_held()
                 drive.cancel()
             if self._may_leave():
@@ -289,7 +289,7 @@ class ExecutionWorkflow:
             if drive.done():
                 return await self._left(drive)
 
-    async def _left(self, drive: asyncio.Task[Told]) -> Told | None:
+    async def _left(self, drive: asyncio.Task[BatchMessage]) -> BatchMessage | None:
         """Return the last batch, once all before it are here."""
         try:
             told = drive.result()
@@ -315,9 +315,9 @@ class ExecutionWorkflow:
         self._is_suspected = False
         return told if self._number >= told["number"] else None
 
-    def _is_pardoned(self) -> bool:
+    def _is_cleared(self) -> bool:
         """Say whether a worker lives that the execution seemed to have killed, and nobody has begun to try it alone."""
-        has_survived = self._is_pardonable and self._survivor == self._epoch - 1
+        has_survived = self._may_be_cleared and self._survivor == self._epoch - 1
         return has_survived and not self._queue and not self._is_taken_back
 
     def _is_held(self) -> bool:
@@ -354,7 +354,7 @@ class ExecutionWorkflow:
         if told is not None:
             self._take(told)
 
-    async def _ask(self, what: str, given: Any, key: str, summary: str) -> Told | None:
+    async def _ask(self, what: str, given: Any, key: str, summary: str) -> BatchMessage | None:
         epoch = self._epoch
         try:
             return await ask(what, given, f"{epoch}-{key}", self._queue, self._start, summary)
@@ -369,7 +369,7 @@ class ExecutionWorkflow:
             if epoch == self._epoch:
                 self._running.pop(key, None)
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: BatchMessage) -> None:
         """Take a batch, in its turn; batches of a worker that was given up are no part of the execution."""
         if told["epoch"] != self._epoch or not self._is_driven or self._is_held_back:
             return
@@ -393,7 +393,7 @@ def _ignore(name: str) -> None:
     workflow.logger.warning("signal=<%s> | not of a form that this workflow knows, ignored", name)
 
 
-def _hear(drive: asyncio.Task[Told]) -> None:
+def _hear(drive: asyncio.Task[BatchMessage]) -> None:
     """Take note of how a worker ended that was given up; or asyncio complains that nobody did."""
     if not drive.cancelled():
         drive.exception()

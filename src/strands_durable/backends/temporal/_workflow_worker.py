@@ -24,7 +24,7 @@ def sandbox() -> SandboxedWorkflowRunner:
 
 
 @asynccontextmanager
-async def hosted(client: Client, task_queue: str) -> AsyncIterator[None]:
+async def workflow_worker(client: Client, task_queue: str) -> AsyncIterator[None]:
     """Have this process take part in the workflows of a task queue, and run no agent."""
     from temporalio.worker import Worker
 
