@@ -111,21 +111,3 @@ def test_c27_an_unused_store_is_not_kept_open_by_earlier_waits() -> None:
     forget_process()
     gc.collect()
     assert known() is None
-
-
-_ADOPTING = """
-import os
-from strands_durable._enginekit.replica import Replica, StillHeart
-from strands_durable._journal.sqlite.open_files import stores
-
-if os.fork() == 0:
-    replica = Replica.new("run")
-    stores.adopt(replica, StillHeart())
-    os._exit(0 if stores.open(replica.path)[0] is replica else 1)
-raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-def test_c08_a_forked_process_keeps_the_replica_that_it_adopts() -> None:
-    ended = subprocess.run([sys.executable, "-c", _ADOPTING], timeout=60)
-    assert ended.returncode == 0

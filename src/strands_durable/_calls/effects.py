@@ -36,7 +36,7 @@ def effect_guard(found: StepContext) -> Iterator[None]:
 async def pause(seconds: float, what: str) -> None:
     """Wait; where somebody gives out turns, in his hands."""
     found = current_context.get()
-    gate = None if found is None else found.call.journal.lease.gate
+    gate = None if found is None else found.call.control.gate
     if found is None or gate is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
         return
@@ -71,16 +71,16 @@ class Effect:
 
     async def wait(self) -> None:
         """Wait until it may happen."""
-        await self._call.wait_for(self._ticket, starts=False)
+        await self._call.take(self._ticket, starts=False)
 
     def holding(self) -> AbstractContextManager[None]:
         """Have it happen."""
-        return self._call.holding(self._ticket)
+        return self._call.taken(self._ticket)
 
     @cached_property
     def _ticket(self) -> StepTicket:
         kind: StepKind = "effect" if self._model is None else "model"
-        return self._call.ticket(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
+        return self._call.turn(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
 
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
         """Commit what came out, and return it as it was recorded."""
