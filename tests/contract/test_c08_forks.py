@@ -115,12 +115,12 @@ def test_c27_an_unused_store_is_not_kept_open_by_earlier_waits() -> None:
 
 _ADOPTING = """
 import os
-from strands_durable._enginekit.replica import Replica, StillHeart
+from strands_durable._enginekit.replica import Replica, NoRenewer
 from strands_durable._journal.sqlite.open_files import stores
 
 if os.fork() == 0:
     replica = Replica.new("run")
-    stores.adopt(replica, StillHeart())
+    stores.adopt(replica, NoRenewer())
     os._exit(0 if stores.open(replica.path)[0] is replica else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
