@@ -168,7 +168,7 @@ class Site:
     def seen(self, handle: ExecutionHandle) -> dict[str, Any]:
         """Wait for the end of an execution, and return all of it that a kill may not change: not ids, clocks, attempts."""
         result = self.result(handle).to_json()
-        story = self.run(self.backend.story(handle.execution_id))
+        story = self.run(self.backend.history(handle.execution_id))
         journal = story.journal()
         detail = self.run(handle.detail())
         result.pop("execution_id")

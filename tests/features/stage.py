@@ -212,7 +212,7 @@ class Stage:
         if isinstance(self.backend, SqliteBackend):
             row_id = self.backend.store.read("SELECT id FROM executions WHERE execution_id = ?", handle.execution_id)
             return self.backend.store.read(sql.replace("here", str(row_id[0][0])))
-        story = self.run(self.backend.story(handle.execution_id, whole=True))  # type: ignore[attr-defined]
+        story = self.run(self.backend.history(handle.execution_id, whole=True))  # type: ignore[attr-defined]
         found: list[Any] = story.replica.read(sql.replace("here", "(SELECT id FROM executions)"))
         return found
 
@@ -220,7 +220,7 @@ class Stage:
         """Return how often the engine has started over with an empty history."""
         if isinstance(self.backend, SqliteBackend):
             return 1
-        return len(self.run(self.backend.story(handle.execution_id, whole=True))._logs)  # type: ignore[attr-defined]
+        return len(self.run(self.backend.history(handle.execution_id, whole=True))._logs)  # type: ignore[attr-defined]
 
     def run(self, coroutine: Any) -> Any:
         """Run async code."""

@@ -55,7 +55,7 @@ def test_every_step_is_an_activity_and_history_holds_each_result_once(temporal: 
         run(main())
 
 
-def test_a_long_run_goes_on_in_new_runs_and_nobody_can_tell(temporal: TemporalServer) -> None:
+def test_a_long_run_continues_in_new_runs_without_a_visible_difference(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
@@ -108,7 +108,7 @@ def test_c12_a_tool_that_was_loaded_is_there_in_every_run_of_a_workflow(temporal
         run(main())
 
 
-def test_what_an_agent_has_forgotten_is_not_carried_along(temporal: TemporalServer) -> None:
+def test_what_an_agent_has_forgotten_is_not_carried_over(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_c33_who_resumes_too_late_does_not_undo_the_run_in_between(temporal: Tem
         for _ in range(2):
             with pytest.raises(errors.ExecutionFailedError):
                 await handle.result(PATIENCE)
-            late = await backend.story("run")
+            late = await backend.history("run")
             Requests(late.replica).resume("run")
             await handle.resume()
         with pytest.raises(errors.ExecutionFailedError):

@@ -62,6 +62,10 @@ class LogHandle(ExecutionHandle):
         await self._log_backend.wake(self.execution_id)
         return True
 
+    async def _resumed(self, known: RecordedExecution) -> bool:
+        """Append what makes an execution free for a worker again; False if it is no longer as it was."""
+        return await self._appended(known, "What is resumed")
+
     async def _at_rest(self) -> None:
         """Return when the execution has ended, or waits for a person."""
         async for known in self._versions():
@@ -136,11 +140,11 @@ class LogHandle(ExecutionHandle):
     async def cancel(self) -> None:
         """Stop the execution for good."""
         for _ in range(_TRIES):
-            known = await self._read()
-            if known.status not in (*AT_WORK, S.SUSPENDED):
+            if await self.status() not in (*AT_WORK, S.SUSPENDED):
                 return
             if await self._log_backend.ask_to_stop(self.execution_id):
                 return
+            known = await self._read()
             Requests(known.replica).cancel(self.execution_id)
             if await self._appended(known, "The cancellation"):
                 return
@@ -158,7 +162,7 @@ class LogHandle(ExecutionHandle):
             if (await self._presence(known)).owner is not None:
                 return  # it is at work, with the version that it accepted
             Requests(known.replica).resume(self.execution_id, accept_drift=accept_drift)
-            if await self._appended(known, "What is resumed"):
+            if await self._resumed(known):
                 return
         raise self._too_fast("resumed")
 

@@ -21,22 +21,22 @@ from temporalio.service import RPCError
 from ..._dispatch import registry
 from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
 from ..._dispatch.connect import with_worker
-from ..._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
+from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
-from ..._dispatch.requests import Requests
+from ..._enginekit.backend import LogBackend, statuses
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
+from ..._enginekit.log import Presence
 from ..._enginekit.payloads import MAX_BYTES, PayloadStore
-from ..._enginekit.replica import Replica
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
-from ..._records.spec import AgentSpec
-from ...errors import ExecutionBusyError, ExecutionCancelledError, PayloadTooLargeError
+from ...errors import ExecutionBusyError, PayloadTooLargeError
 from ._deletion import remove
 from ._errors import error_of, is_unknown, translated, unreachable
 from ._handle import TemporalHandle
 from ._history import ExecutionHistory, execution_histories, execution_history, status_of
 from ._payload_parts import CARRIED_BYTES
+from ._pending_activity import pending_activity_of
 from ._pollers import unattended
 from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
 from ._url import DEFAULT_ADDRESS, TemporalConfig
@@ -48,7 +48,7 @@ _CONNECT_SECONDS = 10.0
 _SETTLE_SECONDS = 0.05
 
 
-class TemporalBackend(DurableBackend):
+class TemporalBackend(LogBackend):
     """Runs executions on a Temporal cluster. An execution is a workflow of the same id.
 
     Args:
@@ -135,7 +135,7 @@ class TemporalBackend(DurableBackend):
         if self._worker is not None and registry.agents:
             self._worker.start(self)
 
-    def _hold(self, execution_id: str) -> ExecutionHandle:
+    def _handle(self, execution_id: str) -> ExecutionHandle:
         if self._worker is not None and self._worker.only is not None:
             self._worker.only.add(self.workflow_id(execution_id))
             self.start()
@@ -148,28 +148,14 @@ class TemporalBackend(DurableBackend):
 
     # What a backend does
 
-    async def dispatch(
-        self,
-        spec: AgentSpec,
-        prompt: Any,
-        *,
-        execution_id: str | None = None,
-        invocation_state: Mapping[str, Any] | None = None,
-        limits: Mapping[str, int] | None = None,
-    ) -> ExecutionHandle:
-        """Start a workflow for an execution, or attach to the one that has its id."""
-        replica = Replica.new("new")
-        found = Requests(replica).dispatch(spec, prompt, execution_id, invocation_state, limits)
-        given = self._start_of(found, spec.name)
-        given["rows"] = self.payload_store.offload(replica.changes(), "What is dispatched")
+    async def _begin(self, execution_id: str, agent: str, changes: ChangeSet) -> bool:
+        given = self._start_of(execution_id, agent)
+        given["rows"] = self.payload_store.offload(changes, "What is dispatched")
         try:
             await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, steps=0, created_at=time.time())
         except WorkflowAlreadyStartedError:
-            known = await self.story(found)
-            if known.status is S.CANCELLED:
-                raise ExecutionCancelledError(found) from None
-            Requests(known.replica).refuse_other(found, spec, prompt, invocation_state, limits)
-        return self._hold(found)
+            return False
+        return True
 
     def _start_of(self, execution_id: str, agent: str) -> Start:
         return {
@@ -197,7 +183,7 @@ class TemporalBackend(DurableBackend):
 
     async def go_on(self, known: ExecutionHistory) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
-        given = self._start_of(known.journal().execution_id, known.agent)
+        given = self._start_of(known.execution_id, known.agent)
         given["changes"] = self.payload_store.offload(known.replica.changes(), "What is resumed")
         prune(known.replica)
         self._carry_on(given, known)
@@ -228,25 +214,42 @@ class TemporalBackend(DurableBackend):
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         await self.describe(execution_id)
-        return self._hold(execution_id)
+        return self._handle(execution_id)
 
     async def describe(self, execution_id: str) -> WorkflowExecutionDescription:
         """Return what Temporal knows of the workflow of an execution."""
         handle = await self.workflow(execution_id)
         return await self._found(execution_id, handle.describe())
 
-    async def story(self, execution_id: str, *, whole: bool = False) -> ExecutionHistory:
+    async def read(self, execution_id: str) -> ExecutionHistory:
         """Read an execution from history."""
+        return await self.history(execution_id)
+
+    async def history(self, execution_id: str, *, whole: bool = False) -> ExecutionHistory:
+        """Read an execution from history; ``whole`` with that of runs before the last."""
         asking = execution_history(await self.client(), self.payload_store, self.workflow_id(execution_id), whole=whole)
         return await self._found(execution_id, asking)
 
-    async def stories(self, execution_id: str) -> AsyncIterator[ExecutionHistory]:
+    async def histories(self, execution_id: str) -> AsyncIterator[ExecutionHistory]:
         """Follow an execution by its history."""
+        client, workflow_id = await self.client(), self.workflow_id(execution_id)
         with translated(self.config, execution_id):
-            async for found in execution_histories(
-                await self.client(), self.payload_store, self.workflow_id(execution_id)
-            ):
+            async for found in execution_histories(client, self.payload_store, workflow_id):
                 yield found
+
+    async def wake(self, execution_id: str) -> None:
+        """Nothing has to be done: what is appended wakes the workflow."""
+
+    async def presence(self, execution_id: str) -> Presence:
+        """Return who works on an execution, or why nobody does."""
+        return await pending_activity_of(await self.client(), await self.describe(execution_id))
+
+    async def ask_to_stop(self, execution_id: str) -> bool:
+        """Cancel the workflow of an execution; if no worker has it, terminate it."""
+        handle = await self.workflow(execution_id)
+        status = await status_of(await self.describe(execution_id))
+        await self.asked(handle.cancel() if status is S.RUNNING else handle.terminate("cancelled"))
+        return True
 
     async def _found(self, execution_id: str, asking: Awaitable[T]) -> T:
         with translated(self.config, execution_id):
@@ -269,7 +272,7 @@ class TemporalBackend(DurableBackend):
         limit: int | None = None,
     ) -> builtins.list[ExecutionRecord]:
         """Return executions, the one that changed last first."""
-        wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
+        wanted = None if status is None else statuses(status)
         client = await self.client()
         with translated(self.config):
             return await records(client, self.config, wanted=wanted, agent=agent, since=since, limit=limit)

@@ -257,9 +257,7 @@ class HistoryReader:
         if sum(1 for epoch, _ in places if epoch == upto[0]) != upto[1]:
             return None
         replica = self.empty()
-        replica.apply(self.rows())
-        for place in places:
-            replica.apply(self.batch(place))
+        replica.apply(self.rows(), *map(self.batch, places))
         return replica
 
 
