@@ -151,7 +151,7 @@ class Replica(Store):
 class _EngineDecides(Liveness):
     """Takes no owner for alive: whether one is, the engine knows, and asks nothing of a replica while one is."""
 
-    def is_alive(self, found: Beat) -> bool:
+    def is_alive(self, found: Beat, state_of: object = None) -> bool:
         """Never."""
         return False
 
