@@ -34,12 +34,12 @@ def test_c08_a_container_that_is_killed_before_it_is_drained_leaves_its_tools_in
 ) -> None:
     handles = {each: call_context.dispatch(each, WAIT, BOOK, "Done.", in_doubt=each) for each in ("retry", "fail")}
     old = container(call_context, tmp_path / "old")
-    call_context.until_told(2, what="wait")
+    call_context.until_logged(2, what="wait")
     new = container(call_context, tmp_path / "new")
     old.send_signal(signal.SIGTERM)
     for number in range(3):
         assert str(call_context.result(call_context.dispatch(f"other-{number}", BOOK, "Done."))) == "Done.\n"
-    assert call_context.until_told(what="book", execution_id="other-2")["pid"] == new.pid, (
+    assert call_context.until_logged(what="book", execution_id="other-2")["pid"] == new.pid, (
         "who is stopped takes no execution"
     )
     old.kill()
@@ -58,7 +58,7 @@ def test_c08_a_container_that_is_drained_hands_over_at_once_and_repeats_nothing(
     with Site(temporal, tmp_path, heartbeat_seconds=20) as call_context:
         handle = call_context.dispatch("run", WAIT, BOOK, "Done.", in_doubt="ask")
         old = container(call_context, tmp_path / "old")
-        call_context.until_told(what="wait")
+        call_context.until_logged(what="wait")
         new = container(call_context, tmp_path / "new")
         old.send_signal(signal.SIGTERM)
         assert str(call_context.result(call_context.dispatch("other", BOOK, "Done."))) == "Done.\n"
@@ -76,7 +76,7 @@ def test_c08_a_container_whose_tool_outlasts_the_drain_leaves_it_in_doubt_at_onc
         handle = call_context.dispatch("run", WAIT, BOOK, "Done.", in_doubt="fail")
         (tmp_path / "old").mkdir()
         old = call_context.typed(tmp_path / "old", "--quiet", "--drain-seconds", "1")
-        call_context.until_told(what="wait")
+        call_context.until_logged(what="wait")
         container(call_context, tmp_path / "new")
         old.send_signal(signal.SIGTERM)
         assert old.wait(30) == 0
@@ -91,7 +91,7 @@ def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: T
     with Site(temporal, tmp_path, heartbeat_seconds=20) as call_context:
         handles = [call_context.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
         old = [call_context.worker(2) for _ in range(2)]
-        call_context.until_told(6, what="book")
+        call_context.until_logged(6, what="book")
         for worker in old:
             call_context.worker(2)
             os.kill(worker.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A worker on Temporal is frozen for longer than a heartbeat: another goes on, and it does no harm when it wakes up."""
+"""A worker on Temporal is frozen for longer than a heartbeat: another resumes, and it does no harm when it wakes up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def thaw(call_context: Site, frozen: Child, other: Child) -> None:
 
 
 def recorded(call_context: Site, handle: ExecutionHandle) -> tuple[object, object]:
-    """Return all that is told of an execution."""
+    """Return all that is shown of an execution."""
     return call_context.seen(handle), call_context.run(handle.steps())
 
 
@@ -48,8 +48,8 @@ def test_c08_a_worker_frozen_inside_tools_and_model_calls_writes_nothing_and_sta
     asks = call_context.dispatch("asks", WAIT, BOOK, "Done.", in_doubt="ask")
     models = call_context.dispatch("models", BOOK, "Done.", waits_for="said")
     frozen = call_context.worker()
-    call_context.until_told(2, what="wait")
-    call_context.until_told(what="model", execution_id="models")
+    call_context.until_logged(2, what="wait")
+    call_context.until_logged(what="model", execution_id="models")
     freeze(frozen)
     call_context.touch("said")
     other = call_context.worker()
@@ -61,7 +61,7 @@ def test_c08_a_worker_frozen_inside_tools_and_model_calls_writes_nothing_and_sta
     before = [recorded(call_context, handle) for handle in (fails, asks, models)]
     call_context.touch("go")
     thaw(call_context, frozen, other)
-    call_context.until_told(2, what="waited")
+    call_context.until_logged(2, what="waited")
     assert [recorded(call_context, handle) for handle in (fails, asks, models)] == before
     assert len(call_context.ledger(what="wait")) == 2, "no tool in doubt ran again"
     for execution_id in ("fails", "asks", "models"):
@@ -77,11 +77,11 @@ def test_c08_a_worker_frozen_before_it_heard_that_a_tool_may_start_does_not_star
     waits = [{"tool": "wait", "path": path} for path in paths]
     handle = call_context.dispatch("run", [{"tool": "freeze"}, *waits], "Done.", in_doubt="fail")
     frozen = call_context.worker()
-    call_context.until_told(what="freeze")
+    call_context.until_logged(what="freeze")
     other = call_context.worker()
     assert str(call_context.result(handle)) == "Done.\n"
     elsewhere = {entry["path"] for entry in call_context.ledger(what="wait", pid=other.pid)}
     thaw(call_context, frozen, other)
-    call_context.until_told(what="thawed")
+    call_context.until_logged(what="thawed")
     here = {entry["path"] for entry in call_context.ledger(what="wait", pid=frozen.pid)}
     assert not here & elsewhere

@@ -30,7 +30,7 @@ def site(temporal: TemporalServer, tmp_path: Path) -> Iterator[Site]:
 
 
 class Supervisor:
-    """Keeps workers alive, as whoever runs containers does."""
+    """Keeps workers alive, as a container runtime does."""
 
     def __init__(self, *starts: Callable[[], subprocess.Popen[bytes] | Child]) -> None:
         self._workers = [(start, start()) for start in starts]
@@ -74,7 +74,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     )
     later = call_context.dispatch("later", BOOK, "Done.")
     assert str(call_context.result(later)) == "Done.\n"
-    call_context.touch("mended")
+    call_context.touch("fixed")
     call_context.run(bad.resume())
     assert str(call_context.result(bad)) == "Alive.\n"
     assert workers.deaths <= 4
@@ -83,7 +83,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
 def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(call_context: Site) -> None:
     good = call_context.dispatch("good", {"tool": "wait", "path": "go"}, "Done.")
     workers = Supervisor(partial(call_context.worker, target=crew.serve_typed))
-    call_context.until_told(what="wait")
+    call_context.until_logged(what="wait")
     others = []
     for deaths in range(1, 4):
         others.append(call_context.dispatch(f"bad-{deaths}", {"tool": "die_once"}, "Alive."))
@@ -100,10 +100,10 @@ def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(call_cont
 def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(call_context: Site) -> None:
     handle = call_context.dispatch("run", {"tool": "wait", "path": "go"}, BOOK, "Done.", in_doubt="retry")
     first = call_context.worker()
-    call_context.until_told(what="wait")
+    call_context.until_logged(what="wait")
     os.kill(first.pid, signal.SIGKILL)
     second = call_context.worker(target=crew.serve_typed)
-    alone = call_context.until_told(2, what="wait")
+    alone = call_context.until_logged(2, what="wait")
     assert alone["pid"] != second.pid
     os.kill(second.pid, signal.SIGTERM)
     call_context.touch("go")
@@ -118,10 +118,10 @@ def test_c20_what_is_tried_alone_may_wait_for_another_that_is(call_context: Site
     inner = [{"tool": "wait", "path": "go"}, "Waited."]
     outer = call_context.dispatch("outer", {"tool": "delegate", "url": call_context.url, "script": inner}, "Done.")
     first = call_context.worker()
-    call_context.until_told(what="wait")
+    call_context.until_logged(what="wait")
     os.kill(first.pid, signal.SIGKILL)
     call_context.worker()
-    call_context.until_told(2, what="wait")
+    call_context.until_logged(2, what="wait")
     call_context.touch("go")
     assert str(call_context.result(outer)) == "Done.\n"
 
@@ -131,7 +131,7 @@ def test_c34_a_run_that_kills_its_worker_before_its_first_step_fails_too(call_co
     workers = Supervisor(partial(call_context.worker, target=crew.serve_typed))
     workers.until(lambda: call_context.status(handle) == "FAILED")
     assert failure(call_context, handle).deaths == 3
-    assert workers.deaths <= 2, "what is tried alone kills nobody else"
+    assert workers.deaths <= 2, "an execution that runs alone kills no other"
 
 
 def test_c34_an_outage_of_the_server_makes_no_execution_suspected(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_c34_an_outage_of_the_server_makes_no_execution_suspected(tmp_path: Path
             call_context.dispatch(f"run-{number}", {"tool": "wait", "path": "go"}, "Done.") for number in range(4)
         ]
         worker = call_context.worker(target=crew.serve_typed)
-        call_context.until_told(4, what="wait")
+        call_context.until_logged(4, what="wait")
         server.kill()
         time.sleep(3 * HEARTBEAT_SECONDS)  # there is no condition to wait for: nothing happens without a server
         server.start()
