@@ -66,19 +66,19 @@ def test_c08_a_fork_waits_for_no_lock_that_its_thread_holds() -> None:
 
 
 def test_c27_a_caller_that_begins_to_wait_while_the_store_is_polled_is_notified() -> None:
-    """A commit that comes after he has looked, and before the watch has, must not be told to the others alone."""
+    """A commit after the caller has looked, and before the feed has, must not be reported to the other callers alone."""
     handle = dispatch(["Hi."], "run")
     store = backend().store
     plainly = store.second_connection
 
     async def main() -> None:
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        loop, notified = asyncio.get_running_loop(), asyncio.Event()
 
         async def wait() -> None:
             async with change_feed(store).changes() as change:
                 begun.set()
                 await change.wait(20)
-                told.set()
+                notified.set()
 
         def slowly():  # type: ignore[no-untyped-def]
             asyncio.run_coroutine_threadsafe(begin(), loop).result()
@@ -95,8 +95,8 @@ def test_c27_a_caller_that_begins_to_wait_while_the_store_is_polled_is_notified(
 
         store.second_connection = slowly  # type: ignore[method-assign]
         async with change_feed(store).changes():
-            await asyncio.wait_for(told.wait(), 10)
-        assert told.is_set()
+            await asyncio.wait_for(notified.wait(), 10)
+        assert notified.is_set()
         await waiting[0]
 
     asyncio.run(main())
