@@ -90,7 +90,7 @@ class DurableCall:
         """The execution that it belongs to."""
         return self.control.execution_id
 
-    def frame_of_call(self, phase: StepPhase) -> StepContext:
+    def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole, beside its steps."""
         look = (self.record.attempt, self.record.attempt > 1)
         key = keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
@@ -98,7 +98,7 @@ class DurableCall:
 
     def enter_call(self, phase: StepPhase) -> None:
         """Stand in the hooks around the whole call, or around a pass of it."""
-        current_context.set(self.frame_of_call(phase))
+        current_context.set(self.context_of_call(phase))
 
     # Where it stands
 
@@ -146,7 +146,7 @@ class DurableCall:
 
     # When a step may start
 
-    def turn(
+    def ticket(
         self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: StepContext | None = None
     ) -> StepTicket:
         """Return what asks for the turn of a step of this call; ``inside`` is what encloses it within the call."""
@@ -162,7 +162,7 @@ class DurableCall:
             around=enclosing_steps(inside or self.made_in),
         )
 
-    async def take(self, ticket: StepTicket, *, starts: bool = True) -> None:
+    async def wait_for(self, ticket: StepTicket, *, starts: bool = True) -> None:
         """Wait until a step may run. If it may not, it has not begun: its intent is taken back, or it would be in doubt.
 
         Without ``starts`` it is a part of a step that runs, which goes on where nothing more starts.
@@ -181,25 +181,25 @@ class DurableCall:
                     self.journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
                 raise
 
-    def taken(self, ticket: StepTicket) -> AbstractContextManager[None]:
+    def holding(self, ticket: StepTicket) -> AbstractContextManager[None]:
         """Run a step whose turn it is."""
         return holding(self.control.gate, ticket)
 
     # Errors of ours
 
-    def latch(self, error: BaseException) -> None:
+    def keep_error(self, error: BaseException) -> None:
         """Keep an error, here and in the calls around. The first one counts."""
         if isinstance(error, Exception):
             self.failure = self.failure or error
         else:
             self.crash = self.crash or error
         if self.outer is not None:
-            self.outer.latch(error)
+            self.outer.keep_error(error)
 
     def notice(self, death: BaseException) -> None:
         """Latch what ends the process, an interrupt from the keyboard for example: Strands may drop it and go on."""
         if not isinstance(death, (Exception, UnwindLoop, asyncio.CancelledError, GeneratorExit)):
-            self.latch(death)
+            self.keep_error(death)
         if isinstance(
             death, (KeyboardInterrupt, SystemExit)
         ):  # from a task of Strands it would end the whole event loop
@@ -207,7 +207,7 @@ class DurableCall:
 
     def fail(self, error: Exception) -> None:
         """Latch an error of ours, and unwind."""
-        self.latch(error)
+        self.keep_error(error)
         raise UnwindLoop
 
     def check(self) -> None:

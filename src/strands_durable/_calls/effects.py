@@ -71,16 +71,16 @@ class Effect:
 
     async def wait(self) -> None:
         """Wait until it may happen."""
-        await self._call.take(self._ticket, starts=False)
+        await self._call.wait_for(self._ticket, starts=False)
 
     def holding(self) -> AbstractContextManager[None]:
         """Have it happen."""
-        return self._call.taken(self._ticket)
+        return self._call.holding(self._ticket)
 
     @cached_property
     def _ticket(self) -> StepTicket:
         kind: StepKind = "effect" if self._model is None else "model"
-        return self._call.turn(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
+        return self._call.ticket(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
 
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
         """Commit what came out, and return it as it was recorded."""

@@ -53,7 +53,7 @@ class AgentInvocation(Invocation[Call]):
 
     def __init__(self, agent: Agent, context: CallContext, resolver: CallResolver, original: Any) -> None:
         super().__init__(agent, context, resolver, original)
-        self._agent, self._member = agent, context.local.tracker(agent)
+        self._agent, self._tracker = agent, context.local.tracker(agent)
         self._is_over = self._is_unchecked = False
 
     # Opening
@@ -69,7 +69,7 @@ class AgentInvocation(Invocation[Call]):
     ) -> tuple[Call, Any]:
         agent, journal = self._agent, self._journal
         if isinstance(admission, Start):
-            return Call.begin(agent, self._context, self._desk.address(), prompt), prompt
+            return Call.begin(agent, self._context, self._resolver.address(), prompt), prompt
         record = admission.record
         self._take_turn(record)
         suspended = self._suspended(record)
@@ -110,7 +110,7 @@ class AgentInvocation(Invocation[Call]):
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
         """Put a recorded call's head in place, if the agent began with the same messages."""
-        is_first = record.lineage == record.call_id and self._member.lineage is None and self._desk.compares_base
+        is_first = record.lineage == record.call_id and self._tracker.lineage is None and self._resolver.compares_base
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
             base = messages.read(self._journal, record.lineage, record.base)
@@ -125,7 +125,7 @@ class AgentInvocation(Invocation[Call]):
 
     def _count_anew(self, call: Call) -> None:
         """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
-        tracker, call_id = self._member, call.record.call_id
+        tracker, call_id = self._tracker, call.record.call_id
         _settle(self._agent)
         tracker.uncount(call_id, self._agent.event_loop_metrics)
         if call_id not in tracker.counted:
@@ -155,7 +155,7 @@ class AgentInvocation(Invocation[Call]):
         segments[agent] = Segments(agent, self._context.options.segment_turns, given.get("limits"), begin_pass)
         _settle(agent)
         self._metrics = Metrics(agent.event_loop_metrics)
-        self._member.counted.add(call.record.call_id)
+        self._tracker.counted.add(call.record.call_id)
         return {**given, "limits": segments[agent].limits}
 
     def _close(self, call: Call) -> None:
@@ -163,7 +163,7 @@ class AgentInvocation(Invocation[Call]):
         segments.pop(self._agent, None)
         call.history.forget_copies()
         if not self._is_over:
-            _uncounted[self._agent] = (self._member, call.record.call_id, self._metrics)
+            _uncounted[self._agent] = (self._tracker, call.record.call_id, self._metrics)
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -174,13 +174,13 @@ class AgentInvocation(Invocation[Call]):
     def _end(self, call: Call, result: AgentResult) -> None:
         phase: Phase = "waiting" if result.stop_reason == "interrupt" else "done"
         call.end(phase, _recorded_result(self._agent, result))
-        self._desk.ended(call.record)
+        self._resolver.ended(call.record)
         self._is_over = phase == "done"
         if phase == "waiting":
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
     def _forget(self) -> None:
-        self._member.forget()
+        self._tracker.forget()
 
     # Returning what is recorded
 
@@ -189,7 +189,7 @@ class AgentInvocation(Invocation[Call]):
         self.restored(record)
         if given.get("invocation_state") is not None:
             shared = self._context.is_in_node
-            self._member.head.restore_invocation_state(given["invocation_state"], shared=shared)
+            self._tracker.head.restore_invocation_state(given["invocation_state"], shared=shared)
         result = AgentCallResult.from_json(record.result)
         message = self._agent.messages[result.last] if result.last is not None else result.message
         structured = result.structured_output
@@ -211,7 +211,7 @@ class AgentInvocation(Invocation[Call]):
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
         calls = self._journal.calls_by(member)
         over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
-        if self._member.last or not over:
+        if self._tracker.last or not over:
             return
         base = messages.read(self._journal, calls[0].lineage, calls[0].base)
         if fingerprints.base_change(base, self._agent.messages) is None:
@@ -229,7 +229,7 @@ class AgentInvocation(Invocation[Call]):
 
     def counted(self, record: CallRecord, progress: CallProgress | None = None) -> None:
         """Add what a recorded call cost to the agent's metrics, once; ``progress`` is where it ended, if that is known."""
-        tracker, metrics = self._member, self._agent.event_loop_metrics
+        tracker, metrics = self._tracker, self._agent.event_loop_metrics
         _settle(self._agent)
         if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
             tracker.uncount(record.call_id, metrics)
@@ -254,12 +254,12 @@ class AgentInvocation(Invocation[Call]):
             if agent is None:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
-            helper = AgentInvocation(agent, self._context, self._desk, None)
+            helper = AgentInvocation(agent, self._context, self._resolver, None)
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
             # It may stand behind tools of several agents, or make root calls, too: it remembers its last call of all.
-            if calls and calls[-1].call_id > helper._member.last:
+            if calls and calls[-1].call_id > helper._tracker.last:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool

@@ -145,7 +145,7 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
     step_context, outer = current_context.get(), enclosing.get()
     assert outer is not None
     if step_context is None or step_context.call is not outer:
-        step_context = outer.frame_of_call("before")
+        step_context = outer.context_of_call("before")
     try:
         resolver = nested_resolver(step_context, subject.name, subject.me, prompt)
         context = CallContext(outer.control, outer.local, outer.options, outer)

@@ -36,12 +36,12 @@ class Invocation(ABC, Generic[AnyCall]):
     """A call of an agent or orchestrator by an owner of its execution."""
 
     def __init__(self, subject: Any, context: CallContext, resolver: CallResolver, original: Any) -> None:
-        self._subject, self._context, self._desk, self._original = subject, context, resolver, original
+        self._subject, self._context, self._resolver, self._original = subject, context, resolver, original
         self._journal = context.journal
 
     def open(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Decide what the call means, and return its events."""
-        admission = self._desk.resolve(prompt)
+        admission = self._resolver.resolve(prompt)
         is_unanswered = isinstance(admission, Start) and self._is_interrupted() and answers_in(prompt) is None
         if admission is None or is_unanswered:  # nobody asked, or it waits for answers from elsewhere: Strands says so
             events: Events = self._original(prompt, **given)
@@ -60,13 +60,13 @@ class Invocation(ABC, Generic[AnyCall]):
         reruns.note_object(self._subject, self._journal, record)
         if isinstance(admission, RaiseRecorded):
             self.restored(record)
-            self._desk.raised(record, ran_here=False)
+            self._resolver.raised(record, ran_here=False)
             raise admission.error
         result = self.returned(record, given)
         if record.status is ExecutionStatus.FAILED:  # an orchestrator had returned it, and may be asked for it again
-            self._desk.raised(record, ran_here=False)
-        else:
-            self._desk.ended(record)  # not before there is something to return: asked for again, it is this call again
+            self._resolver.raised(record, ran_here=False)
+        else:  # not before there is something to return: asked for again, it is this call again
+            self._resolver.ended(record)
         return only({"result": result, "recorded": True})
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Invocation(ABC, Generic[AnyCall]):
 
     def _start(self, call: AnyCall, prompt: Any, given: dict[str, Any]) -> Events:
         given = self._enter(call, given)
-        self._desk.began(call.record)
+        self._resolver.began(call.record)
         events: Events = self._original(prompt, **given)
         return reruns.first(events, self._subject, call, given.get("invocation_state"))
 
@@ -122,7 +122,7 @@ class Invocation(ABC, Generic[AnyCall]):
         if is_elsewhere(error):
             self._forget()
             return
-        self._desk.raised(call.record)
+        self._resolver.raised(call.record)
         try:
             if isinstance(error, LEFT):
                 call.leave()

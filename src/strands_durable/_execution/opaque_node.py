@@ -64,9 +64,9 @@ async def _in_turn(call: OrchestratorCall, step_context: StepContext, executor: 
         async for event in events:
             yield event
         return
-    ticket = call.turn(step_context.key, step_context.look()[0], "node", step_context.name)
-    await call.take(ticket)
-    with call.taken(ticket):
+    ticket = call.ticket(step_context.key, step_context.look()[0], "node", step_context.name)
+    await call.wait_for(ticket)
+    with call.holding(ticket):
         async for event in events:
             yield event
 

@@ -56,7 +56,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
     ) -> tuple[OrchestratorCall, Any]:
         adapter, journal = self._adapter, self._journal
         if isinstance(admission, Start):
-            return OrchestratorCall.begin(adapter, self._context, self._desk.address(), prompt), prompt
+            return OrchestratorCall.begin(adapter, self._context, self._resolver.address(), prompt), prompt
         record = admission.record
         self._refuse_drift(record)
         call = OrchestratorCall(self._adapter, self._context, record)
@@ -114,10 +114,10 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         recorded = OrchestratorCallResult(status=result.status.value, interrupts=interrupts, usage=usage)
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._adapter, result), recorded)
-            self._desk.raised(call.record)
+            self._resolver.raised(call.record)
         else:
             call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
-            self._desk.ended(call.record)
+            self._resolver.ended(call.record)
 
     def _forget(self) -> None:
         """Nothing is assumed of an orchestrator: its calls hold all there is of it."""
@@ -183,7 +183,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
         elif record is not None and adapter is not None and record.kind == adapter.kind:
-            inner = OrchestratorInvocation(adapter, self._context, self._desk, None)
+            inner = OrchestratorInvocation(adapter, self._context, self._resolver, None)
             value = inner.returned(record, {}) if is_last else None
         elif record is not None:
             value = self._gone_result(record)
@@ -206,7 +206,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return AgentResult(found.stop_reason, message, EventLoopMetrics(), found.state)
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
-        invocation = AgentInvocation(agent, self._context, self._desk, None)
+        invocation = AgentInvocation(agent, self._context, self._resolver, None)
         if not is_last:
             invocation.counted(record)
         elif record.status in (ExecutionStatus.COMPLETED, ExecutionStatus.SUSPENDED):

@@ -66,7 +66,7 @@ class FinishedCall(DurableCall):
 
     def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole."""
-        return replace(super().frame_of_call(phase), look=lambda: (1, True))
+        return replace(super().context_of_call(phase), look=lambda: (1, True))
 
 
 class Repetition:

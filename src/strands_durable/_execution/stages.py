@@ -60,9 +60,9 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         call.models.start(context, lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
-    ticket = call.turn(key, attempt, "model", "model")
-    await call.take(ticket)
-    with call.taken(ticket):
+    ticket = call.ticket(key, attempt, "model", "model")
+    await call.wait_for(ticket)
+    with call.holding(ticket):
         step_context = StepContext(call, "model", "model", "running", key, lambda: (attempt, False))
         chunk_writer = call.journal.chunk_writer(call.record.call_id, key, attempt, "model", "model")
         try:

@@ -76,9 +76,9 @@ class ToolRun:
             async for event in self._run(context, next_fn):
                 yield event
             return
-        ticket = call.turn(request.key, self._attempt, "tool", request.name, title_of(request.input))
-        await call.take(ticket)
-        with call.taken(ticket):
+        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title_of(request.input))
+        await call.wait_for(ticket)
+        with call.holding(ticket):
             async for event in self._run(context, next_fn):
                 yield event
 
