@@ -12,7 +12,7 @@ from .._records import keys
 from .._records.codec import decode, encode
 from .._records.exceptions import describe, revive
 from .._records.steps import StepRecord
-from .._strands.agents import set_model_state
+from .._strands.agents import restore_retries, set_model_state
 from .._strands.fingerprints import config_of, fingerprint, model_id
 from .._strands.patches import copied
 from .._strands.watchers import forced_output
@@ -34,6 +34,7 @@ class ModelSteps:
         """True if a process that is gone had committed that it would call the model."""
         self.may_be_hooked = False
         """True if, in the head that was put in place, the hooks before the model call have run already."""
+        self._may_be_retried = True
         self._is_answered = False
         self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
@@ -44,7 +45,17 @@ class ModelSteps:
             self._is_answered = False
             self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
         key = self.key("running")
-        return key, self._recorded(key)
+        recorded = self._recorded(key)
+        if self._may_be_retried:
+            self._may_be_retried = False
+            self._restore_retries(key, recorded)
+        return key, recorded
+
+    def _restore_retries(self, key: str, recorded: StepRecord | None) -> None:
+        """Have Strands' retries go on from those of processes that are gone: the wait grows, and ends after so many."""
+        if recorded is not None and recorded.status == "failed":
+            errors = self._call.journal.errors_before(self._call.record.call_id, key)
+            restore_retries(self._call.agent, map(revive, errors))
 
     def key(self, phase: StepPhase) -> str:
         """Return the key of the model call under way, or of the one that is about to begin."""
