@@ -328,7 +328,7 @@ def test_c01_objects_that_take_turns_write_one_conversation() -> None:
     assert query("SELECT count(*) FROM messages") == [(8,)]
 
 
-def test_c07_a_second_object_that_meets_another_input_is_told_to_have_its_own_agent_id() -> None:
+def test_c07_the_error_of_a_second_object_with_another_input_asks_for_an_agent_id_of_its_own() -> None:
     first = agent_of(["One."])
     first("a")
     with pytest.raises(errors.InputMismatchError, match="needs its own agent_id"):

@@ -156,7 +156,7 @@ def test_an_owner_that_is_seen_at_work_is_listed_whatever_the_clocks_say() -> No
 
 @pytest.mark.parametrize("seconds", [-HOUR, 5.0, 9e9])
 @pytest.mark.parametrize("where", ["here", "gone", "elsewhere"])
-def test_the_owner_that_is_shown_is_the_one_that_nobody_would_replace(
+def test_an_owner_is_shown_exactly_when_no_process_would_replace_it(
     where: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls([call("book", city="Paris"), "Done."], ["Go"], {})

@@ -65,7 +65,7 @@ def test_c08_a_fork_waits_for_no_lock_that_its_thread_holds() -> None:
     assert asyncio.run(asyncio.run(backend().get("run")).status()).value == "PENDING"
 
 
-def test_c27_who_begins_to_wait_while_the_store_is_looked_at_is_told() -> None:
+def test_c27_a_caller_that_begins_to_wait_while_the_store_is_polled_is_notified() -> None:
     """A commit that comes after he has looked, and before the watch has, must not be told to the others alone."""
     handle = dispatch(["Hi."], "run")
     store = backend().store
@@ -102,7 +102,7 @@ def test_c27_who_begins_to_wait_while_the_store_is_looked_at_is_told() -> None:
     asyncio.run(main())
 
 
-def test_c27_a_store_that_nobody_needs_is_not_kept_by_those_who_waited() -> None:
+def test_c27_an_unused_store_is_not_kept_open_by_earlier_waits() -> None:
     from strands_durable.testing import forget_process
 
     dispatch(["Hi."], "run")

@@ -177,7 +177,7 @@ def test_c08_a_tool_that_outlasts_a_lease_is_named_to_the_next_call_of_the_proce
     assert paid() == ["begun:7", "paid:7"]
 
 
-def test_c08_a_late_result_passes_the_middleware_that_stands_around_the_tool() -> None:
+def test_c08_a_late_result_passes_the_middleware_around_the_tool() -> None:
     async def mask(context: Any, next_fn: Any) -> Any:
         async for event in next_fn(context):
             if isinstance(event, ToolResultEvent):

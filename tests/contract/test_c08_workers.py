@@ -79,7 +79,7 @@ def test_c08_a_killed_worker_is_replaced_at_once() -> None:
     ]
 
 
-def test_c08_a_worker_that_is_stopped_ends_its_step_and_another_goes_on() -> None:
+def test_c08_a_worker_that_is_stopped_ends_its_step_and_another_resumes() -> None:
     handle = dispatch(WAITS, "run")
     first = worker()
     until(Path("waiting").exists)
@@ -153,7 +153,7 @@ def test_c02_a_tool_that_ends_the_process_fails_its_execution_and_not_the_worker
     stop(current)
 
 
-def test_c01_a_new_process_goes_on_with_what_a_killed_script_left() -> None:
+def test_c01_a_new_process_resumes_what_a_killed_script_left() -> None:
     code = textwrap.dedent("""
         from tests.dispatched import scripted
         script = [{"tool": "book", "city": "Paris"}, {"tool": "book_and_die", "city": "Rome"}, "Done."]

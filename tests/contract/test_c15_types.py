@@ -250,7 +250,7 @@ def test_c15_a_registered_type_comes_back_as_it_was(registered: None) -> None:
     assert agent.messages[2]["content"][0]["toolResult"]["content"] == [{"json": {"colours": {Shade.RED}}}]
 
 
-def test_c15_a_script_that_has_not_registered_a_type_is_told_so_and_changes_nothing(registered: None) -> None:
+def test_c15_a_script_that_has_not_registered_a_type_gets_an_error_and_changes_nothing(registered: None) -> None:
     script = [call("buy"), call("use"), "Done."]
     crash_at("model.done:before@2", agent_of(script, [buy, use]))
     forget_types()

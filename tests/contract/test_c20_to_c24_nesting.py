@@ -255,7 +255,7 @@ def _interrupted_foreign(**options: Any) -> Any:
     return chain(("far", Foreign()), agent("b", ["b"]), options=options)
 
 
-def test_c23_an_executor_that_is_no_agent_is_one_opaque_step() -> None:
+def test_c23_an_executor_that_is_not_an_agent_is_one_opaque_step() -> None:
     def graph() -> Any:
         return chain(("far", Foreign()), agent("b", ["b"]))
 
@@ -390,7 +390,7 @@ def test_c24_a_changed_topology_is_drift() -> None:
     assert chain(agent("a", ["a"]), agent("b", ["b"]))("Go").status is Status.COMPLETED
 
 
-def test_c24_a_node_whose_time_is_over_goes_on_where_it_was() -> None:
+def test_c24_a_node_that_timed_out_resumes_where_it_was() -> None:
     @tool
     async def slow() -> str:
         """Take too long, once."""

@@ -67,7 +67,7 @@ def test_c26_a_worker_that_lacks_the_agent_leaves_it_and_says_so_once(
     assert Catalog("runs.db").execution("run-0").steps == ()
 
 
-def test_c26_a_worker_with_another_version_leaves_it_and_tells_which(caplog: pytest.LogCaptureFixture) -> None:
+def test_c26_a_worker_with_another_version_leaves_it_and_logs_which(caplog: pytest.LogCaptureFixture) -> None:
     dispatch_version("one", "old")
     Path("go").touch()
     two = version("two")
@@ -127,7 +127,7 @@ def test_c26_on_drift_warn_takes_a_run_of_another_version() -> None:
     stop(two)
 
 
-def test_c26_an_agent_with_a_factory_that_fails_here_is_told_of_and_not_claimed_for_ever() -> None:
+def test_c26_an_agent_with_a_factory_that_fails_here_is_reported_and_not_claimed_for_ever() -> None:
     spec = registry.registered("wrong").spec
     handle = asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
     broken = worker(back_off=(0.01, 0.01))

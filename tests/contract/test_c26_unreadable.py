@@ -222,7 +222,7 @@ OWNERS = ["'nobody'", """'{"pid":1}'""", "CAST(x'ff00' AS TEXT)"]
 
 
 @pytest.mark.parametrize("owner", OWNERS[:2])
-def test_c26_an_owner_that_cannot_be_read_is_replaced_when_its_heartbeat_stands_still(owner: str) -> None:
+def test_c26_an_owner_that_cannot_be_read_is_replaced_when_its_heartbeat_stops(owner: str) -> None:
     for name in ("a", "b"):
         dispatch(["Done."], name)
     sql(f"UPDATE executions SET owner = {owner}, lease_seconds = 0.2 WHERE execution_id = 'a'")

@@ -56,7 +56,7 @@ def forgotten(agent: Any) -> None:
     agent._specs.clear()
 
 
-def test_c31_a_factory_that_hangs_holds_up_nobody_else() -> None:
+def test_c31_a_factory_that_hangs_does_not_block_other_executions() -> None:
     hanging = dispatch([], "hanging", agent=slow)
     other = dispatch([{"tool": "book", "city": "Rome"}, "Done."], "other")
     forgotten(slow)

@@ -65,7 +65,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     assert len(effects("book")) <= 6 + 6, "only steps under way at a death may run again"
 
 
-def test_c34_resume_after_the_cause_is_mended_goes_on() -> None:
+def test_c34_a_run_resumes_after_the_cause_is_fixed() -> None:
     bad = dispatch(DIES, "bad")
     with_workers(lambda: status("bad") == "FAILED")
     Path("mended").touch()
@@ -79,7 +79,7 @@ def test_c34_resume_after_the_cause_is_mended_goes_on() -> None:
     assert "WorkerLostError" in failures[0].error
 
 
-def test_c34_who_was_under_way_at_a_death_is_cleared_by_its_next_step() -> None:
+def test_c34_an_execution_that_was_running_at_a_death_is_cleared_by_its_next_step() -> None:
     waits = [{"tool": "wait_for", "path": "go"}, {"tool": "wait_for", "path": "again"}, "Done."]
     handles = [dispatch(waits, f"run-{number}") for number in range(2)]
     first = worker()
@@ -95,7 +95,7 @@ def test_c34_who_was_under_way_at_a_death_is_cleared_by_its_next_step() -> None:
     stop(second)
 
 
-def test_c34_a_deploy_makes_nobody_suspected() -> None:
+def test_c34_a_deploy_makes_no_execution_suspected() -> None:
     handle = dispatch([{"tool": "wait_for", "path": "go"}, {"tool": "book", "city": "Rome"}, "Done."], "run")
     first = worker()
     until(Path("waiting").exists)

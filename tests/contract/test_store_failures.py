@@ -37,7 +37,7 @@ def resumes(script: Any, tools: Any) -> None:
     assert str(agent_of(script, tools)("Go")) == "Done.\n"
 
 
-def test_a_locked_store_stops_the_run_and_a_later_one_goes_on() -> None:
+def test_a_locked_store_stops_the_run_and_a_later_one_resumes() -> None:
     locker: list[sqlite3.Connection] = []
 
     @tool
@@ -167,7 +167,7 @@ def _on_a_full_disk(folder: str) -> Any:
     return None
 
 
-def test_a_full_disk_stops_the_run_and_a_later_one_goes_on() -> None:
+def test_a_full_disk_stops_the_run_and_a_later_one_resumes() -> None:
     text, messages = run(_on_a_full_disk, os.getcwd()).checked()
     assert "What was recorded is safe" in text
     assert messages == 2, "no tool result was made of it"

@@ -53,7 +53,7 @@ def test_a_graph_runs_its_batches_through_the_method_that_is_replaced(graph: Gra
     assert batches == [["b"], ["a"]]
 
 
-def test_a_graph_goes_on_with_the_nodes_it_is_given(graph: Graph) -> None:
+def test_a_graph_resumes_with_the_nodes_it_is_given(graph: Graph) -> None:
     adapter = adapter_of(graph)
     assert isinstance(adapter, GraphAdapter)
     adapter.restore("Go", [Visit("b", result(), True)], adapter.carried(), ["a"], "executing")
@@ -70,7 +70,7 @@ def test_a_graphs_edges_come_in_the_order_of_its_nodes(graph: Graph) -> None:
     assert graph.entry_points.copy() == graph.entry_points
 
 
-def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None:
+def test_open_interrupts_are_recorded_without_conversations(graph: Graph) -> None:
     assert isinstance(graph._interrupt_state, _InterruptState)
     graph._interrupt_state.interrupts["i"] = agents.Interrupt(id="i", name="n")
     graph._interrupt_state.context["a"] = {"messages": [{"role": "user", "content": []}], "interrupt_ids": ["i"]}
@@ -81,7 +81,7 @@ def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None
     assert found["context"]["a"]["interrupt_ids"] == ["i"]
 
 
-def test_a_swarm_goes_on_with_the_node_it_is_given() -> None:
+def test_a_swarm_resumes_with_the_node_it_is_given() -> None:
     swarm = Swarm([agent("a"), agent("b")])
     assert list(inspect.signature(swarm._execute_swarm).parameters) == ["invocation_state"]
     adapter = adapter_of(swarm)

@@ -38,7 +38,7 @@ asyncio.run(main())
 '''
 
 
-def test_c02_the_end_of_a_script_is_no_failure_of_the_step_under_way(tmp_path: Path) -> None:
+def test_c02_the_end_of_a_script_is_not_a_failure_of_the_running_step(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PROGRAM)
 
     def run(how: str) -> str:

@@ -87,7 +87,7 @@ def test_c12_retry_runs_a_tool_in_doubt_again_with_the_same_idempotency_key(lost
     assert first["pid"] != second["pid"]
 
 
-def test_c12_fail_tells_the_model_that_the_outcome_is_unknown(lost: Lost) -> None:
+def test_c12_fail_returns_an_unknown_outcome_to_the_model(lost: Lost) -> None:
     assert lost.ends("fail") == "Done.\n"
     assert len(lost.told("fail", "wait")) == 1
     assert "outcome of wait is unknown" in lost.conversation("fail")
@@ -110,7 +110,7 @@ def test_c12_verify_decides_whether_a_tool_runs_again(lost: Lost, name: str, tim
         ("ask-result", {"result": "by hand"}, 1, "by hand"),
     ],
 )
-def test_c12_ask_suspends_with_the_question_and_goes_on_with_the_answer(
+def test_c12_ask_suspends_with_the_question_and_resumes_with_the_answer(
     lost: Lost, name: str, answer: Any, times: int, told: str
 ) -> None:
     assert "Did tool 'wait' take effect?" in lost.question(name).reason["question"]
@@ -202,7 +202,7 @@ def test_c08_a_tool_and_a_model_that_take_longer_than_a_heartbeat_are_not_given_
         assert site.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]
 
 
-def test_c10_a_tool_that_has_ended_is_told_though_a_hook_takes_its_time_and_does_not_run_again(
+def test_c10_a_tool_that_has_ended_is_reported_during_a_slow_hook_and_does_not_run_again(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
     with Site(temporal, tmp_path) as site:

@@ -150,4 +150,5 @@ def test_the_server_is_killed_under_tools_and_all_executions_end(tmp_path: Path)
         for seconds in (0, 2 * HEARTBEAT_SECONDS):
             outage(site, server, seconds)
         workers.audit()
+        server.kill()  # an orderly end takes seconds
         assert workers.finished() == 8 + 1, "and the one that nobody disturbed"

@@ -22,10 +22,11 @@ BOOK, WAIT = {"tool": "book", "city": "Rome"}, {"tool": "wait", "path": "go"}
 def server(tmp_path: Path) -> Iterator[TemporalServer]:
     with TemporalServer(tmp_path / "temporal.db") as server:
         yield server
+        server.kill()  # an orderly end takes seconds
 
 
 @pytest.mark.timeout(120)
-def test_tools_under_way_are_not_run_again_by_anybody(server: TemporalServer, tmp_path: Path) -> None:
+def test_running_tools_are_not_run_again(server: TemporalServer, tmp_path: Path) -> None:
     with Site(server, tmp_path, heartbeat_seconds=HEARTBEAT_SECONDS) as site:
         during = site.dispatch("during", {"tool": "wait", "path": "ended"}, BOOK, "Done.")
         after = site.dispatch("after", BOOK, WAIT, "Done.")

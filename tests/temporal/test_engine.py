@@ -55,7 +55,7 @@ def test_every_step_is_an_activity_and_history_holds_each_result_once(temporal: 
         run(main())
 
 
-def test_a_long_run_goes_on_in_new_runs_and_nobody_can_tell(temporal: TemporalServer) -> None:
+def test_a_long_run_continues_in_new_runs_without_a_visible_difference(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
@@ -108,7 +108,7 @@ def test_c12_a_tool_that_was_loaded_is_there_in_every_run_of_a_workflow(temporal
         run(main())
 
 
-def test_what_an_agent_has_forgotten_is_not_carried_along(temporal: TemporalServer) -> None:
+def test_what_an_agent_has_forgotten_is_not_carried_over(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:

@@ -49,7 +49,7 @@ def test_results_that_come_together_are_recorded_however_large_they_are_together
         asyncio.run(main())
 
 
-def test_a_conversation_larger_than_a_payload_goes_on_in_new_runs(temporal: TemporalServer) -> None:
+def test_a_conversation_larger_than_a_payload_continues_in_new_runs(temporal: TemporalServer) -> None:
     url = url_of(temporal, max_events=30)
     sizes = [1_000_000, 1_000_001, 10, 20]
 

@@ -82,7 +82,7 @@ def test_a_recorded_history_replays(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=named)
-def test_a_recorded_history_still_tells_its_execution(path: Path) -> None:
+def test_a_recorded_history_still_gives_its_execution(path: Path) -> None:
     log = read(path)
     replica = log.replica(log.position())
     assert replica is not None

@@ -3,6 +3,7 @@
     call.begin   the input and the agent as it was found                         ready
     model.start  new messages and the head, before a model call                  model
     model.done   the answer, as soon as it is there                              model
+    answer.sync  the answer as a message, and the head, before an inline tool    tools
     tool.start   the answer as a message, the head, and a tool's intent          tools
     tool.done    a tool's result with its state changes and cancel flags         tools
     call.end     the last messages, the head, the result                         done, waiting, failed
@@ -189,7 +190,9 @@ class Call(DurableCall):
         """Stand in the hooks before or after the model call under way."""
         if self.recorded_metrics is not None:
             self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
-        if phase == "after":
+        if phase == "before":
+            self.history.forget_copies()  # Strands is about to make new ones
+        else:
             self.models.settle_state()
         key = self.models.key(phase)
         current_context.set(StepContext(self, "model", "model", phase, key, partial(self.models.look, key)))
@@ -309,6 +312,14 @@ class Call(DurableCall):
         with self.journal.transaction(label, lasting=lasting):
             yield
             self._flush()  # last: what a step leaves in the head belongs to the moment when it has ended
+        if lasting:
+            self.models.is_unsynced = False
+
+    def sync_answer(self) -> None:
+        """Sync the answer before a tool that it asks for runs without an intent: a power cut must not undo it."""
+        if self.models.is_unsynced:
+            with self.flushing("answer.sync"):
+                pass
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""

@@ -35,6 +35,8 @@ class ModelSteps:
         self.may_be_hooked = False
         """True if, in the head that was put in place, the hooks before the model call have run already."""
         self._may_be_retried = True
+        self.is_unsynced = False
+        """True while a power cut could undo an answer: it is committed, but nothing was committed with an fsync since."""
         self._is_answered = False
         self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
@@ -98,7 +100,7 @@ class ModelSteps:
         is_known = recorded is not None and recorded.attempt >= progress.attempt
         return self.may_have_begun and not is_known and not progress.waits
 
-    def start(self, *, lasting: bool) -> None:
+    def start(self, request: Any, *, lasting: bool) -> None:
         """Commit the conversation as the model is about to see it. This is the model call's intent.
 
         Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
@@ -106,7 +108,7 @@ class ModelSteps:
         """
         self.may_have_begun = False
         call = self._call
-        self._call.commit_head(
+        call.commit_head(
             "model.start",
             "model",
             lasting=lasting,
@@ -115,17 +117,24 @@ class ModelSteps:
             forced=forced_output(call.agent),
             in_loop=call.tools.in_loop(),
         )
+        call.history.compare_with(request.messages, call.agent.messages)
 
     def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
-        """Commit an answer and return it as it was recorded."""
+        """Commit an answer and return it as it was recorded.
+
+        The fsync is left to what comes next, the intent of a tool or the end of the call: a power cut before that has the model
+        asked again. It is never left out twice in a row, nor where a model is not to be asked again.
+        """
         journal = self._call.journal
+        lasting = redacted or self.is_unsynced or self._call.options.model_in_doubt != "retry"
         text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
         recorded = decode(text)
-        with journal.transaction("model.done"):
+        with journal.transaction("model.done", lasting=lasting):
             loop = place_in_loop(answer["metrics"], *self._call.place_in_loop())
             step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=answer["usage"], loop=loop))
             if redacted:
                 self._redact()
+        self.is_unsynced = not lasting
         if redacted:
             journal.store.scrub()
         self.may_be_recorded = False

@@ -1,4 +1,4 @@
-"""From a URL to a backend. Engines are imported when their URL is, and other packages can add theirs."""
+"""From a URL to a backend. An engine is imported when its URL is used, and other packages can add engines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .ports import DurableBackend, WorkerMode
 VARIABLE = "STRANDS_DURABLE_BACKEND"
 DEFAULT_URL = "sqlite:///.strands/durable.db"
 GROUP = "strands_durable.backends"
-"""The group of entry points under which a package offers backends: the name is the URL's scheme, the object takes the URL."""
+"""The entry point group in which packages register backends: the name is the URL's scheme, the object takes the URL."""
 
 _OURS = {
     "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
@@ -34,14 +34,14 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
             ``sqlite:///.strands/durable.db``.
     """
     text = os.fspath(url) if url is not None else os.environ.get(VARIABLE) or DEFAULT_URL
-    found = re.match(r"([a-z][a-z0-9+.-]*)://", text)
-    if found is None:
+    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", text)
+    if scheme is None:
         return connect(f"sqlite:///{text}")
-    return _maker(found[1])(text)
+    return _maker(scheme[1])(text)
 
 
 def with_worker(url: str, what: WorkerMode) -> str:
-    """Return a URL that says what the process itself works on, whatever it said before."""
+    """Return a URL with the option ``worker`` set, which decides what the process itself runs."""
     location, _, query = url.partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), "worker": what}
     return f"{location}?{urlencode(options)}"
@@ -55,7 +55,7 @@ def _maker(scheme: str) -> Callable[[str], DurableBackend]:
         return cast(Callable[[str], DurableBackend], offered[scheme].load())
     known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
     raise UnsupportedFeatureError(
-        f"A {scheme}:// backend",  # not the whole URL: there may be a password in it
+        f"A {scheme}:// backend",  # not the whole URL: it may contain a password
         f"no backend for {scheme}:// is installed (there are {known})",
         f"A package adds one with an entry point of the group {GROUP!r}.",
     )

@@ -1,8 +1,8 @@
-"""What waits for a worker, and how it is handed over. Knows no Strands.
+"""Executions that wait for a worker, and how a worker claims them. Does not import Strands.
 
-A dispatched execution has one root call, recorded as PENDING before anybody runs it. It is free for a worker while it is
-PENDING or RUNNING and has no owner, or an owner that is gone. What an owner that died left behind is suspected of having killed
-it, and is tried alone; the first step that ends in such a trial clears it (rule C34).
+A dispatched execution has one root call, recorded as PENDING before it runs. It is free for a worker while it is PENDING or
+RUNNING and has no owner, or an owner that is gone. An execution whose owner died is suspected of having killed it and runs
+alone; the first step that ends in such a trial clears it (rule C34).
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class QueuedExecution:
 
     @property
     def accepts_drift(self) -> Literal["any", "adopted"] | None:
-        """Whether another version may run it: any, or one has, whose version it is of now; None if nobody accepted that."""
+        """Which other version may run it: "any", or "adopted" by the one that has; None if drift was not accepted."""
         accepted = self.given.get(ACCEPTED)
         return None if accepted is None else "any" if accepted["fingerprint"] is None else "adopted"
 
     @property
     def is_suspected(self) -> bool:
-        """Whether it may be what killed its last worker; the end of a machine is nobody's fault."""
+        """Whether it may have killed its last worker; a reboot of the machine clears it."""
         if self.is_marked:
             return True
         if self.owner is None:
@@ -78,7 +78,7 @@ class QueuedExecution:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """An execution that a worker has taken, with what it is to be given."""
+    """An execution that a worker has claimed, with its prompt."""
 
     lease: Lease
     queued: QueuedExecution
@@ -86,10 +86,10 @@ class Claim:
 
 
 class LocalClaims:
-    """The executions that the workers of this process carry.
+    """The executions that the workers of this process run.
 
-    Two workers in one process are one owner, and a run that has ended is carried until its agent is cleaned up: neither its
-    owner nor its status tell that an execution is not free.
+    Two workers in one process are one owner, and a run that has ended is held until its agent is cleaned up: neither its owner
+    nor its status show that an execution is not free.
     """
 
     def __init__(self) -> None:
@@ -97,20 +97,20 @@ class LocalClaims:
         self._ids: set[tuple[int, Path, int]] = set()
 
     def add(self, path: Path, row_id: int) -> bool:
-        """Begin to carry an execution; False if some worker here does."""
+        """Add an execution; return False if another worker of this process has it."""
         with self._lock:
-            mine = (os.getpid(), path, row_id)  # a fork carries nothing
+            mine = (os.getpid(), path, row_id)  # a fork has none
             is_free = mine not in self._ids
             self._ids.add(mine)
             return is_free
 
     def release(self, path: Path, row_id: int) -> None:
-        """Carry an execution no more."""
+        """Remove an execution."""
         with self._lock:
             self._ids.discard((os.getpid(), path, row_id))
 
     def ids(self, path: Path) -> list[int]:
-        """Return what is carried."""
+        """Return the executions of a store that are held."""
         with self._lock:
             return [row_id for pid, found, row_id in self._ids if (pid, found) == (os.getpid(), path)]
 
@@ -135,7 +135,7 @@ class Queue:
     ) -> list[QueuedExecution]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
-        ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
+        ``only`` limits the search to these ids. Executions that cannot be read are put aside.
         """
         me, dead = Owner.me().recorded(), self._dead()
         values: dict[str, Any] = {
@@ -156,10 +156,10 @@ class Queue:
                     found.append(queued)
             if len(rows) < values["limit"] or len(found) == limit:
                 return found
-            values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
+            values["limit"] = _MANY  # some were put aside: those behind them must not wait for the next search
 
     def _look_at(self, row_id: int) -> QueuedExecution | None:
-        """Return an execution by itself; None if it cannot be read, or is gone."""
+        """Return one execution; None if it cannot be read or was removed."""
         try:
             with reading():
                 return self._read(row_id)
@@ -170,7 +170,7 @@ class Queue:
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
-        """Leave an execution that this process cannot read, and note on it why it waits, if its row can be written."""
+        """Skip an execution that this process cannot read, and note on it why it waits, if its row can be written."""
         aside.put(self._store, row_id, execution_id, error)
         note = f"it cannot be read: {error.reason}"
         if isinstance(error, TypeNotRegisteredError):
@@ -185,7 +185,7 @@ class Queue:
         return [found.row_id for found in self._store.liveness.dead(beats)]
 
     def only(self) -> QueuedExecution:
-        """Return the one execution of a replica, whoever owned it: its engine decides who does."""
+        """Return the one execution of a replica, regardless of its recorded owner: its engine decides who owns it."""
         with reading():
             found = self._read(self._dispatches.only())
         assert found is not None
@@ -196,14 +196,14 @@ class Queue:
         return None if row is None else _queued(row, self._me)
 
     def clear_suspicion(self) -> None:
-        """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
+        """Note, in a replica, that the last owner of the execution is not dead: its engine has only lost contact with it."""
         with self._store.transaction("pardon"):
             self._dispatches.forget_owner()
 
     def claim(self, queued: QueuedExecution, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
-        """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
+        """Become the owner of an execution; return None if another worker was faster, or if there is nothing left to run.
 
-        A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
+        A run that has killed too many workers fails here, and one with a cancel request is cancelled.
         """
         try:
             prompt = self.prompt_of(queued)
@@ -233,7 +233,7 @@ class Queue:
         return Claim(lease=lease, queued=queued, prompt=prompt)
 
     def prompt_of(self, queued: QueuedExecution) -> Any:
-        """Return what an execution is to be given; nothing is claimed that could not be run."""
+        """Return the prompt of an execution. It is read before the claim, so that no unreadable execution is claimed."""
         with reading(queued.execution_id):
             unowned = Lease(self._store, queued.row_id, queued.execution_id, queued.run, fence=-1, seconds=0)
             record = Journal(unowned).call_at(0)
@@ -242,7 +242,7 @@ class Queue:
             return record.input
 
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
-        """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
+        """Record that an execution whose drift was accepted runs with the agent of ``spec``, and belongs to it from now on."""
         given = {**claim.queued.given, ACCEPTED: {**claim.queued.given[ACCEPTED], "fingerprint": spec.fingerprint}}
         with self._store.transaction("drift.accepted", claim.lease):
             text = encode(spec.to_json())
@@ -280,18 +280,18 @@ class Queue:
                 lease.drop()
 
     def note(self, refused: Mapping[str, str]) -> None:
-        """Note on executions that are refused why they wait, where nothing is noted yet."""
+        """Note on refused executions why they wait, unless they have a note."""
         rows = self._dispatches.unnoted(refused, self._dead())
         if rows:
             with self._store.transaction("note", lasting=False):
                 self._dispatches.note_unnoted([(row_id, refused[version]) for row_id, version in rows])
 
     def over(self, execution_ids: Collection[str]) -> set[str]:
-        """Return which of these executions are over for good: they can be neither resumed nor answered."""
+        """Return which of these executions have ended for good: they can be neither resumed nor answered."""
         return self._dispatches.over(execution_ids)
 
     def cancelled(self, row_ids: Collection[int]) -> list[int]:
-        """Return which of these executions are to be cancelled."""
+        """Return which of these executions have a cancel request."""
         return self._dispatches.cancelled(row_ids)
 
 
@@ -308,7 +308,7 @@ class _ClearSuspicion:
 
 
 def _checked(given: Any) -> dict[str, Any]:
-    """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
+    """Return the recorded arguments of a dispatch besides its prompt, checked."""
     if type(given["invocation_state"]) is not dict or "limits" not in given:
         raise UnreadableError("its invocation_state is no dict, or its limits are missing")
     found: dict[str, Any] = given

@@ -199,6 +199,7 @@ class Invocation:
     def _close(self, call: Call) -> None:
         running_agents.pop(self._agent, None)
         segments.pop(self._agent, None)
+        call.history.forget_copies()
         if not self._is_over:
             _uncounted[self._agent] = (self._call_context.tracker, call.record.call_id, self._metrics)
 

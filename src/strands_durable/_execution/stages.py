@@ -55,7 +55,7 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     with journal_guard(call):
         if call.models.is_in_doubt(recorded) and policy != "retry":
             judge_model(call, policy, key)
-        call.models.start(lasting=policy != "retry")
+        call.models.start(context, lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
     ticket = call.ticket(key, attempt, "model", "model", may_repeat=policy == "retry")

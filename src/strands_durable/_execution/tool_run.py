@@ -64,10 +64,13 @@ class ToolRun:
     async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         """Commit the intent, run the tool, commit what came out; yield what it streams."""
         call, request = self._call, self._request
+        delegate = agent_behind(context.tool)
         with journal_guard(call):
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
-        if agent_behind(context.tool) is not None:  # its steps are the steps
+            elif delegate is None:
+                call.sync_answer()
+        if delegate is not None:  # its steps are the steps
             async for event in self._run(context, next_fn):
                 yield event
             return

@@ -1,7 +1,7 @@
-"""Where we stand: around an agent's calls, model calls and tool calls, and around an orchestrator's calls and nodes.
+"""Attaching: wrap an agent's calls, model calls and tool calls, and an orchestrator's calls and nodes.
 
-What belongs to an agent or orchestrator is attached with it: the agents behind its tools, the executors of its nodes. Some of
-them are not there yet when plugins are initialized, so that a root call looks again.
+The parts of an agent or orchestrator are attached with it: the agents behind its tools, the executors of its nodes. Some of
+them do not exist yet when plugins are initialized, so each root call looks for new ones.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Events = AsyncGenerator[Any, None]
 
 
 def attach(subject: Any, options: Options | None) -> None:
-    """Stand around an agent or orchestrator, and around all that belongs to it, once."""
+    """Attach to an agent or orchestrator and to its parts, once."""
     if subject not in attached:
         adapter = adapter_of(subject)
         if adapter is None:
@@ -89,7 +89,7 @@ def attach(subject: Any, options: Options | None) -> None:
 
 
 def attach_parts(subject: Any) -> None:
-    """Stand around what is new of the parts of an agent or orchestrator."""
+    """Attach to those parts of an agent or orchestrator that are new."""
     adapter = adapter_of(subject)
     if adapter is not None:
         adapter.settle()
@@ -118,7 +118,7 @@ def _own_policies(subject: Any, options: Options, resolver: CallResolver) -> Opt
 
 
 class _AgentSubject:
-    """An agent, as far as calls of it are concerned."""
+    """An agent, as `entry` sees it."""
 
     def __init__(self, agent: Agent, original: Any) -> None:
         self.me, self.name, self._original = agent, agent.agent_id, original
@@ -162,15 +162,15 @@ class _AgentSubject:
         return invocation.open(prompt, given)
 
     def _recall(self, invocation: Invocation, resolver: CallResolver) -> None:
-        """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
+        """Make an agent that the user's code calls remember its calls in this execution, if its id is unique."""
         address = resolver.address()
         if not address.member.startswith("@"):
-            return  # what stands behind a tool or node is put back with it
-        if sum(found.agent_id == self.name for found in lasting) == 1:
+            return  # an agent behind a tool or node is restored with it
+        if sum(agent.agent_id == self.name for agent in lasting) == 1:
             invocation.recall(address.member)
         else:
             logger.warning(
-                "agent_id=<%s>, scope=<%s> | several agents have this id, so that none remembers calls of another process",
+                "agent_id=<%s>, scope=<%s> | several agents have this id, so none remembers calls of another process",
                 self.name, address.scope,
             )  # fmt: skip
 
@@ -195,7 +195,7 @@ def _attach_agent(agent: Agent) -> None:
         agent.hooks.add_callback(event_type, callback, order=order)
 
 
-# Each of these returns an async generator: one layer less for every event of a stream than being one.
+# Each of these returns an async generator instead of being one, which saves a layer for every event of a stream.
 
 
 def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
@@ -227,7 +227,7 @@ def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
 
 
 class _OrchestratorSubject:
-    """An orchestrator, as far as calls of it are concerned."""
+    """An orchestrator, as `entry` sees it."""
 
     def __init__(self, adapter: OrchestratorAdapter, original: Any) -> None:
         self.me, self.name, self.kind = adapter.me, adapter.name, adapter.kind
@@ -247,11 +247,11 @@ class _OrchestratorSubject:
         return None if running is None else running.execution_id
 
     def enter(self, local: LocalExecution) -> None:
-        """An orchestrator takes part as it is: its calls hold all there is of it."""
+        """Do nothing: all state of an orchestrator is in its calls."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         running = running_orchestrators.get(self.me)
-        if running is not None:  # Strands would run both calls on one state, and so would we record them
+        if running is not None:  # Strands would run both calls on one state, and we would record that
             why = f"{self._adapter.kind} {self.name!r} is in another call, and one object can be in one only."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
@@ -288,7 +288,7 @@ def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: An
 
 
 async def _around_hooks(invoke: Any, event: Any) -> Any:
-    """Stand around the hooks of an orchestrator: before the first of them, and after the last."""
+    """Wrap the hooks of an orchestrator: act before the first of them and after the last."""
     call = running_orchestrators.get(getattr(event, "source", None))
     if call is None:
         return await invoke(event)
@@ -300,14 +300,14 @@ async def _around_hooks(invoke: Any, event: Any) -> Any:
         call.node_begins(event.node_id, event.invocation_state or {})
     elif isinstance(event, AfterNodeCallEvent):
         call.node_returns(event.node_id)
-    found = await invoke(event)
+    result = await invoke(event)
     if isinstance(event, AfterNodeCallEvent):
         call.node_ends(event.node_id)
-    return found
+    return result
 
 
 def _on(moment: Callable[[Any, Any], Any]) -> Any:
-    """Make a hook of what a call of an agent does at a moment; nothing happens outside of a durable call."""
+    """Return a hook that calls ``moment(call, event)`` in a durable call of an agent, and does nothing outside of one."""
 
     def callback(event: Any) -> None:
         call = running_agents.get(event.agent)

@@ -14,7 +14,7 @@ StepKind = Literal["model", "tool", "effect", "node"]
 StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
 """started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
 another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
-given up after a change of the agent."""
+dropped after a change of the agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,5 +47,5 @@ def split_usage(recorded: dict[str, int] | None) -> tuple[dict[str, int] | None,
 
 
 def shown_result(kind: StepKind, recorded: Any) -> Any:
-    """Return what a step gave; beside a tool's result, what it changed is recorded, and that is not for readers."""
+    """Return a step's result, without the state changes that are recorded beside a tool's result."""
     return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded

@@ -15,7 +15,7 @@ ASK_TWICE = [{"tool": "approve", "what": "flight"}, {"tool": "approve", "what": 
 class AnswersContract:
     """Answers from outside, in every state."""
 
-    def test_c04_an_answer_lets_the_execution_go_on(self, bench: Bench) -> None:
+    def test_c04_an_answer_resumes_the_execution(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK, BOOK, "Done.")
         (question,) = bench.result(handle).interrupts
         assert bench.run(handle.interrupts()) == [question]
@@ -76,7 +76,7 @@ class AnswersContract:
             bench.run(handle.respond({question.interrupt_id: None}))
         assert bench.run(handle.interrupts()) == [question]
 
-    def test_c04_answers_that_nobody_asked_for_are_refused(self, bench: Bench) -> None:
+    def test_c04_answers_without_a_question_are_refused(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK, "Done.")
         (question,) = bench.result(handle).interrupts
         with pytest.raises(errors.InputMismatchError, match="open questions 'approve trip'") as caught:

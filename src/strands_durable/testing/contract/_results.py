@@ -53,7 +53,7 @@ class ResultsContract:
         assert data(result)["structured_output"] == result.structured_output
 
     @pytest.mark.parametrize("script", [("Quickly.",), (HANDOFF, "I handed over.")])
-    def test_c27_a_graph_and_a_swarm_tell_of_their_nodes(self, bench: Bench, script: tuple[Any, ...]) -> None:
+    def test_c27_results_of_a_graph_and_a_swarm_have_their_nodes(self, bench: Bench, script: tuple[Any, ...]) -> None:
         agent = agents.contract_graph if len(script) == 1 else agents.contract_swarm
         result = bench.result(bench.dispatch(*script, agent=agent))
         plain = plainly(bench, agent, *script)
@@ -96,7 +96,7 @@ class ResultsContract:
         assert str(error.__cause__) == str(caught.value)
         assert "the model is out of order" in str(error)
 
-    def test_c27_a_result_that_is_not_there_in_time_is_a_timeout_and_the_run_goes_on(self, bench: Bench) -> None:
+    def test_c27_a_result_that_is_not_there_in_time_is_a_timeout_and_the_run_continues(self, bench: Bench) -> None:
         handle = bench.dispatch(WAIT, "Done.")
         with pytest.raises(TimeoutError, match="'trip'"):
             bench.run(handle.result(0.05))
