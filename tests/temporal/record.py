@@ -21,8 +21,8 @@ from typing import Any
 from unittest import mock
 
 from strands_durable import ExecutionHandle, errors
-from strands_durable._enginekit.payloads import PayloadStore
-from strands_durable.backends.temporal import TemporalBackend, _continue_as_new, _payload_parts
+from strands_durable._enginekit.payloads import PayloadLimits, PayloadStore
+from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.backends.temporal._protocol import ALIVE
 from strands_durable.testing import agents as contract
 from strands_durable.testing.contract._bench import BOOK, WAIT
@@ -125,10 +125,7 @@ async def _continues_in_new_runs(given: Any) -> None:
 
 
 async def _is_carried_in_pieces(given: Any) -> None:
-    limits = PayloadStore.offload.__kwdefaults__
-    assert limits is not None
-    small = [mock.patch.object(module, "MAX_BYTES", 4000) for module in (_payload_parts, _continue_as_new)]
-    with mock.patch.dict(limits, limit=4000), small[0], small[1]:
+    with mock.patch.object(PayloadStore, "limits", PayloadLimits(max_bytes=4000)):
         await _continues_in_new_runs(given)
 
 

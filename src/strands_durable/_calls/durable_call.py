@@ -147,7 +147,15 @@ class DurableCall:
     # When a step may start
 
     def ticket(
-        self, key: str, attempt: int, kind: StepKind, name: str, title: str = "", inside: StepContext | None = None
+        self,
+        key: str,
+        attempt: int,
+        kind: StepKind,
+        name: str,
+        title: str = "",
+        *,
+        inside: StepContext | None = None,
+        may_repeat: bool = True,
     ) -> StepTicket:
         """Return what asks for the turn of a step of this call; ``inside`` is what encloses it within the call."""
         record = self.record
@@ -159,6 +167,7 @@ class DurableCall:
             name=name,
             path=keys.path(record.scope, record.position, key),
             title=title,
+            may_repeat=may_repeat,
             around=enclosing_steps(inside or self.made_in),
         )
 

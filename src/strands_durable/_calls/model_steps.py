@@ -14,7 +14,7 @@ from .._records.exceptions import describe, revive
 from .._records.model_states import ModelState
 from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.steps import StepRecord
-from .._strands.agents import set_model_state
+from .._strands.agents import restore_retries, set_model_state
 from .._strands.fingerprints import config_of, fingerprint, model_id
 from .._strands.patches import copied
 from .._strands.watchers import forced_output
@@ -32,6 +32,7 @@ class ModelSteps:
         self._call = call
         self.state: ModelState = "live"
         """What the next model call may find."""
+        self._may_be_retried = True
         self.is_unsynced = False
         """True while a power cut could undo an answer: it is committed, but nothing was committed with an fsync since."""
         self._state: dict[str, Any] | None = None
@@ -43,7 +44,17 @@ class ModelSteps:
             self._settle()
             self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
         key = self.key("running")
-        return key, self._recorded(key)
+        recorded = self._recorded(key)
+        if self._may_be_retried:
+            self._may_be_retried = False
+            self._restore_retries(key, recorded)
+        return key, recorded
+
+    def _restore_retries(self, key: str, recorded: StepRecord | None) -> None:
+        """Have Strands' retries go on from those of processes that are gone: the wait grows, and ends after so many."""
+        if recorded is not None and recorded.status == "failed":
+            errors = self._call.journal.errors_before(self._call.record.call_id, key)
+            restore_retries(self._call.agent, map(revive, errors))
 
     def key(self, phase: StepPhase) -> str:
         """Return the key of the model call under way, or of the one that is about to begin."""

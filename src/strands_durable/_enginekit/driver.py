@@ -10,7 +10,6 @@ The agent's code runs on a loop of its own, `AgentLoop`; everything else here ma
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from .._calls.control import ExecutionControl
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
-from .._dispatch.runner import ExecutionRunner, Threads, cancel, refusal
+from .._dispatch.runner import ExecutionRunner, cancel, refusal
 from .._journal.lease import ExecutionReleasedError
 from .._journal.owner import Owner
 from .._records.executions import ExecutionStatus
@@ -41,27 +40,6 @@ MAX_DEATHS = 3
 _LONG_SECONDS = 1e9
 _ROUNDS = 20
 """How often the loop turns, without anything new, until what an agent does next is known: it starts its tools one by one."""
-
-
-class AgentLoop:
-    """A thread whose event loop runs the agents of a worker: what blocks it blocks no heartbeat."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.threads = Threads()
-        self._loop.set_default_executor(self.threads)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="strands-durable-agents", daemon=True)
-        contextvars.Context().run(self._thread.start)
-
-    def run(self, driver: Driver) -> Future[None]:
-        """Have an execution run."""
-        return asyncio.run_coroutine_threadsafe(driver.run(self._loop), self._loop)
-
-    def stop(self) -> None:
-        """Stop; what runs in threads is left alone."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=1.0)
-        self.threads.shutdown(wait=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +91,8 @@ class Driver:
         self._unreported: list[str] = []
         self._open: set[str] = set()
         self._has_results = False
+        self._withdrawn: list[StepTicket] = []
+        """The steps that were left in their sleep."""
         self._generation = 0
         self._serial = 0
         self._batches = 0
@@ -247,6 +227,23 @@ class Driver:
             self._queue.give_up(self._control, error)
         return self.batch()
 
+    @property
+    def sleeps_until(self) -> float | None:
+        """When the first step wakes, if every step sleeps, or waits for one that does, and may begin anew; else None."""
+        with self._lock:
+            waiting = [self._tickets[ticket_id] for ticket_id in self._closed]
+            around = {step for ticket in waiting for step in ticket.around}
+            running = [self._tickets[ticket_id] for ticket_id in self._open]
+            are_asleep = all(ticket.until > time.time() for ticket in waiting)
+            may_leave = all(ticket.may_repeat and (ticket.call_id, ticket.key) in around for ticket in running)
+            return min(ticket.until for ticket in waiting) if waiting and are_asleep and may_leave else None
+
+    def leave_asleep(self) -> None:
+        """Leave an execution in which every step sleeps: the steps that enclose a sleep are not in doubt, and begin anew."""
+        with self._lock:
+            self._withdrawn = [self._tickets[ticket_id] for ticket_id in self._open]
+        self.halt(ExecutionReleasedError())
+
     def _is_inner(self, ticket: StepTicket) -> bool:
         return any((self._tickets[each].call_id, self._tickets[each].key) in ticket.around for each in self._open)
 
@@ -331,7 +328,15 @@ class Driver:
             if not isinstance(control.halt, ExecutionReleasedError):
                 await self._runner.run(claim, seen)
         finally:
+            self._withdraw(control)
             control.release()
+
+    def _withdraw(self, control: ExecutionControl) -> None:
+        if self._withdrawn:
+            journal = control.journal
+            with suppress(DurableError), journal.transaction("ticket.withdraw"):
+                for ticket in self._withdrawn:
+                    journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
 
     async def _report_claim(self) -> None:
         """Have it told that the execution was claimed before any of its code runs: what kills us here is to be counted."""
@@ -345,7 +350,7 @@ class Driver:
             self.is_quiescent = False
             generation = self._generation
         for loop in {self._loop, _running_loop()}:  # sync code that asks a model blocks the one and runs the other
-            if loop is not None:
+            if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(self._await_quiescence, loop, generation, _ROUNDS)
 
     def _await_quiescence(self, loop: asyncio.AbstractEventLoop, generation: int, rounds: int) -> None:

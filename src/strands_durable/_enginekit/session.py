@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from .._dispatch.queue import Queue
@@ -20,8 +21,9 @@ from .._journal.owner import Owner
 from .._records.crash_points import reach
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
+from .agent_loop import AgentLoop
 from .compaction import prune
-from .driver import AgentLoop, Batch, Driver
+from .driver import Batch, Driver
 from .log import ExecutionLog, RecordedExecution, StaleError
 from .progress import RunEnd
 
@@ -57,7 +59,7 @@ class Session:
     ) -> None:
         self._log, self._known, self._loop, self._compact_after = log, known, loop, compact_after
         self._events, self._news = asyncio.get_running_loop(), asyncio.Event()
-        self._is_cancelled = False
+        self.execution_id, self._is_cancelled = known.execution_id, False
         self.driver = Driver(
             known.replica, runner, owner=owner, reports_claim=True, on_notify=self._notified, **options
         )
@@ -121,7 +123,8 @@ class Session:
             logger.debug("execution_id=<%s> | not compacted, it was answered meanwhile", self._known.execution_id)
 
     def _notified(self) -> None:
-        self._events.call_soon_threadsafe(self._news.set)
+        with suppress(RuntimeError):  # whoever ran this session is gone, and its loop with it
+            self._events.call_soon_threadsafe(self._news.set)
 
 
 class SessionPool:
@@ -137,14 +140,15 @@ class SessionPool:
         self._log, self._compact_after = log, compact_after
         self._owner = Owner.me().within(name) if name else Owner.me()
         self._loop, self._runner = AgentLoop(), ExecutionRunner(_LONG_SECONDS)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: set[Session] = set()
+        """One that another writer has replaced may still be here, beside its successor."""
         self._idle = asyncio.Event()
         self._is_stopping = False
 
     @property
     def waiting(self) -> int:
         """How many executions only wait for others, which may need this very worker."""
-        return sum(session.driver.is_waiting for session in self._sessions.values())
+        return sum(session.driver.is_waiting for session in self._sessions)
 
     async def run(self, known: RecordedExecution, on_start: Callable[[], None] = lambda: None) -> RunEnd | str:
         """Run an execution as far as it goes; return how far it has come, or why this process may not run it.
@@ -166,24 +170,24 @@ class SessionPool:
         if why is not None:
             return why
         on_start()
-        self._sessions[known.execution_id] = session
+        self._sessions.add(session)
         if self._is_stopping:
             session.release()
         try:
             return await session.run()
         finally:
-            del self._sessions[known.execution_id]
+            self._sessions.discard(session)
             self._idle.set()
 
     def cancel(self, execution_id: str) -> None:
         """Stop an execution for good, if it runs here."""
-        if execution_id in self._sessions:
-            self._sessions[execution_id].cancel()
+        for session in [each for each in self._sessions if each.execution_id == execution_id]:
+            session.cancel()
 
     async def drained(self, seconds: float) -> bool:
         """Take nothing more, and leave every execution after its current steps; return True if there was time for that."""
         self._is_stopping = True
-        for session in self._sessions.values():
+        for session in self._sessions:
             session.release()
         try:
             await asyncio.wait_for(self._until_idle(), seconds)
@@ -198,6 +202,6 @@ class SessionPool:
 
     def close(self) -> None:
         """Stop what still runs here; whoever takes it over finds its steps in doubt."""
-        for session in self._sessions.values():
+        for session in self._sessions:
             session.driver.halt(ExecutionReleasedError())
         self._loop.stop()

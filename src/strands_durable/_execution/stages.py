@@ -60,7 +60,7 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
         call.models.start(context, lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
-    ticket = call.ticket(key, attempt, "model", "model")
+    ticket = call.ticket(key, attempt, "model", "model", may_repeat=policy == "retry")
     await call.wait_for(ticket)
     with call.holding(ticket):
         step_context = StepContext(call, "model", "model", "running", key, lambda: (attempt, False))

@@ -76,7 +76,9 @@ class ToolRun:
             async for event in self._run(context, next_fn):
                 yield event
             return
-        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title_of(request.input))
+        may_repeat = self._policy.in_doubt == "retry"
+        title = title_of(request.input)
+        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title, may_repeat=may_repeat)
         await call.wait_for(ticket)
         with call.holding(ticket):
             async for event in self._run(context, next_fn):

@@ -29,6 +29,8 @@ class StepTicket:
     """A short form of its input, for people."""
     until: float = 0.0
     """If set, no step runs: this is a timer that fires at this time, in seconds since the epoch."""
+    may_repeat: bool = True
+    """Whether the step simply runs again if it is in doubt; else it matters to know that it has not begun."""
     around: tuple[tuple[int, str], ...] = ()
     """The enclosing steps, by call and key: they cannot end before it."""
 

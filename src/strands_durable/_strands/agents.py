@@ -51,6 +51,7 @@ __all__ = [
     "output_model",
     "passes_on_interrupts",
     "refuse_unsupported",
+    "restore_retries",
     "set_model_state",
     "stays_in_loop",
     "sync_function",
@@ -205,6 +206,13 @@ def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
     kept = dict(state)
     agent._model_state.clear()
     agent._model_state.update(kept)
+
+
+def restore_retries(agent: Agent, errors: Iterable[Exception]) -> None:
+    """Have an agent's retry strategy count on from errors of the model call under way that another process has met."""
+    strategy = agent._retry_strategy
+    if strategy is not None:
+        strategy._current_attempt = sum(strategy.is_retryable(error) for error in errors)
 
 
 _FOR_A_TOOL = ("agent", "model", "messages", "system_prompt", "tool_config")

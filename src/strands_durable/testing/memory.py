@@ -1,8 +1,7 @@
 """An engine in memory, on the engine kit alone: for tests, and to show what an engine has to add.
 
 Everything is in one object of this process, shared by the backends of one URL, ``memory://name``. A worker is a call of
-`MemoryBackend.work`, in any thread. When it is over, however it ended, another one resumes what it left. The page "How to write
-an engine" goes through this file.
+`MemoryBackend.work`, in any thread. The page "How to write an engine" goes through this file.
 """
 
 from __future__ import annotations
@@ -37,16 +36,15 @@ class _Service:
     owners: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     stops: set[str] = field(default_factory=set)
+    losses: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> str | None:
         """Return an execution to look at."""
         with self.lock:
-            due = (each for each, at in self.ready.items() if at <= time.time() and each not in self.owners)
-            found = next(due, None)
-            if found is not None:
-                del self.ready[found]
-            return found
+            now, ready = time.time(), list(self.ready.items())
+            due = [each for each, not_before in ready if not_before <= now and each not in self.owners]
+            return next((each for each in due if self.ready.pop(each, None) is not None), None)
 
     def leave(self, execution_id: str, worker: str) -> bool:
         """Have an execution without its owner; return whether it is still to be cancelled."""
@@ -61,11 +59,11 @@ class _Service:
 _services: dict[str, _Service] = {}
 
 
+@dataclass
 class MemoryLog:
     """Keeps change sets in a list for each execution; a position is how many there have been."""
 
-    def __init__(self, service: _Service) -> None:
-        self._service = service
+    _service: _Service
 
     async def read(self, execution_id: str, after: Position = None) -> AsyncIterator[Entry]:
         """Yield what was appended."""
@@ -116,9 +114,8 @@ class MemoryBackend(LogBackend):
     async def ask_to_stop(self, execution_id: str) -> bool:
         """Ask the owner of an execution to cancel it; False if it has none."""
         with self._service.lock:
-            is_owned = execution_id in self._service.owners
-            self._service.stops |= {execution_id} if is_owned else set()
-            return is_owned
+            self._service.stops |= {execution_id} & self._service.owners.keys()
+            return execution_id in self._service.owners
 
     async def list(self, **wanted: Any) -> builtins.list[ExecutionRecord]:
         """Return executions, the one that changed last first."""
@@ -126,10 +123,11 @@ class MemoryBackend(LogBackend):
         return selected([each.detail(await self.presence(each.execution_id)).execution for each in known], **wanted)
 
     def lose_workers(self) -> None:
-        """Give up every worker, as if it had frozen or died: its executions are taken over, and what it appends is refused."""
+        """Give up every worker, as if it were frozen: others take over what it has, and what it appends is refused."""
         with self._service.lock:
-            self._service.ready.update(dict.fromkeys(self._service.owners, 0.0))
-            self._service.owners.clear()
+            self._service.losses += 1
+            while self._service.owners:
+                self._service.ready[self._service.owners.popitem()[0]] = 0.0
 
     async def work(
         self,
@@ -158,12 +156,14 @@ class _Worker:
         self._backend, self._service, self._name = backend, service, name
         self.pool = SessionPool(backend.log, name)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._losses = service.losses
 
     def look(self, concurrency: int) -> None:
         """Take what waits for a worker, and stop what was cancelled."""
         for execution_id in list(self._service.stops):
             self.pool.cancel(execution_id)
-        while len(self._tasks) < concurrency + self.pool.waiting and (found := self._service.take()) is not None:
+        free = concurrency + self.pool.waiting if self._losses == self._service.losses else 0
+        while len(self._tasks) < free and (found := self._service.take()) is not None:
             task = asyncio.create_task(self._run(found))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -368,6 +368,13 @@ class Journal(Shelf):
         )
         return int(rows[0][0])
 
+    def errors_before(self, call_id: int, key: str) -> list[dict[str, Any]]:
+        """Return what the attempts of a step ended in that failed since the call itself has failed last."""
+        failures = self.store.rows("failures", "at", "call = ?", call_id)
+        since = max((at for (at,) in failures), default=0.0)
+        where = "call = ? AND key = ? AND status = 'failed' AND ended_at > ? ORDER BY attempt"
+        return [decode(error) for (error,) in self.store.rows("steps", "error", where, call_id, key, since)]
+
     @reading()
     def usages(self, call_id: int) -> list[tuple[str, dict[str, int]]]:
         """Return, for each model answer of the loop, its key, and its usage with its place in the loop, in order."""

@@ -15,8 +15,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.runner import ExecutionRunner
+from ..._enginekit.agent_loop import AgentLoop
 from ..._enginekit.change_sets import ChangeSet
-from ..._enginekit.driver import AgentLoop, Batch, Driver
+from ..._enginekit.driver import Batch, Driver
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica
 from ..._journal.lease import ExecutionReleasedError

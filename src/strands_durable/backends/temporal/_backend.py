@@ -27,7 +27,7 @@ from ..._enginekit.backend import LogBackend, statuses
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence
-from ..._enginekit.payloads import MAX_BYTES, PayloadStore
+from ..._enginekit.payloads import PayloadStore
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ...errors import ExecutionBusyError, PayloadTooLargeError
@@ -207,7 +207,7 @@ class TemporalBackend(LogBackend):
             given["carried_bytes"] = len(packed)
             return {PREVIOUS: known.position}
 
-        limit = MAX_BYTES - len(json.dumps(given["changes"]))
+        limit = self.payload_store.limits.max_bytes - len(json.dumps(given["changes"]))
         export = known.replica.export()
         given["rows"] = self.payload_store.offload(export, "What is resumed", plainly=False, limit=limit, put=previous)
 

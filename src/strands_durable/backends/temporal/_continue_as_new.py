@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
-from ..._enginekit.payloads import MAX_BYTES, PayloadStore
+from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica
 from ..._records.logs import safe_logger
 from ._errors import is_unknown
@@ -35,7 +35,7 @@ def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, exe
     Without it, where that is more than a run may begin with: the execution then continues in the same run.
     """
     prune(replica)
-    room, sizes = MAX_BYTES - len(json.dumps(told)), list[int]()
+    room, sizes = payload_store.limits.max_bytes - len(json.dumps(told)), list[int]()
 
     def too_large(packed: str) -> ChangeSet:
         sizes.append(len(packed))

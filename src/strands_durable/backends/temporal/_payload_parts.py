@@ -12,7 +12,7 @@ from typing import Any
 from temporalio.client import Client
 
 from ..._enginekit.change_sets import ChangeSet
-from ..._enginekit.payloads import MAX_BYTES
+from ..._enginekit.payloads import PayloadStore
 from ..._records.crash_points import reach
 from ...errors import PayloadTooLargeError
 from ._protocol import PACKED, PIECES, Piece
@@ -31,7 +31,8 @@ class Pieces:
 
     def put(self, packed: str) -> ChangeSet:
         """Take packed rows; return what refers to them."""
-        parts = [packed[begin : begin + MAX_BYTES] for begin in range(0, len(packed), MAX_BYTES)]
+        size = PayloadStore.limits.max_bytes
+        parts = [packed[begin : begin + size] for begin in range(0, len(packed), size)]
         pieces: list[Piece] = [{"digest": _digest(part), "data": part} for part in parts]
         self._pieces += pieces
         return {PIECES: [piece["digest"] for piece in pieces]}
