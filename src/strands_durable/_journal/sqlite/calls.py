@@ -140,7 +140,7 @@ class Calls(Recorded):
         self._connection.update("calls", {"base": json.dumps(ranges)}, "id = ?", call_id)
 
     def reopen_call(self, call: CallRecord) -> None:
-        """Record that a call goes on after a failure, an answer or the death of its owner."""
+        """Record that a call resumes after a failure, an answer or the death of its owner."""
         changes = {"status": "RUNNING", "attempt": call.attempt, "taken_up_at": time.time(), "ended_at": None}
         self._connection.update("calls", changes, "id = ?", call.call_id)
         if call.parent == 0:
@@ -148,7 +148,7 @@ class Calls(Recorded):
             self.delete_chunks()
 
     def delete_chunks(self) -> None:
-        """Delete the pieces of attempts that died."""
+        """Delete the chunks of attempts that died."""
         self._connection.delete(
             "chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2]
         )
@@ -179,7 +179,7 @@ class Calls(Recorded):
         self._connection.update("calls", changes, f"id IN ({inside}) AND status = 'RUNNING'", call.call_id)
 
     def _is_answered(self, call_id: int, result: Any) -> bool:
-        """Say whether a dispatched call waits for what was answered while it took up other answers: a worker is to go on."""
+        """Return True if a dispatched call asks what was answered while it used other answers: a worker has to resume it."""
         asked = json.dumps([found["id"] for found in (result or {}).get("interrupts") or ()])
         found = self._connection.execute(
             "SELECT 1 FROM replies WHERE call = ? AND interrupt_id IN (SELECT value FROM json_each(?))"

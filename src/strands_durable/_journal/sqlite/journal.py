@@ -39,11 +39,11 @@ class Journal(Calls, Steps, Heads, Messages, Answers):
             self._observer.cancel_requested()
 
     def is_dispatched(self) -> bool:
-        """Say whether the execution was dispatched, and is for workers."""
+        """Return True if the execution was dispatched, and belongs to workers."""
         return bool(self.store.read("SELECT 1 FROM dispatches WHERE execution = ?", self.lease.row_id))
 
     def is_cancel_due(self) -> bool:
-        """Say whether somebody asked to cancel the execution while it had an owner who did not live to do so."""
+        """Return True if a cancel was requested from an owner that died before it could cancel."""
         rows = self.store.read(
             "SELECT 1 FROM executions WHERE id = ? AND cancel_asked_at IS NOT NULL AND status IN"
             " ('PENDING', 'RUNNING', 'SUSPENDED')",
@@ -54,7 +54,7 @@ class Journal(Calls, Steps, Heads, Messages, Answers):
     def status(self) -> ExecutionStatus:
         """Return what the execution as a whole is doing."""
         rows = self.store.rows("executions", "status", "id = ?", self.lease.row_id)
-        if not rows:  # somebody has removed it
+        if not rows:  # it was removed
             raise ExecutionNotFoundError(self.execution_id, str(self.store.path))
         return ExecutionStatus(rows[0][0])
 
@@ -65,7 +65,7 @@ class Journal(Calls, Steps, Heads, Messages, Answers):
             self._connection.update("executions", {"run": self.run}, "id = ?", self.lease.row_id)
 
     def chunk_writer(self, call_id: int, key: str, attempt: int, kind: StepKind, name: str) -> ChunkWriter:
-        """Return where to say what a step under way streams."""
+        """Return the writer of the chunks that a running step streams."""
         return ChunkWriter(self, call_id, key, attempt, kind, name)
 
     def withdraw(self, call_id: int, key: str, attempt: int) -> None:

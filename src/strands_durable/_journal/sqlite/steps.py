@@ -49,12 +49,12 @@ class Steps(Recorded):
         self._connection.update("steps", {**end.columns(), "number": number}, "id = ?", step_id)
 
     def has_subscriber(self) -> bool:
-        """Say whether somebody follows the execution."""
+        """Return True if a reader follows the execution."""
         rows = self.store.read("SELECT listened_until FROM executions WHERE id = ?", self.lease.row_id)
         return bool(rows) and rows[0][0] > time.time()
 
     def _next_number(self, place: tuple[int, str] | None) -> int:
-        """Return the number of a step that ends now: the how many-th of its execution. Readers go by it."""
+        """Return the number of a step that ends now: its ordinal in the execution. Readers resume by it."""
         if place is not None and place in self.with_chunks:
             self._connection.delete("chunks", "call = ? AND key = ?", *place)
             self.with_chunks.discard(place)
