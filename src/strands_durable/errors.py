@@ -91,17 +91,17 @@ class DriftError(DurableError):
 
 
 class ExecutionBusyError(DurableError):
-    """Another owner is working on this execution right now."""
+    """The execution is not free: ``owner`` works on it, or, if that is empty, ``detail`` says what has to happen first."""
 
     def __init__(self, execution_id: str, owner: str, detail: str = "") -> None:
         super().__init__(execution_id, owner, detail)
         self.execution_id, self.owner, self.detail = execution_id, owner, detail
 
     def __str__(self) -> str:
-        return (
-            f"Execution {self.execution_id!r} is being worked on by {self.owner}. {self.detail or 'Its lease is alive.'} "
-            f"Wait for it to end, or stop that process and run this one again."
-        )
+        if not self.owner:
+            return f"Execution {self.execution_id!r} {self.detail}"
+        hint = "Its lease is alive. Wait for it to end, or stop that process and run this one again."
+        return f"Execution {self.execution_id!r} is being worked on by {self.owner}. {self.detail or hint}"
 
 
 class ExecutionFailedError(DurableError):

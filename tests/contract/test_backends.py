@@ -211,9 +211,9 @@ def test_c02_a_failure_is_that_of_strands_and_resume_retries_the_failed_step(sta
     place = stage.place()
     handle = stage.dispatch(loop.out_of_order, place=place)
     assert stage.stop(handle) == stage.plainly(loop.out_of_order).end
-    (place / "mended").touch()
+    (place / "fixed").touch()
     stage.run(handle.resume())
-    assert stage.stop(handle)["text"] == "Mended."
+    assert stage.stop(handle)["text"] == "Fixed."
 
 
 def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
@@ -362,12 +362,12 @@ def test_c24_a_node_that_failed_is_tried_again_and_no_other(stage: Stage) -> Non
     handle = stage.dispatch(nesting.graph_failing, place=place)
     first = stage.stop(handle)
     assert (first["error"], stage.run(handle.status()).value) == ("EventLoopException", "FAILED")
-    (place / "mended").touch()
+    (place / "fixed").touch()
     stage.run(handle.resume())
     end = stage.stop(handle)
     assert {name: node[:2] for name, node in end["nodes"].items()} == {
         "first": ["completed", "first"],
-        "broken": ["completed", "Mended."],
+        "broken": ["completed", "Fixed."],
         "last": ["completed", "last"],
     }
     done = [entry["facts"].get("city") or entry["facts"].get("messages") for entry in ledger_in(place)]

@@ -147,7 +147,7 @@ def test_c08_an_owner_is_named_so_that_a_later_process_is_not_mistaken_for_it() 
     me = Owner.me()
     assert not me.is_gone()
     assert Owner(**{**vars(me), "started": "1"}).is_gone(), "the number was given to another process"
-    assert not Owner(**{**vars(me), "boot_id": "other"}).is_gone(), "on another machine nobody can know"
+    assert not Owner(**{**vars(me), "boot_id": "other"}).is_gone(), "on another machine it cannot be observed"
     assert Owner.parse(me.recorded()) == me
 
 

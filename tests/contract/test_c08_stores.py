@@ -68,7 +68,7 @@ def test_c27_waiting_for_an_execution_whose_store_is_deleted_raises() -> None:
             await handle.status()
 
     asyncio.run(main())
-    assert not Path("runs.db").exists(), "to wait for it does not make it anew"
+    assert not Path("runs.db").exists(), "waiting for it does not create it again"
 
 
 def test_c31_backends_that_are_alike_share_one_worker_and_the_last_that_is_closed_stops_it() -> None:

@@ -1,6 +1,6 @@
-"""C8: whoever gives out turns may want an execution back at any moment; no moment leaves a step in doubt.
+"""C8: an engine with a step gate may reclaim an execution at any moment; no moment leaves a step in doubt.
 
-The engine here is the smallest one there can be on `Driver`: it keeps batches in a list, and lets every step run.
+The engine here is the smallest possible one on `Driver`: it keeps batches in a list, and lets every step run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ done: list[tuple[str, int]] = []
 """What was really done, and in which attempt."""
 
 
-def tell(what: str) -> None:
+def note(what: str) -> None:
     step = current_step()
     assert step is not None
     done.append((what, step.attempt))
@@ -36,7 +36,7 @@ def tell(what: str) -> None:
 
 class Billed(ScriptedModel):
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        tell(f"model {len(messages)}")
+        note(f"model {len(messages)}")
         async for chunk in super().stream(messages, *args, **kwargs):
             yield chunk
 
@@ -44,15 +44,15 @@ class Billed(ScriptedModel):
 @tool
 def book(city: str) -> str:
     """Book a hotel, in a thread."""
-    tell(f"book {city}")
+    note(f"book {city}")
     return f"booked {city}"
 
 
 @tool
 async def pay(amount: int) -> str:
     """Pay in a recorded step."""
-    tell(f"pay {amount}")
-    return await durable.step("charge", lambda: tell(f"charge {amount}") or f"charged {amount}")
+    note(f"pay {amount}")
+    return await durable.step("charge", lambda: note(f"charge {amount}") or f"charged {amount}")
 
 
 @durable_agent
@@ -63,7 +63,7 @@ def turner() -> Agent:
 
 
 class Engine:
-    """Keeps what it is told of one execution, and gives every step its turn."""
+    """Keeps the reported batches of one execution, and lets every step run."""
 
     def __init__(self) -> None:
         replica = Replica.new("new")

@@ -261,7 +261,7 @@ def test_c27_who_waits_and_an_idle_worker_see_what_another_process_does() -> Non
 
 
 def test_c04_an_answer_that_comes_while_others_are_taken_up_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker has read the first answer and not yet recorded that it goes on; the second is there from then on."""
+    """The worker has read the first answer and not yet recorded that it resumes; the second arrives in between."""
     script = [[{"tool": "approve", "what": "trip"}, {"tool": "approve", "what": "hotel"}], "Done."]
     handle = dispatch(script, "run")
     first, second = result_with_worker(handle).interrupts

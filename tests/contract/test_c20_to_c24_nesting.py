@@ -51,7 +51,7 @@ def stop(tool_context: ToolContext) -> str:
 
 
 class Counted(ScriptedModel):
-    """A scripted model that counts its calls, and fails as often as it is told to."""
+    """A scripted model that counts its calls, and fails a given number of times."""
 
     def __init__(self, name: str, script: Any, failures: int = 0) -> None:
         super().__init__(script)
@@ -216,7 +216,7 @@ def test_c23_a_kill_inside_a_node_never_enters_an_earlier_node_again() -> None:
     assert result.status is Status.COMPLETED
     assert [node.node_id for node in result.execution_order] == ["a", "b"]
     assert seen["before a"] == seen["after a"] == seen["a"] == 1
-    assert seen["before b"] == 2  # it goes on with the visit that had begun
+    assert seen["before b"] == 2  # it resumes the visit that had begun
     assert seen["b"] == 2
 
 

@@ -1,4 +1,4 @@
-"""C25: a call that goes on with another prompt, tools, model or messages is noticed, with a readable difference."""
+"""C25: a call that resumes with another prompt, tools, model or messages is noticed, with a readable difference."""
 
 from __future__ import annotations
 

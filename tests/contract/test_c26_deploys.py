@@ -134,7 +134,7 @@ def test_c26_an_agent_with_a_factory_that_fails_here_is_reported_and_not_claimed
     with pytest.raises(Exception, match="the factory is out of order") as caught:
         result(handle)
     assert isinstance(caught.value.__cause__, RuntimeError)
-    Path("mended").touch()
+    Path("fixed").touch()
     asyncio.run(handle.resume())
     assert str(result(handle)) == "Built.\n"
     stop(broken)
@@ -157,7 +157,7 @@ def test_c33_a_resume_right_after_a_failure_is_not_lost() -> None:
     finally:
         listen(before)
     assert resumed
-    assert str(result(handle)) == "Mended.\n"
+    assert str(result(handle)) == "Fixed.\n"
 
 
 def test_c26_two_workers_of_one_process_do_not_take_from_each_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""C31: a factory is the user's code. One that is slow, or that hangs, holds up nobody but the runs of its own agent."""
+"""C31: a factory is the user's code. One that is slow, or that hangs, blocks only the runs of its own agent."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_c32_building_a_spec_calls_no_model_and_starts_no_server() -> None:
     assert not Path("started").exists()
     assert set(spec.tool_names) == {"book"}
     built = agent(tools=[book, client()])
-    assert Path("started").exists(), "the server would have told"
+    assert Path("started").exists(), "the server would have written it"
     assert "price" in built.tool_names
     built.cleanup()
 

@@ -38,7 +38,7 @@ def with_workers(done: Any, **options: Any) -> int:
     while not done():
         current.join()
         deaths, current = deaths + 1, worker(**options)
-        assert deaths < 10, "it goes on for ever"
+        assert deaths < 10, "it never ends"
         until(lambda current=current: done() or not current.process.is_alive())
     if current.process.is_alive():
         stop(current)
@@ -62,13 +62,13 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     assert caught.value.__cause__.deaths == 3
     assert len(effects("die")) == 4
     assert [entry["attempt"] for entry in effects("die")] == [1, 2, 3, 4]
-    assert len(effects("book")) <= 6 + 6, "only steps under way at a death may run again"
+    assert len(effects("book")) <= 6 + 6, "only steps running at a death may run again"
 
 
 def test_c34_a_run_resumes_after_the_cause_is_fixed() -> None:
     bad = dispatch(DIES, "bad")
     with_workers(lambda: status("bad") == "FAILED")
-    Path("mended").touch()
+    Path("fixed").touch()
     asyncio.run(bad.resume())
     current = worker()
     assert str(result(bad)) == "Alive.\n"
@@ -103,7 +103,7 @@ def test_c34_a_deploy_makes_no_execution_suspected() -> None:
     Path("go").touch()
     first.join().checked()
     assert (status("run"), column("is_suspected", "run"), column("deaths", "run")) == ("RUNNING", 0, 0)
-    assert effects("book") == [], "the step under way ended, and the next did not start"
+    assert effects("book") == [], "the running step ended, and the next did not start"
     second = worker()
     assert str(result(handle)) == "Done.\n"
     stop(second)

@@ -94,13 +94,15 @@ def read_back() -> Any:
     try:
         for execution_id, *_ in found["list"]:
             journal = Journal(look(store, execution_id))
-            found[execution_id] = [(journal.status(), record, *_told(journal, record)) for record in journal.calls()]
+            found[execution_id] = [
+                (journal.status(), record, *_contents(journal, record)) for record in journal.calls()
+            ]
     finally:
         store.close()
     return found
 
 
-def _told(journal: Journal, record: Any) -> tuple[Any, ...]:
+def _contents(journal: Journal, record: Any) -> tuple[Any, ...]:
     progress, parts = journal.head(record.call_id)
     steps = journal.latest(record.call_id, "")
     return (
@@ -152,7 +154,7 @@ def test_a_changed_byte_is_an_error_or_changes_nothing(dense: bytes) -> None:
         found = with_file(changed(dense, place, by))
         refused += isinstance(found, errors.DurableError)
         if not isinstance(found, errors.DurableError):
-            assert found == whole, f"byte {place} changed by {by}, and nobody noticed"
+            assert found == whole, f"byte {place} changed by {by}, unnoticed"
     assert refused > FLIPS / 2, "most of what is there is text"
 
 

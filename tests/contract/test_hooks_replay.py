@@ -247,7 +247,7 @@ def test_c15_a_store_that_fails_under_a_recorded_effect_ends_the_call() -> None:
 
     @tool
     async def charge() -> str:
-        """Charge, while somebody locks the store."""
+        """Charge, while another process locks the store."""
         locker.append(sqlite3.connect("runs.db", isolation_level=None, check_same_thread=False))
         locker[0].execute("BEGIN IMMEDIATE")
         return await durable.step("charge", lambda: "charged")

@@ -1,4 +1,4 @@
-"""Ctrl-C in a script with a durable agent: the first one stops after the step under way, the second one at once."""
+"""Ctrl-C in a script with a durable agent: the first one stops after the running step, the second one at once."""
 
 from __future__ import annotations
 

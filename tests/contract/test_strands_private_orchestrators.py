@@ -1,4 +1,4 @@
-"""Every private name of Graph, Swarm and agents as tools that `_strands.orchestrators` touches is still what it was."""
+"""Every private name of Graph, Swarm and agents as tools that the adapters in `_strands` touch is still what it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from strands.multiagent.base import NodeResult, Status
 from strands.multiagent.graph import Graph
 
 from strands_durable._strands import agents
-from strands_durable._strands.orchestrators import GraphAdapter, SwarmAdapter, Visit, adapter_of
+from strands_durable._strands.graph import GraphAdapter
+from strands_durable._strands.orchestrators import Visit, adapter_of
+from strands_durable._strands.swarm import SwarmAdapter
 from strands_durable.testing import ScriptedModel
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")

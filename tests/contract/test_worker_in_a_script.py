@@ -1,4 +1,4 @@
-"""A script that dispatches and ends while its own worker is at work: the run is left whole, and the next script goes on."""
+"""A script that dispatches and ends while its own worker runs: the run stays intact, and the next script resumes it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def fleet(kills: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         recoveries = test_fleet.rampage(Path(folder), kills, 6 * kills, test_fleet.typed)
         test_fleet.audit(Path(folder), 6 * kills)
-    found = {"kills": kills, "executions": 6 * kills, "recoveries": test_fleet.told(recoveries)}
+    found = {"kills": kills, "executions": 6 * kills, "recoveries": test_fleet.summary_of(recoveries)}
     print(f"{kills} workers killed under {6 * kills} executions; {found['recoveries']}", flush=True)
     return found
 
@@ -76,8 +76,8 @@ def temporal(times: int) -> dict[str, object]:
             began = time.monotonic()
             recoveries = test_temporal_fleet.rampage(site, count, 3 * count, strike(server))
         found[name] = {"times": count, "executions": 3 * count, "seconds": round(time.monotonic() - began)}
-        told = f"; {test_fleet.told(recoveries)}" if recoveries else ""
-        print(f"Temporal: {count} {name} under {3 * count} executions{told}", flush=True)
+        summary = f"; {test_fleet.summary_of(recoveries)}" if recoveries else ""
+        print(f"Temporal: {count} {name} under {3 * count} executions{summary}", flush=True)
     return found
 
 

@@ -1,4 +1,4 @@
-"""On Temporal, a worker is killed at the boundaries of a run: it goes on elsewhere, and ends as if nothing had happened."""
+"""On Temporal, a worker is killed at the boundaries of a run: it resumes elsewhere, and ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLE = 1 if EVERY_POINT else 6
 
 @pytest.fixture(scope="module")
 def whole(temporal: TemporalServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[str]]:
-    """Return what a run comes to that nobody disturbs, and the points where it can be disturbed."""
+    """Return the outcome of an undisturbed run, and the points where it can be disturbed."""
     with Site(temporal, tmp_path_factory.mktemp("whole")) as site:
         handle = site.dispatch("whole", agent=crew.traveller)
         site.worker(target=mined.serve)
@@ -75,5 +75,5 @@ def test_a_run_whose_worker_was_killed_ends_as_if_it_had_not_been(
             audit(site, handle)
         killed = [point for point, handle in handles.items() if mined.has_blown(tmp_path, handle.execution_id)]
         missed = {*points} - {*killed}
-        assert all(point.startswith("told:") for point in missed), "how often a worker tells something may vary"
+        assert all(point.startswith("told:") for point in missed), "how often a worker reports may vary"
     record_property("kills", len(killed))

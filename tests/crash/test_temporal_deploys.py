@@ -34,12 +34,12 @@ def test_c08_a_container_that_is_killed_before_it_is_drained_leaves_its_tools_in
 ) -> None:
     handles = {each: site.dispatch(each, WAIT, BOOK, "Done.", in_doubt=each) for each in ("retry", "fail")}
     old = container(site, tmp_path / "old")
-    site.until_told(2, what="wait")
+    site.until_logged(2, what="wait")
     new = container(site, tmp_path / "new")
     old.send_signal(signal.SIGTERM)
     for number in range(3):
         assert str(site.result(site.dispatch(f"other-{number}", BOOK, "Done."))) == "Done.\n"
-    assert site.until_told(what="book", execution_id="other-2")["pid"] == new.pid, "who is stopped takes no execution"
+    assert site.until_logged(what="book", execution_id="other-2")["pid"] == new.pid, "who is stopped takes no execution"
     old.kill()
     site.touch("go")
     for each, handle in handles.items():
@@ -56,7 +56,7 @@ def test_c08_a_container_that_is_drained_hands_over_at_once_and_repeats_nothing(
     with Site(temporal, tmp_path, heartbeat_seconds=20) as site:
         handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt="ask")
         old = container(site, tmp_path / "old")
-        site.until_told(what="wait")
+        site.until_logged(what="wait")
         new = container(site, tmp_path / "new")
         old.send_signal(signal.SIGTERM)
         assert str(site.result(site.dispatch("other", BOOK, "Done."))) == "Done.\n"
@@ -74,7 +74,7 @@ def test_c08_a_container_whose_tool_outlasts_the_drain_leaves_it_in_doubt_at_onc
         handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt="fail")
         (tmp_path / "old").mkdir()
         old = site.typed(tmp_path / "old", "--quiet", "--drain-seconds", "1")
-        site.until_told(what="wait")
+        site.until_logged(what="wait")
         container(site, tmp_path / "new")
         old.send_signal(signal.SIGTERM)
         assert old.wait(30) == 0
@@ -89,7 +89,7 @@ def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: T
     with Site(temporal, tmp_path, heartbeat_seconds=20) as site:
         handles = [site.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
         old = [site.worker(2) for _ in range(2)]
-        site.until_told(6, what="book")
+        site.until_logged(6, what="book")
         for worker in old:
             site.worker(2)
             os.kill(worker.pid, signal.SIGTERM)

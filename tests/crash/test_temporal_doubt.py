@@ -42,7 +42,7 @@ class Lost:
     site: Site
     handles: dict[str, ExecutionHandle]
 
-    def told(self, name: str, what: str) -> list[dict[str, Any]]:
+    def entries(self, name: str, what: str) -> list[dict[str, Any]]:
         return self.site.ledger(execution_id=name, what=what)
 
     def ends(self, name: str) -> str:
@@ -81,7 +81,7 @@ def _has_begun(site: Site) -> bool:
 
 def test_c12_retry_runs_a_tool_in_doubt_again_with_the_same_idempotency_key(lost: Lost) -> None:
     assert lost.ends("retry") == "Done.\n"
-    first, second = lost.told("retry", "wait")
+    first, second = lost.entries("retry", "wait")
     assert (first["attempt"], second["attempt"]) == (1, 2)
     assert first["key"] == second["key"]
     assert first["pid"] != second["pid"]
@@ -89,21 +89,21 @@ def test_c12_retry_runs_a_tool_in_doubt_again_with_the_same_idempotency_key(lost
 
 def test_c12_fail_returns_an_unknown_outcome_to_the_model(lost: Lost) -> None:
     assert lost.ends("fail") == "Done.\n"
-    assert len(lost.told("fail", "wait")) == 1
+    assert len(lost.entries("fail", "wait")) == 1
     assert "outcome of wait is unknown" in lost.conversation("fail")
 
 
 @pytest.mark.parametrize(("name", "times"), [("happened", 1), ("not-happened", 2)])
 def test_c12_verify_decides_whether_a_tool_runs_again(lost: Lost, name: str, times: int) -> None:
     assert lost.ends(name) == "Done.\n"
-    waits, (verified,) = lost.told(name, "wait"), lost.told(name, "verify")
+    waits, (verified,) = lost.entries(name, "wait"), lost.entries(name, "verify")
     assert [entry["attempt"] for entry in waits] == [*range(1, times + 1)]
     assert {entry["key"] for entry in waits} == {verified["key"]}
     assert ("it had happened" in lost.conversation(name)) is (times == 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "times", "told"),
+    ("name", "answer", "times", "text"),
     [
         ("ask-retry", "retry", 2, "it is there"),
         ("ask-fail", "fail", 1, "outcome of wait is unknown"),
@@ -111,16 +111,16 @@ def test_c12_verify_decides_whether_a_tool_runs_again(lost: Lost, name: str, tim
     ],
 )
 def test_c12_ask_suspends_with_the_question_and_resumes_with_the_answer(
-    lost: Lost, name: str, answer: Any, times: int, told: str
+    lost: Lost, name: str, answer: Any, times: int, text: str
 ) -> None:
     assert "Did tool 'wait' take effect?" in lost.question(name).reason["question"]
-    assert len(lost.told(name, "wait")) == 1
+    assert len(lost.entries(name, "wait")) == 1
     lost.answer(name, answer)
     assert lost.ends(name) == "Done.\n"
-    waits = lost.told(name, "wait")
+    waits = lost.entries(name, "wait")
     assert [entry["attempt"] for entry in waits] == [*range(1, times + 1)]
     assert len({entry["key"] for entry in waits}) == 1
-    assert told in lost.conversation(name)
+    assert text in lost.conversation(name)
 
 
 def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_next_one_has(
@@ -129,7 +129,7 @@ def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_
     with Site(temporal, tmp_path) as site:
         handle = site.dispatch("run", WAIT, "Done.")
         first = site.worker()
-        site.until_told(what="wait")
+        site.until_logged(what="wait")
         os.kill(first.pid, signal.SIGKILL)
         site.pardon(handle, epoch=1)  # or it would be tried alone, which begins with something else
         second = site.worker(target=crew.serve_deaf)
@@ -140,7 +140,7 @@ def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_
         shown = [(step.attempt, step.state) for step in site.run(handle.detail()).calls[0].steps if step.name == "wait"]
         assert shown == [(1, "in doubt")], "the second attempt has not begun"
         third = site.worker()
-        site.until_told(2, what="wait")
+        site.until_logged(2, what="wait")
         os.kill(third.pid, signal.SIGKILL)
         site.touch("go")
         site.worker()
@@ -156,8 +156,8 @@ def test_c12_what_a_lost_worker_says_too_late_undoes_no_step_of_the_next_one(
         first = site.worker("told:before@1", target=crew.serve_until)
         assert first.join().exitcode == -signal.SIGKILL
         second = site.worker()
-        site.until_told(what="model")
-        site.tell_late(handle, epoch=1)
+        site.until_logged(what="model")
+        site.signal_late(handle, epoch=1)
         os.kill(second.pid, signal.SIGKILL)
         site.touch("said")
         site.worker()
@@ -167,16 +167,16 @@ def test_c12_what_a_lost_worker_says_too_late_undoes_no_step_of_the_next_one(
 
 def test_c11_a_model_call_in_doubt_is_made_again(lost: Lost) -> None:
     assert lost.ends("model-retry") == "Done.\n"
-    assert [entry["attempt"] for entry in lost.told("model-retry", "model")] == [1, 2]
+    assert [entry["attempt"] for entry in lost.entries("model-retry", "model")] == [1, 2]
 
 
 def test_c12_a_model_call_in_doubt_is_asked_about(lost: Lost) -> None:
     for name in ("model-ask-retry", "model-ask-fail"):
         assert "May the model be called again?" in lost.question(name).reason["question"]
-        assert len(lost.told(name, "model")) == 1
+        assert len(lost.entries(name, "model")) == 1
     lost.answer("model-ask-retry", "retry")
     assert lost.ends("model-ask-retry") == "Done.\n"
-    assert [entry["attempt"] for entry in lost.told("model-ask-retry", "model")] == [1, 2]
+    assert [entry["attempt"] for entry in lost.entries("model-ask-retry", "model")] == [1, 2]
     lost.answer("model-ask-fail", "fail")
     _is_in_doubt(lost, "model-ask-fail")
 
@@ -189,7 +189,7 @@ def _is_in_doubt(lost: Lost, name: str) -> None:
     with pytest.raises(errors.ExecutionFailedError) as caught:
         lost.ends(name)
     assert isinstance(caught.value.__cause__, errors.InDoubtError)
-    assert len(lost.told(name, "model")) == 1
+    assert len(lost.entries(name, "model")) == 1
 
 
 def test_c08_a_tool_and_a_model_that_take_longer_than_a_heartbeat_are_not_given_up(
@@ -208,7 +208,7 @@ def test_c10_a_tool_that_has_ended_is_reported_during_a_slow_hook_and_does_not_r
     with Site(temporal, tmp_path) as site:
         handle = site.dispatch("run", {"tool": "book", "city": "Rome"}, "Done.", agent=crew.hesitant)
         first = site.worker()
-        site.until_told(what="hesitate")
+        site.until_logged(what="hesitate")
         until(lambda: "tool_call" in site.completed(handle))
         os.kill(first.pid, signal.SIGKILL)
         site.touch("go")

@@ -1,4 +1,4 @@
-"""A worker on Temporal is frozen for longer than a heartbeat: another goes on, and it does no harm when it wakes up."""
+"""A worker on Temporal is frozen for longer than a heartbeat: another resumes, and it does no harm when it wakes up."""
 
 from __future__ import annotations
 
@@ -37,17 +37,19 @@ def thaw(site: Site, frozen: Child, other: Child) -> None:
 
 
 def recorded(site: Site, handle: ExecutionHandle) -> tuple[object, object]:
-    """Return all that is told of an execution."""
+    """Return all that is shown of an execution."""
     return site.seen(handle), site.run(handle.steps())
 
 
-def test_c08_a_worker_frozen_inside_tools_and_model_calls_writes_nothing_and_starts_nothing_more(site: Site) -> None:
+def test_c08_a_worker_frozen_inside_tools_and_model_calls_writes_nothing_and_starts_nothing_more(
+    site: Site,
+) -> None:
     fails = site.dispatch("fails", WAIT, BOOK, "Done.", in_doubt="fail")
     asks = site.dispatch("asks", WAIT, BOOK, "Done.", in_doubt="ask")
     models = site.dispatch("models", BOOK, "Done.", waits_for="said")
     frozen = site.worker()
-    site.until_told(2, what="wait")
-    site.until_told(what="model", execution_id="models")
+    site.until_logged(2, what="wait")
+    site.until_logged(what="model", execution_id="models")
     freeze(frozen)
     site.touch("said")
     other = site.worker()
@@ -59,7 +61,7 @@ def test_c08_a_worker_frozen_inside_tools_and_model_calls_writes_nothing_and_sta
     before = [recorded(site, handle) for handle in (fails, asks, models)]
     site.touch("go")
     thaw(site, frozen, other)
-    site.until_told(2, what="waited")
+    site.until_logged(2, what="waited")
     assert [recorded(site, handle) for handle in (fails, asks, models)] == before
     assert len(site.ledger(what="wait")) == 2, "no tool in doubt ran again"
     for execution_id in ("fails", "asks", "models"):
@@ -75,11 +77,11 @@ def test_c08_a_worker_frozen_before_it_heard_that_a_tool_may_start_does_not_star
     waits = [{"tool": "wait", "path": path} for path in paths]
     handle = site.dispatch("run", [{"tool": "freeze"}, *waits], "Done.", in_doubt="fail")
     frozen = site.worker()
-    site.until_told(what="freeze")
+    site.until_logged(what="freeze")
     other = site.worker()
     assert str(site.result(handle)) == "Done.\n"
     elsewhere = {entry["path"] for entry in site.ledger(what="wait", pid=other.pid)}
     thaw(site, frozen, other)
-    site.until_told(what="thawed")
+    site.until_logged(what="thawed")
     here = {entry["path"] for entry in site.ledger(what="wait", pid=frozen.pid)}
     assert not here & elsewhere

@@ -30,7 +30,7 @@ def site(temporal: TemporalServer, tmp_path: Path) -> Iterator[Site]:
 
 
 class Supervisor:
-    """Keeps workers alive, as whoever runs containers does."""
+    """Keeps workers alive, as a container runtime does."""
 
     def __init__(self, *starts: Callable[[], subprocess.Popen[bytes] | Child]) -> None:
         self._workers = [(start, start()) for start in starts]
@@ -68,7 +68,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     assert [entry["attempt"] for entry in site.ledger(what="die")] == [1, 2, 3, 4], "once among others, thrice alone"
     later = site.dispatch("later", BOOK, "Done.")
     assert str(site.result(later)) == "Done.\n"
-    site.touch("mended")
+    site.touch("fixed")
     site.run(bad.resume())
     assert str(site.result(bad)) == "Alive.\n"
     assert workers.deaths <= 4
@@ -77,7 +77,7 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
 def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Site) -> None:
     good = site.dispatch("good", {"tool": "wait", "path": "go"}, "Done.")
     workers = Supervisor(partial(site.worker, target=crew.serve_typed))
-    site.until_told(what="wait")
+    site.until_logged(what="wait")
     others = []
     for deaths in range(1, 4):
         others.append(site.dispatch(f"bad-{deaths}", {"tool": "die_once"}, "Alive."))
@@ -94,10 +94,10 @@ def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Sit
 def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(site: Site) -> None:
     handle = site.dispatch("run", {"tool": "wait", "path": "go"}, BOOK, "Done.", in_doubt="retry")
     first = site.worker()
-    site.until_told(what="wait")
+    site.until_logged(what="wait")
     os.kill(first.pid, signal.SIGKILL)
     second = site.worker(target=crew.serve_typed)
-    alone = site.until_told(2, what="wait")
+    alone = site.until_logged(2, what="wait")
     assert alone["pid"] != second.pid
     os.kill(second.pid, signal.SIGTERM)
     site.touch("go")
@@ -112,10 +112,10 @@ def test_c20_what_is_tried_alone_may_wait_for_another_that_is(site: Site) -> Non
     inner = [{"tool": "wait", "path": "go"}, "Waited."]
     outer = site.dispatch("outer", {"tool": "delegate", "url": site.url, "script": inner}, "Done.")
     first = site.worker()
-    site.until_told(what="wait")
+    site.until_logged(what="wait")
     os.kill(first.pid, signal.SIGKILL)
     site.worker()
-    site.until_told(2, what="wait")
+    site.until_logged(2, what="wait")
     site.touch("go")
     assert str(site.result(outer)) == "Done.\n"
 
@@ -125,14 +125,14 @@ def test_c34_a_run_that_kills_its_worker_before_its_first_step_fails_too(site: S
     workers = Supervisor(partial(site.worker, target=crew.serve_typed))
     workers.until(lambda: site.status(handle) == "FAILED")
     assert failure(site, handle).deaths == 3
-    assert workers.deaths <= 2, "what is tried alone kills nobody else"
+    assert workers.deaths <= 2, "an execution that runs alone kills no other"
 
 
 def test_c34_an_outage_of_the_server_makes_no_execution_suspected(tmp_path: Path) -> None:
     with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as site:
         handles = [site.dispatch(f"run-{number}", {"tool": "wait", "path": "go"}, "Done.") for number in range(4)]
         worker = site.worker(target=crew.serve_typed)
-        site.until_told(4, what="wait")
+        site.until_logged(4, what="wait")
         server.kill()
         time.sleep(3 * HEARTBEAT_SECONDS)  # there is no condition to wait for: nothing happens without a server
         server.start()

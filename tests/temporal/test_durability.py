@@ -1,4 +1,4 @@
-"""C31 and the low-level form: a durable agent inside a workflow of somebody's own."""
+"""C31 and the low-level form: a durable agent inside a user's own workflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Travel:
 
 @workflow.defn
 class Careful:
-    """Goes on when its agent has failed, or was cancelled."""
+    """Continues when its agent has failed or was cancelled."""
 
     @workflow.run
     async def run(self, queue: str, execution_id: str, arguments: dict[str, Any]) -> list[Any]:

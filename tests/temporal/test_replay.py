@@ -1,4 +1,4 @@
-"""Histories of every release replay: a workflow under way outlives the version of the worker that began it."""
+"""Histories of every release replay: a running workflow outlives the version of the worker that began it."""
 
 from __future__ import annotations
 

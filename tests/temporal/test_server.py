@@ -1,4 +1,4 @@
-"""The Temporal server for tests: it starts, dies and comes back as it is told, and it never hides why it does not."""
+"""The Temporal server for tests: it starts, dies and restarts on request, and reports why if it does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def namespaces(server: TemporalServer) -> set[str]:
 
 
 async def begin(server: TemporalServer) -> str:
-    """Start a workflow that nobody works on; return its run."""
+    """Start a workflow without a worker; return its run."""
     client = await Client.connect(server.address)
     handle = await client.start_workflow("Trip", id="trip", task_queue="nobody works on it")
     assert handle.first_execution_run_id is not None

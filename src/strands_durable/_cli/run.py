@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -128,13 +128,14 @@ def run(detach: bool, **given: Any) -> None:
     With --detach: an object {execution_id, status}.
     """
     from .._dispatch.agent_files import agent_of
+    from .._strands.patches import silence_printing
 
     if given["prompt"] is None and given["execution_id"] is None:
         raise click.UsageError("A new execution needs a PROMPT; one that is there, its --id.")
     asking = Run(**{**given, "execution_id": given["execution_id"] or uuid.uuid4().hex})
     if asking.prompt == "-":
         asking = replace(asking, prompt=sys.stdin.read())
-    with contextlib.redirect_stdout(sys.stderr), silence():  # stdout is for the result alone, whatever tools print
+    with contextlib.redirect_stdout(sys.stderr), silence_printing():  # stdout is for the result alone
         agent = agent_of(asking.target)
         backend = connect(asking.place.url) if asking.place.is_said else agent.backend
         backend = backend.working("off" if detach else "own")
@@ -149,19 +150,6 @@ def run(detach: bool, **given: Any) -> None:
 
 Outcome = tuple[int, str, bool]
 """The exit code, what to print, and whether nothing runs here any more."""
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Take the voice from Strands' default callback handler, which prints what every agent says while it says it."""
-    from strands.handlers import PrintingCallbackHandler
-
-    speak = PrintingCallbackHandler.__call__
-    PrintingCallbackHandler.__call__ = lambda self, **said: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        PrintingCallbackHandler.__call__ = speak  # type: ignore[method-assign]
 
 
 def _awaited(work: Coroutine[Any, Any, Outcome], asking: Run) -> Outcome:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from .._calls.control import ExecutionControl
 from .._journal.lease import Lease
 from .._journal.owner import Owner
 from .._journal.sqlite.database import Store
@@ -80,7 +81,7 @@ class QueuedExecution:
 class Claim:
     """An execution that a worker has claimed, with its prompt."""
 
-    lease: Lease
+    control: ExecutionControl
     queued: QueuedExecution
     prompt: Any
 
@@ -217,20 +218,19 @@ class Queue:
                 return None
             self._dispatches.suspect(queued.row_id, is_suspected=is_suspected, alone=alone, deaths=deaths)
             lease = Lease(self._store, queued.row_id, queued.execution_id, queued.run, queued.fence + 1, seconds)
-            lease.is_alone = alone
-            journal = Journal(lease)
+            control = ExecutionControl(lease, is_alone=alone)
             if queued.is_cancelled:
-                journal.cancel()
+                control.journal.cancel()
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(queued.owner)) if queued.owner else "unknown"
                 lost = WorkerLostError(queued.execution_id, deaths, owner)
                 logger.error("execution_id=<%s>, error=<%s> | execution failed", queued.execution_id, lost)
-                self._fail(journal, lost)
+                self._fail(control, lost)
                 return None
         if is_suspected:
-            lease.on_progress = _ClearSuspicion(lease, self._dispatches)
-        return Claim(lease=lease, queued=queued, prompt=prompt)
+            control.on_progress = _ClearSuspicion(control, self._dispatches)
+        return Claim(control=control, queued=queued, prompt=prompt)
 
     def prompt_of(self, queued: QueuedExecution) -> Any:
         """Return the prompt of an execution. It is read before the claim, so that no unreadable execution is claimed."""
@@ -244,40 +244,33 @@ class Queue:
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
         """Record that an execution whose drift was accepted runs with the agent of ``spec``, and belongs to it from now on."""
         given = {**claim.queued.given, ACCEPTED: {**claim.queued.given[ACCEPTED], "fingerprint": spec.fingerprint}}
-        with self._store.transaction("drift.accepted", claim.lease):
+        with claim.control.journal.transaction("drift.accepted"):
             text = encode(spec.to_json())
-            self._dispatches.replace_spec(claim.lease.row_id, spec.fingerprint, text, encode(given))
+            self._dispatches.replace_spec(claim.control.lease.row_id, spec.fingerprint, text, encode(given))
 
-    def fail(self, lease: Lease, error: BaseException) -> None:
+    def fail(self, control: ExecutionControl, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
-        journal = Journal(lease)
-        with self._store.transaction("call.failed", lease):
-            if journal.status() in (S.PENDING, S.RUNNING):
-                self._fail(journal, error)
+        with control.journal.transaction("call.failed"):
+            if control.journal.status() in (S.PENDING, S.RUNNING):
+                self._fail(control, error)
 
-    def give_up(self, lease: Lease, error: BaseException) -> None:
+    def give_up(self, control: ExecutionControl, error: BaseException) -> None:
         """Record that an execution failed, and take it from its owner, whatever still runs there."""
-        self.fail(lease, error)
-        with self._store.transaction("evict", lease):
-            self._dispatches.evict(lease.row_id)
+        self.fail(control, error)
+        with control.journal.transaction("evict"):
+            self._dispatches.evict(control.lease.row_id)
 
-    def _fail(self, journal: Journal, error: BaseException) -> None:
-        record = journal.call_at(0)
+    def _fail(self, control: ExecutionControl, error: BaseException) -> None:
+        record = control.journal.call_at(0)
         assert record is not None
-        journal.insert_failure(record.call_id, record.attempt, describe(error))
-        journal.end_call(record, S.FAILED)
+        control.journal.insert_failure(record.call_id, record.attempt, describe(error))
+        control.end_call(record, S.FAILED)
 
-    def put_off(self, lease: Lease, seconds: float, note: str) -> None:
+    def put_off(self, control: ExecutionControl, seconds: float, note: str) -> None:
         """Give an execution back, to be tried again later."""
-        with self._store.transaction("put-off", lease):
-            self._dispatches.put_off(lease.row_id, seconds, note)
-            lease.drop()
-
-    def give_back(self, lease: Lease) -> None:
-        """Give an execution back as it is."""
-        if not lease.dropped:
-            with self._store.transaction("lease.release", lease):
-                lease.drop()
+        with control.journal.transaction("put-off"):
+            self._dispatches.put_off(control.lease.row_id, seconds, note)
+            control.lease.drop()
 
     def note(self, refused: Mapping[str, str]) -> None:
         """Note on refused executions why they wait, unless they have a note."""
@@ -298,13 +291,13 @@ class Queue:
 class _ClearSuspicion:
     """Clears an execution of the suspicion that it kills workers, with the first step that ends."""
 
-    def __init__(self, lease: Lease, dispatches: Dispatches) -> None:
-        self._lease, self._dispatches = lease, dispatches
+    def __init__(self, control: ExecutionControl, dispatches: Dispatches) -> None:
+        self._control, self._dispatches = control, dispatches
 
     def __call__(self) -> None:
-        lease = self._lease
-        lease.on_progress, lease.is_alone = None, False
-        self._dispatches.clear_suspicion(lease.row_id)
+        control = self._control
+        control.on_progress, control.is_alone = None, False
+        self._dispatches.clear_suspicion(control.lease.row_id)
 
 
 def _checked(given: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from .._execution import admission
 from .._journal.lease import look
-from .._journal.outcome import interrupts_of
 from .._journal.sqlite import respondents
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.dispatches import Dispatches
@@ -20,7 +19,7 @@ from .._records.codec import decode, encode
 from .._records.exceptions import revive, summary
 from .._records.executions import ACCEPTED, ExecutionStatus
 from .._records.keys import checked_id
-from .._records.questions import refuse_malformed
+from .._records.questions import interrupts_of, refuse_malformed
 from .._records.spec import AgentSpec
 from ..errors import (
     DurableError,
@@ -115,8 +114,8 @@ class Requests:
                     execution_id, 0, record.status.value, titles[0], f"{titles[1]} with another {', '.join(other)}"
                 )
         elif journal.status() in (S.PENDING, S.RUNNING) and not self._is_owned(journal):
-            why = "It was begun inline, and its process is gone: run its script again, and it goes on."
-            raise ExecutionBusyError(execution_id, "a script that has to be run again", why)
+            why = "was started inline, and its process has exited. Run that script again to resume it."
+            raise ExecutionBusyError(execution_id, "", why)
         if record.status is S.FAILED and journal.status() is S.FAILED:
             raise self.failure(journal, record)
 

@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from .._calls.control import ExecutionControl
 from .._calls.local_execution import local_executions
 from .._execution.agent_invocation import running_agents
-from .._journal.lease import ExecutionReleasedError, Lease
-from .._journal.outcome import interrupts_of
+from .._journal.lease import ExecutionReleasedError
 from .._journal.sqlite.database import is_damage
-from .._journal.sqlite.journal import Journal
 from .._plugin.attach import attach
 from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.questions import interrupts_of
 from .._records.spec import AgentSpec
 from .._strands.agents import is_agent, providers_of
 from .._strands.fingerprints import spec_changes
@@ -55,7 +55,8 @@ class ExecutionRunner:
 
     async def run(self, claim: Claim, seen: Callable[[], None] = lambda: None) -> None:
         """Run a claimed execution until it ends, waits, or must be released; ``seen`` is called with each of its events."""
-        execution_id, queue = claim.lease.execution_id, Queue(claim.lease.store)
+        control, queue = claim.control, Queue(claim.control.lease.store)
+        execution_id = control.execution_id
         try:
             await self._run_built(queue, claim, seen)
             with suppress(DurableError):  # it was removed meanwhile
@@ -65,7 +66,7 @@ class ExecutionRunner:
         except asyncio.CancelledError:
             logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
         except UnreadableError as error:  # the run has not failed: another process may be able to read it
-            queue.put_aside(claim.lease.row_id, execution_id, error)
+            queue.put_aside(control.lease.row_id, execution_id, error)
         except BackendUnavailableError as error:
             logger.warning("execution_id=<%s>, error=<%s> | run stopped here", execution_id, error)
             if is_damage(error):  # retrying at once would never end
@@ -78,7 +79,6 @@ class ExecutionRunner:
             _fail(queue, claim, death)
 
     async def _run_built(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
-        path = claim.lease.store.path
         try:
             subject = await self._built(claim.queued)
         except ExecutionReleasedError:
@@ -88,7 +88,7 @@ class ExecutionRunner:
             return
         _adopt(queue, claim)
         try:
-            with local_executions.claimed(path, claim.lease):
+            with local_executions.handing_over(claim.control):
                 await self._call(claim, subject, seen)
         except DriftError as error:  # inline, the script gets the error; here it has to be recorded
             _fail(queue, claim, error)
@@ -120,35 +120,25 @@ class ExecutionRunner:
 
     async def _call(self, claim: Claim, subject: Any, seen: Callable[[], None]) -> None:
         agent = agents[claim.queued.agent]
-        options = agent.options(subject, claim.lease.store.path)
+        options = agent.options(subject, claim.control.lease.store.path)
         if options.on_drift == "raise" and (agent.vouches_for_edits or claim.queued.accepts_drift):
             options = replace(options, on_drift="warn")
-        attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
+        attach(subject, replace(options, execution_id=claim.control.execution_id, lease_seconds=self._lease_seconds))
         given = claim.queued.given
         state = dict(given["invocation_state"])
         if "execution_id" in state:  # it must not name another execution
-            state["execution_id"] = claim.lease.execution_id
+            state["execution_id"] = claim.control.execution_id
         more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
         async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
             seen()
 
 
-def cancel(lease: Lease) -> None:
-    """Tell a run that somebody has cancelled it: nothing more starts, and what runs sees its cancel signal."""
-    if lease.halt is None or isinstance(lease.halt, ExecutionReleasedError):
-        lease.halt = ExecutionCancelledError(lease.execution_id)
-    if isinstance(lease.halt, ExecutionCancelledError):  # a commit may have met the cancel before whoever looks for it
-        for agent, call in _calls():
-            if call.journal.lease is lease:
-                agent.cancel()
-
-
-def give_back(lease: Lease) -> None:
-    """Give an execution back as it is, where that is possible."""
-    try:
-        Queue(lease.store).give_back(lease)
-    except DurableError as error:
-        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
+def cancel(control: ExecutionControl) -> None:
+    """Cancel a run: nothing more starts, and what runs sees its cancel signal."""
+    control.cancel_requested()  # a commit may have met the request before
+    for agent, call in _calls():
+        if call.control is control:
+            agent.cancel()
 
 
 def refusal(queued: QueuedExecution) -> str | None:
@@ -197,14 +187,14 @@ def _adopt(queue: Queue, claim: Claim) -> None:
 
 def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
     try:
-        queue.fail(claim.lease, error)
+        queue.fail(claim.control, error)
     except DurableError as unrecorded:
-        logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.lease.execution_id, unrecorded)
+        logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.control.execution_id, unrecorded)
 
 
 def _log_end(claim: Claim) -> None:
     """Log how an execution ended here."""
-    journal = Journal(claim.lease)
+    journal = claim.control.journal
     status, record = journal.status(), journal.call_at(0)
     if status is ExecutionStatus.COMPLETED:
         logger.info("execution_id=<%s> | execution completed", journal.execution_id)
@@ -219,9 +209,9 @@ def _log_end(claim: Claim) -> None:
 
 def _put_off(queue: Queue, claim: Claim, note: str) -> None:
     try:
-        queue.put_off(claim.lease, _BACK_OFF_SECONDS[-1], note)
+        queue.put_off(claim.control, _BACK_OFF_SECONDS[-1], note)
     except DurableError as unrecorded:
-        logger.warning("execution_id=<%s>, error=<%s> | not put off", claim.lease.execution_id, unrecorded)
+        logger.warning("execution_id=<%s>, error=<%s> | not put off", claim.control.execution_id, unrecorded)
 
 
 def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
@@ -229,7 +219,7 @@ def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
     tries = claim.queued.tries
     text = f"{type(error).__name__}: {error}"
     if tries + 1 >= MAX_TRIES:
-        queue.fail(claim.lease, error)
+        queue.fail(claim.control, error)
         logger.error(
             "execution_id=<%s>, agent=<%s>, error=<%s> | execution failed, agent cannot be built",
             claim.queued.execution_id, claim.queued.agent, text,
@@ -239,7 +229,7 @@ def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
     logger.warning(
         "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, retrying", claim.queued.agent, text, seconds
     )
-    queue.put_off(claim.lease, seconds, f"the agent could not be built: {text}")
+    queue.put_off(claim.control, seconds, f"the agent could not be built: {text}")
 
 
 def _calls() -> list[tuple[Any, Any]]:

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from .._journal.lease import ExecutionReleasedError, Lease
+from .._calls.control import ExecutionControl
+from .._journal.lease import ExecutionReleasedError
 from .._journal.sqlite.change_feed import ChangeEvent, change_feed
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import LeaseRenewer
@@ -26,7 +27,7 @@ from ..errors import BackendUnavailableError
 from .factories import in_time
 from .queue import Claim, Queue, QueuedExecution, local_claims
 from .registry import DurableAgent, agents
-from .runner import ExecutionRunner, Threads, cancel, give_back, refusal
+from .runner import ExecutionRunner, Threads, cancel, refusal
 
 logger = safe_logger(__name__)
 
@@ -128,7 +129,7 @@ class Worker:
         """Stop every run before its next step; a step that takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
-            claim.lease.halt = claim.lease.halt or ExecutionReleasedError()
+            claim.control.stop(ExecutionReleasedError())
         if not tasks:
             return True
         logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
@@ -172,11 +173,11 @@ class Worker:
     def _has_room(self) -> bool:
         """Return True if another execution may be claimed: not beside one that runs alone."""
         at_work = self._at_work()
-        return not any(lease.is_alone for lease in at_work) and len(at_work) < self._concurrency
+        return not any(control.is_alone for control in at_work) and len(at_work) < self._concurrency
 
-    def _at_work(self) -> list[Lease]:
-        """Return the leases of the runs that take up room: one that waits for another execution does not."""
-        return [claim.lease for claim, _ in self._running.values() if not claim.lease.waits]
+    def _at_work(self) -> list[ExecutionControl]:
+        """Return the runs that take up room: one that waits for another execution does not."""
+        return [claim.control for claim, _ in self._running.values() if not claim.control.waits]
 
     def _take(self, queue: Queue, renewer: LeaseRenewer, queued: QueuedExecution) -> bool:
         """Claim an execution and start it, if this worker may run it."""
@@ -194,9 +195,9 @@ class Worker:
             local_claims.release(self._path, queued.row_id)
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", queued.execution_id, queued.agent, alone)
-        renewer.add(claim.lease)
+        renewer.add(claim.control.lease)
         run = contextvars.Context().run(asyncio.ensure_future, self._run_claim(renewer, claim))  # a trace of its own
-        self._running[claim.lease.row_id] = (claim, run)
+        self._running[queued.row_id] = (claim, run)
         return True
 
     def _may_try(self, queued: QueuedExecution) -> bool:
@@ -275,7 +276,7 @@ class Worker:
     def _cancel(self, queue: Queue) -> None:
         """Cancel runs with a cancel request: nothing more starts, and what runs sees its cancel signal."""
         for row_id in queue.cancelled(self._running) if self._running else ():
-            cancel(self._running[row_id][0].lease)
+            cancel(self._running[row_id][0].control)
 
     def _cancel_late(self) -> None:
         """Cancel runs also while draining: a step that still runs need not finish."""
@@ -287,20 +288,20 @@ class Worker:
     # Running
 
     async def _run_claim(self, renewer: LeaseRenewer, claim: Claim) -> None:
-        lease = claim.lease
+        control = claim.control
 
         def seen() -> None:
-            if claim.queued.is_suspected and self._suspects == "only" and not lease.is_alone:
-                lease.halt = lease.halt or ExecutionReleasedError()  # it is cleared: others may have it
+            if claim.queued.is_suspected and self._suspects == "only" and not control.is_alone:
+                control.stop(ExecutionReleasedError())  # it is cleared: others may have it
 
         try:
             await self._runner.run(claim, seen)
         finally:
-            self._running.pop(lease.row_id, None)
-            lease.tools.when_idle(partial(self._release, renewer, lease))
+            self._running.pop(control.lease.row_id, None)
+            control.tools.when_idle(partial(self._release, renewer, control))
 
-    def _release(self, renewer: LeaseRenewer, lease: Lease) -> None:
-        renewer.remove(lease)
-        give_back(lease)
-        local_claims.release(self._path, lease.row_id)
+    def _release(self, renewer: LeaseRenewer, control: ExecutionControl) -> None:
+        renewer.remove(control.lease)
+        control.release()
+        local_claims.release(self._path, control.lease.row_id)
         self._look_again()

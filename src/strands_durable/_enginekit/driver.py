@@ -18,21 +18,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from .._calls.control import ExecutionControl
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
-from .._dispatch.runner import ExecutionRunner, cancel, give_back, refusal
-from .._journal.lease import ExecutionReleasedError, Lease
+from .._dispatch.runner import ExecutionRunner, cancel, refusal
+from .._journal.lease import ExecutionReleasedError
 from .._journal.owner import Owner
-from .._journal.sqlite.journal import Journal
-from .._journal.sqlite.open_files import stores
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
 from .change_sets import ChangeSet
 from .progress import RunEnd, end_of
-from .replica import NoRenewer, Replica
+from .replica import Replica
 
 logger = safe_logger(__name__)
 
@@ -83,7 +82,7 @@ class Driver:
         self._queue = Queue(replica, owner)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lease: Lease | None = None
+        self._control: ExecutionControl | None = None
         self._halt: DurableError | None = None
         self._is_gentle = False
         self._tickets: dict[str, StepTicket] = {}
@@ -165,7 +164,7 @@ class Driver:
     @property
     def is_waiting(self) -> bool:
         """Whether a step of it waits for another execution, which may need this very worker."""
-        return self._lease is not None and self._lease.waits > 0
+        return self._control is not None and self._control.waits > 0
 
     @property
     def is_settled(self) -> bool:
@@ -203,13 +202,13 @@ class Driver:
             if self._halt is not None and not (is_left and why is None):  # what is left can still be cancelled
                 self._is_gentle = self._is_gentle and gently
                 return
-            lease = self._lease
-            if why is None and lease is not None:
-                cancel(lease)
-                why = lease.halt
+            control = self._control
+            if why is None and control is not None:
+                cancel(control)
+                why = control.halt
             self._halt, self._is_gentle = why or ExecutionReleasedError(), gently
-            if lease is not None:
-                lease.halt = lease.halt or self._halt
+            if control is not None:
+                control.stop(self._halt)
             closed, self._closed = self._closed, {}
             let_go = {ticket_id for ticket_id in closed if self._is_let_go(self._tickets[ticket_id])}
         for ticket_id, future in closed.items():
@@ -224,8 +223,8 @@ class Driver:
         For an engine whose process must end before the step does. Whatever the step records from here on is refused.
         """
         self.halt(ExecutionReleasedError())
-        if self._lease is not None:
-            self._queue.give_up(self._lease, error)
+        if self._control is not None:
+            self._queue.give_up(self._control, error)
         return self.batch()
 
     @property
@@ -297,13 +296,11 @@ class Driver:
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the execution as far as it goes."""
         self._loop = loop
-        stores.adopt(self._replica, NoRenewer())
         try:
             await self._run_claim()
         except Exception as error:
             logger.exception("path=<%s>, error=<%s> | execution left", self._replica.path, error)
         finally:
-            stores.drop(self._replica.path)
             with self._lock:
                 self._open.clear()
                 self.is_over = True
@@ -314,29 +311,29 @@ class Driver:
         claim = self._queue.claim(queued, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
         if claim is None:
             return
-        lease = claim.lease
+        control = claim.control
         with self._lock:
-            self._lease, lease.gate = lease, self
-            lease.halt = self._halt
+            self._control, control.gate = control, self
+            control.halt = self._halt
 
         def seen() -> None:
-            if self._alone and not self._stays and not lease.is_alone:
+            if self._alone and not self._stays and not control.is_alone:
                 self.halt(
                     ExecutionReleasedError(), gently=True
                 )  # it is cleared: it need not be apart from others any more
 
         try:
-            if lease.is_alone or self._reports_claim:
+            if control.is_alone or self._reports_claim:
                 await self._report_claim()
-            if not isinstance(lease.halt, ExecutionReleasedError):
+            if not isinstance(control.halt, ExecutionReleasedError):
                 await self._runner.run(claim, seen)
         finally:
-            self._withdraw(lease)
-            give_back(lease)
+            self._withdraw(control)
+            control.release()
 
-    def _withdraw(self, lease: Lease) -> None:
+    def _withdraw(self, control: ExecutionControl) -> None:
         if self._withdrawn:
-            journal = Journal(lease)
+            journal = control.journal
             with suppress(DurableError), journal.transaction("ticket.withdraw"):
                 for ticket in self._withdrawn:
                     journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)

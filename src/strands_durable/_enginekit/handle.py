@@ -13,9 +13,10 @@ from .._calls.context import waiting_for_execution
 from .._dispatch.ports import ExecutionHandle
 from .._dispatch.requests import Requests
 from .._journal.following import steps_after
-from .._journal.outcome import interrupts_of, result_of
+from .._journal.outcome import result_of
 from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
+from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
 from ..errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._journal.lease import look
-from .._journal.outcome import interrupts_of, result_of
+from .._journal.outcome import result_of
 from .._journal.sqlite.dispatches import Dispatches
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
+from .._records.questions import interrupts_of
 from .replica import Replica
 
 S = ExecutionStatus

@@ -19,7 +19,6 @@ from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import REPLICA
 from .._journal.sqlite.tables import SCHEMA, TRAVELLING_5
 from .._records.views import ExecutionDetail
@@ -152,25 +151,9 @@ class Replica(Store):
 class _EngineDecides(Liveness):
     """Takes no owner for alive: whether one is, the engine knows, and asks nothing of a replica while one is."""
 
-    def is_alive(self, found: Beat) -> bool:
+    def is_alive(self, found: Beat, state_of: object = None) -> bool:
         """Never."""
         return False
-
-
-class NoRenewer(LeaseRenewer):
-    """Renews nothing: whoever keeps a replica's changes decides who owns the execution."""
-
-    def __init__(self) -> None:
-        pass
-
-    def add(self, lease: Any) -> None:
-        """There is nothing to renew."""
-
-    def remove(self, lease: Any) -> None:
-        """There is nothing to let go."""
-
-    def stop(self) -> None:
-        """There is nothing to stop."""
 
 
 class _Table:

@@ -33,16 +33,16 @@ from strands.multiagent.base import MultiAgentBase
 
 from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
+from .._calls.durable_call import CallContext
 from .._calls.effects import pause
-from .._calls.local_execution import CallContext, LocalExecution
+from .._calls.local_execution import LocalExecution
 from .._execution import entry, keyboard_interrupt, stages
-from .._execution.agent_invocation import Invocation, running_agents, segments
+from .._execution.agent_invocation import AgentInvocation, running_agents, segments
 from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
-from .._execution.orchestrator_invocation import Orchestration, running_orchestrators
+from .._execution.orchestrator_invocation import OrchestratorInvocation, running_orchestrators
 from .._execution.resolver import CallResolver
 from .._journal.lease import Owner
-from .._journal.sqlite.journal import Journal
 from .._records.calls import CallKind
 from .._records.logs import safe_logger
 from .._records.options import Options
@@ -105,13 +105,15 @@ def attach_parts(subject: Any) -> None:
             part.stream_async = Opaque(part, part.stream_async)
 
 
-def _own_policies(subject: Any, options: Options, resolver: CallResolver) -> Options:
-    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
-    own = options if resolver.outer is None else attached.get(subject)
+def _with_own_policies(subject: Any, context: CallContext) -> CallContext:
+    """Have the policies of a Durability of its own hold for a call inside another, where the root has none."""
+    options = context.options
+    own = options if context.outer is None else attached.get(subject)
     if own is None or not own.tool_policies:
-        return options
+        return context
     refuse_unknown(subject, own.tool_policies)
-    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
+    policies = {**own.tool_policies, **options.tool_policies}
+    return replace(context, options=replace(options, tool_policies=policies))
 
 
 # Agents
@@ -144,24 +146,15 @@ class _AgentSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         return cast(Events, self._original(prompt, **given))
 
-    def open(
-        self,
-        options: Options,
-        journal: Journal,
-        local: LocalExecution,
-        resolver: CallResolver,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, resolver)
-        call_context = CallContext(self.me, journal, local, options, resolver.outer)
-        invocation = Invocation(call_context, resolver, self._original)
-        if resolver.outer is not None and self.me in lasting:
+        context = _with_own_policies(self.me, context)
+        invocation = AgentInvocation(self.me, context, resolver, self._original)
+        if context.outer is not None and self.me in lasting:
             self._recall(invocation, resolver)
         return invocation.open(prompt, given)
 
-    def _recall(self, invocation: Invocation, resolver: CallResolver) -> None:
+    def _recall(self, invocation: AgentInvocation, resolver: CallResolver) -> None:
         """Make an agent that the user's code calls remember its calls in this execution, if its id is unique."""
         address = resolver.address()
         if not address.member.startswith("@"):
@@ -252,29 +245,21 @@ class _OrchestratorSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         running = running_orchestrators.get(self.me)
         if running is not None:  # Strands would run both calls on one state, and we would record that
-            why = f"{self._adapter.kind} {self.name!r} is in another call, and one object can be in one only."
+            why = f"{self._adapter.kind} {self.name!r} is in another call: wait for its end, an object makes one at a time."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
-    def open(
-        self,
-        options: Options,
-        journal: Journal,
-        local: LocalExecution,
-        resolver: CallResolver,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, resolver)
-        return Orchestration(self._adapter, self._original, options, journal, local, resolver).open(prompt, given)
+        context = _with_own_policies(self.me, context)
+        return OrchestratorInvocation(self._adapter, context, resolver, self._original).open(prompt, given)
 
 
 def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
     me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
     adapter.intercept(partial(running_orchestrators.get, me))
-    me.hooks.invoke_callbacks_async = partial(_around_hooks, me.hooks.invoke_callbacks_async)
+    adapter.wrap_hooks(_around_hooks)
 
 
 def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:

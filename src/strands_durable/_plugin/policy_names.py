@@ -13,8 +13,8 @@ from typing import Any
 from strands import Agent
 
 from .._records.logs import safe_logger
-from .._records.policy import ToolPolicy, policy_of
-from .._strands.agents import agent_behind, agents_beside, is_agent, providers_of
+from .._records.policy import ToolPolicy
+from .._strands.agents import agent_behind, agents_beside, is_agent, policy_of, providers_of
 from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import adds_tools
 from ..errors import UnknownToolError

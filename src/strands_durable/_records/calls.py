@@ -78,7 +78,7 @@ class CallProgress:
     ranges: list[list[int]] = field(default_factory=list)
     """The visible messages, as inclusive ranges of the log."""
 
-    def recorded(self) -> str:
+    def to_text(self) -> str:
         """Return the recorded form, without fields that have their initial value."""
         fields = {name: value for name, value in vars(self).items() if value != _INITIAL[name]}
         return json.dumps(fields, separators=(",", ":"))

@@ -152,7 +152,9 @@ def _is_retry_on(value: Any) -> bool:
     return value is None or (callable(value) and not isinstance(value, tuple))
 
 
-_DEFAULT = ToolPolicy()
+DEFAULT = ToolPolicy()
+MARK = "_strands_durable_policy"
+"""The attribute of a tool, or of its function, that has the policy of its decorator."""
 
 
 def policy(
@@ -183,20 +185,10 @@ def policy(
     )
 
     def mark(tool: T) -> T:
-        tool._strands_durable_policy = chosen  # type: ignore[attr-defined]
+        setattr(tool, MARK, chosen)
         return tool
 
     return mark
-
-
-def policy_of(tool: Any, name: str, policies: dict[str, ToolPolicy]) -> ToolPolicy:
-    """Return the policy of a tool: by name from ``tool_policies`` first, then from its decorator."""
-    if name in policies:
-        return policies[name]
-    marked = getattr(tool, "_strands_durable_policy", None) or getattr(
-        getattr(tool, "_tool_func", None), "_strands_durable_policy", None
-    )
-    return marked if isinstance(marked, ToolPolicy) else _DEFAULT
 
 
 def checked_policies(given: Any) -> dict[str, ToolPolicy]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import InDoubtError
 from .calls import CallRecord
+from .results import OpenInterrupt
 
 ANSWERS = '"retry", "fail" or {"result": ...}'
 MODEL_ANSWERS = '"retry" or "fail"'
@@ -21,9 +22,20 @@ def answers_to(name: str) -> str | None:
     return ANSWERS if _MODEL_QUESTION.search(name) is None else MODEL_ANSWERS
 
 
+def interrupts_of(record: CallRecord) -> tuple[OpenInterrupt, ...]:
+    """Return what a call waits for."""
+    found = (record.result or {}).get("interrupts") or ()
+    return tuple(OpenInterrupt(interrupt_id=each["id"], name=each["name"], reason=each.get("reason")) for each in found)
+
+
+def asked_by(record: CallRecord) -> set[str]:
+    """Return the ids of the interrupts that a call waits for."""
+    return {found.interrupt_id for found in interrupts_of(record)}
+
+
 def refuse_malformed(execution_id: str, record: CallRecord, answers: dict[str, Any]) -> None:
     """Raise if an answer to one of our own questions is not one that it accepts."""
-    names = {interrupt["id"]: interrupt["name"] for interrupt in (record.result or {}).get("interrupts") or ()}
+    names = {interrupt.interrupt_id: interrupt.name for interrupt in interrupts_of(record)}
     for interrupt_id, answer in answers.items():
         wrong = _wrong(names.get(interrupt_id, ""), answer)
         if wrong is not None:

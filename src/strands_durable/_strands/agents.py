@@ -23,6 +23,8 @@ from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceSto
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.events import TypedEvent
 
+from .._records.policy import DEFAULT, MARK, ToolPolicy
+
 __all__ = [
     "AgentResultEvent",
     "AgentStreamContext",
@@ -125,6 +127,14 @@ def is_handoff(tool: Any) -> bool:
 def agent_behind(tool: Any) -> Agent | None:
     """Return the agent that a tool calls if that is all it does: the steps of that agent are then recorded, not the tool."""
     return tool.agent if isinstance(tool, _AgentAsTool) else None
+
+
+def policy_of(tool: Any, name: str, given: dict[str, ToolPolicy]) -> ToolPolicy:
+    """Return the policy of a tool: by name from ``tool_policies`` first, then from its decorator."""
+    if name in given:
+        return given[name]
+    marked = getattr(tool, MARK, None) or getattr(getattr(tool, "_tool_func", None), MARK, None)
+    return marked if isinstance(marked, ToolPolicy) else DEFAULT
 
 
 def sync_function(tool: Any) -> Callable[..., Any] | None:

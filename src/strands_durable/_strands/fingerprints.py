@@ -136,10 +136,15 @@ def base_change(recorded: list[Any], current: list[Any]) -> str | None:
 
 def model_id(agent: Agent) -> str:
     """Return the id of an agent's model, or the name of its class if it has none."""
-    get_config = getattr(agent.model, "get_config", None)
+    return name_of_model(agent.model)
+
+
+def name_of_model(model: Any) -> str:
+    """Return the id of a model, or the name of its class if it has none."""
+    get_config = getattr(model, "get_config", None)
     config: Any = None if get_config is None else get_config()
     name = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
-    return name if isinstance(name, str) and name else type(agent.model).__qualname__
+    return name if isinstance(name, str) and name else type(model).__qualname__
 
 
 def _plain_blocks(blocks: Any) -> Any:

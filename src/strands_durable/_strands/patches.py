@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from strands import Agent
 from strands.event_loop import _retry, event_loop, streaming
+from strands.handlers import PrintingCallbackHandler
 from strands.telemetry.tracer import get_tracer
 
 
@@ -100,3 +102,14 @@ def patch_tracer() -> None:
 
     guarded._strands_durable = True  # type: ignore[attr-defined]
     tracer._add_event_messages = guarded  # type: ignore[method-assign]
+
+
+@contextmanager
+def silence_printing() -> Iterator[None]:
+    """Take the voice from Strands' default callback handler, which prints what every agent says while it says it."""
+    speak = PrintingCallbackHandler.__call__
+    PrintingCallbackHandler.__call__ = lambda self, **said: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        PrintingCallbackHandler.__call__ = speak  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._journal.following import follow
-from .._journal.outcome import interrupts_of, result_of
+from .._journal.outcome import result_of
 from .._journal.sqlite.catalog import Catalog, refuse_unreadable
 from .._journal.sqlite.change_feed import change_feed
 from .._journal.sqlite.database import Store, path_of
@@ -28,6 +28,7 @@ from .._journal.unreadable import reading
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
+from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from .._records.views import ExecutionDetail, StepSummary

@@ -42,7 +42,7 @@ _DAMAGED = (
 class Fence(Protocol):
     """Whoever writes on behalf of an execution: it must still be the owner."""
 
-    def check(self, connection: Connection) -> None:
+    def check(self, connection: Connection) -> object:
         """Raise `LeaseLostError` if the execution has a new owner."""
 
 

@@ -13,10 +13,11 @@ from ..._records.calls import CallAddress, CallKind, CallRecord
 from ..._records.codec import decode, encode
 from ..._records.executions import ExecutionStatus
 from ..._records.steps import StepKind, StepRecord
-from ...errors import ExecutionCancelledError, ExecutionNotFoundError
-from ..lease import Lease
+from ...errors import ExecutionNotFoundError
+from ..lease import Lease, Observer
 from ..unreadable import reading
 from .chunks import ChunkWriter
+from .connection import Connection
 from .heads import Shelf
 from .rows import CALL, STEP, StepEnd, call_of, step_of
 
@@ -31,8 +32,8 @@ def _span(prefix: str) -> tuple[str, str]:
 class Journal(Shelf):
     """What is recorded of one execution, written under its lease."""
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease, self.store = lease, lease.store
+    def __init__(self, lease: Lease, observer: Observer | None = None) -> None:
+        self.lease, self.store, self._observer = lease, lease.store, observer
         self.execution_id, self.run = lease.execution_id, lease.run
         self.with_chunks: set[tuple[int, str]] = set()
         """Call and key of the steps under way of which pieces are written for readers."""
@@ -40,7 +41,12 @@ class Journal(Shelf):
 
     def transaction(self, label: str, *, lasting: bool = True) -> AbstractContextManager[object]:
         """Commit what the block writes, all of it or nothing; it fails if the lease is lost."""
-        return self.store.transaction(label, self.lease, lasting=lasting)
+        return self.store.transaction(label, self, lasting=lasting)
+
+    def check(self, connection: Connection) -> None:
+        """Raise if the lease is lost, and report a request to cancel."""
+        if self.lease.check(connection) and self._observer is not None:
+            self._observer.cancel_requested()
 
     # Calls
 
@@ -172,14 +178,10 @@ class Journal(Shelf):
             "chunks", "call IN (SELECT id FROM calls WHERE execution = ? AND run = ?)", *self._of(0)[:2]
         )
 
-    def end_call(self, call: CallRecord, status: ExecutionStatus, result: Any = None) -> None:
-        """Record how a call ended, or that it waits; with a root call the lease is given up."""
-        halt = self.lease.halt
-        if call.parent == 0 and status is ExecutionStatus.SUSPENDED and halt is not None:
-            raise halt  # it does not wait for answers that nobody may use
-        if call.parent == 0 and status is ExecutionStatus.FAILED and isinstance(halt, ExecutionCancelledError):
-            self.cancel()  # what it failed with is on record; what was asked for is what it is
-            return
+    def end_call(
+        self, call: CallRecord, status: ExecutionStatus, result: Any = None, *, keeps_lease: bool = False
+    ) -> None:
+        """Record how a call ended, or that it waits; with a root call the lease is given up, unless it is kept."""
         recorded = None if result is None else encode(result, "The result")
         changes = {"status": status.value, "result": recorded, "ended_at": time.time()}
         self._connection.update("calls", changes, "id = ?", call.call_id)
@@ -188,7 +190,7 @@ class Journal(Shelf):
         if status is ExecutionStatus.SUSPENDED and self._is_answered(call.call_id, result):
             status = ExecutionStatus.PENDING
         self.set_status(status)
-        if status is ExecutionStatus.COMPLETED or not self.lease.tools.names:  # else a step in doubt is still running
+        if not keeps_lease:
             self.lease.drop()
 
     def end_left(self, call: CallRecord, error: dict[str, Any]) -> None:
@@ -258,7 +260,6 @@ class Journal(Shelf):
         with self.transaction("run.start"):
             self.run += 1
             self._connection.update("executions", {"run": self.run}, "id = ?", self.lease.row_id)
-        self.lease.run = self.run
 
     # Inputs and answers
 
@@ -319,8 +320,8 @@ class Journal(Shelf):
         if place is not None and place in self.with_chunks:
             self._connection.delete("chunks", "call = ? AND key = ?", *place)
             self.with_chunks.discard(place)
-        if self.lease.on_progress is not None:
-            self.lease.on_progress()
+        if self._observer is not None:
+            self._observer.step_ended()
         self._number = self.last_number() + 1
         return self._number
 

@@ -35,18 +35,12 @@ class Stores:
                 if not found[0].is_replaced:
                     found[0].refuse_other()  # to make another would be to lose this one without a word
                 found = None
-            if found is None and path.name.startswith(REPLICA):
-                raise BackendUnavailableError(str(path), "the execution was left, and goes on elsewhere")
+            if path.name.startswith(REPLICA):
+                raise BackendUnavailableError(str(path), "the execution was left, and is resumed elsewhere")
             if found is None:
                 store = Store(path, busy_seconds=busy_seconds)
                 found = self._open[path] = (store, LeaseRenewer(store))
             return found
-
-    def adopt(self, store: Store, renewer: LeaseRenewer) -> None:
-        """Take a store that somebody else has made, until it is dropped."""
-        with self._lock:
-            self._forget_after_fork()
-            self._open[store.path] = (store, renewer)
 
     def _forget_after_fork(self) -> None:
         """A SQLite connection must not be used across a fork."""

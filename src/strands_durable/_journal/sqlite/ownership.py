@@ -78,8 +78,7 @@ def renew(connection: Connection, row_id: int, fence: int, seconds: float) -> No
     )
 
 
-def release(connection: Connection, row_id: int, fence: int, *, was_alone: bool) -> None:
+def release(connection: Connection, row_id: int, fence: int) -> None:
     """Leave an execution without an owner, unless another one has taken it."""
     connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (row_id, fence))
-    if was_alone:
-        connection.update("dispatches", {"is_alone": 0}, "execution = ?", row_id)
+    connection.update("dispatches", {"is_alone": 0}, "execution = ? AND is_alone != 0", row_id)

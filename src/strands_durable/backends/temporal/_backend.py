@@ -293,8 +293,8 @@ class TemporalBackend(LogBackend):
         description = await self.describe(execution_id)
         status = await status_of(description)
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
-            detail = "Temporal deletes no workflow that has not ended: cancel it first."
-            raise ExecutionBusyError(execution_id, f"its workflow ({status.value})", detail)
+            why = f"is {status.value}. Temporal deletes no workflow that has not ended: cancel it first."
+            raise ExecutionBusyError(execution_id, "", why)
         with translated(self.config):
             await remove(
                 await self.client(), self.payload_store, self.workflow_id(execution_id), description.run_id or ""

@@ -156,8 +156,10 @@ class TemporalDurability:
                 result_type=dict,
             )
         except WorkflowAlreadyStartedError as error:
-            hint = "A workflow cannot go on with it: read it with its handle, or give no execution_id."
-            busy = ExecutionBusyError(found, "an earlier call, which has begun it and perhaps ended it", hint)
+            why = (
+                "was started by an earlier call. A workflow cannot resume it: read its handle, or give no execution_id."
+            )
+            busy = ExecutionBusyError(found, "", why)
             raise WorkflowAgentRefusedError(busy) from error
         except ChildWorkflowError as error:
             if _is_cancelled() and is_cancelled_exception(error):
