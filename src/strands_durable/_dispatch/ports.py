@@ -189,6 +189,15 @@ class DurableBackend(ABC):
             is_trial: Run only such executions, one at a time, each until it is past the step that was running.
         """
 
+    def refuse_unreadable(self) -> None:  # noqa: B027
+        """Raise if it is certain that nothing can be read here, without making or opening anything: the file is missing."""
+
+    @classmethod
+    def ends_at_once(cls) -> bool:
+        """Return whether a program that has used such a backend must end with `os._exit`: its engine has threads that abort a
+        Python which ends while one of them still works."""
+        return False
+
     async def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return None
@@ -203,3 +212,8 @@ class DurableBackend(ABC):
 
     async def close(self) -> None:  # noqa: B027
         """Release the backend's resources; executions are kept."""
+
+
+def must_end_at_once(kind: type[DurableBackend] = DurableBackend) -> bool:
+    """Return whether an engine that is loaded in this process needs it to end with `os._exit`."""
+    return kind.ends_at_once() or any(must_end_at_once(each) for each in kind.__subclasses__())

@@ -18,7 +18,7 @@ from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._journal.following import follow
 from .._journal.outcome import result_of
-from .._journal.sqlite.catalog import Catalog
+from .._journal.sqlite.catalog import Catalog, refuse_unreadable
 from .._journal.sqlite.change_feed import change_feed
 from .._journal.sqlite.database import Store, path_of
 from .._journal.sqlite.listing import Listing
@@ -90,6 +90,10 @@ class SqliteBackend(DurableBackend):
         if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # a look-up opens nothing for writing
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return SqliteHandle(self, execution_id)
+
+    def refuse_unreadable(self) -> None:
+        """Raise if there is no store file, or one that cannot be read."""
+        refuse_unreadable(self.path)
 
     def carry(self, execution_id: str) -> None:
         """Make the worker of this process run an execution that this process has a handle of, unless the worker is off."""

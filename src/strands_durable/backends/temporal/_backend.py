@@ -277,6 +277,11 @@ class TemporalBackend(LogBackend):
         with translated(self.config):
             return await records(client, self.config, wanted=wanted, agent=agent, since=since, limit=limit)
 
+    @classmethod
+    def ends_at_once(cls) -> bool:
+        """Temporal's threads abort a Python that ends while one of them still answers."""
+        return True
+
     async def unattended(self) -> str | None:
         """Return what to say where no worker polls the task queue; None if one does."""
         client = await self.client()
