@@ -1,8 +1,8 @@
 """Live chunks of running steps, written only while a reader subscribes. Knows no Strands.
 
 A reader records in the execution's row until when it subscribes. The process that runs a step buffers its chunks and checks
-that row ten times a second; if there is a subscriber, chunks are written without fsync. The commit that ends the step deletes them:
-from then on the step itself has the result.
+that row ten times a second; if there is a subscriber, chunks are written without fsync. The commit that ends the step deletes
+them: from then on the step itself has the result.
 """
 
 from __future__ import annotations
