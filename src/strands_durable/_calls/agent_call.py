@@ -216,7 +216,7 @@ class Call(DurableCall):
         self.enter_tools("before")
 
     def tools_end(self) -> None:
-        """All tools of an answer have run, or an error of ours was latched where Strands could swallow it."""
+        """All tools of an answer have run, or one of our own errors was latched where Strands could swallow it."""
         self.check()
         self.enter_tools("after")
 

@@ -138,7 +138,7 @@ def _hint(caller: Caller | None) -> str:
         return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
     return (
         f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
-        f"compared with the same recorded calls, from the first on."
+        f"compared with the same recorded calls, starting with the first."
     )
 
 
