@@ -284,7 +284,7 @@ def test_c25_a_recorded_result_of_another_agent_is_returned_with_a_warning(caplo
     assert said.levelno == logging.WARNING
     assert "tool 'look' was there, now it is gone" in said.getMessage()
     assert "the system prompt changed" in said.getMessage()
-    assert said.getMessage().endswith("| recorded result returned, of an agent that has changed since")
+    assert said.getMessage().endswith("| recorded result returned, the agent has changed since")
 
 
 def test_c25_a_recorded_result_of_another_topology_is_returned_with_a_warning(

@@ -98,7 +98,7 @@ def test_c25_warn_resumes_and_logs_the_change(caplog: pytest.LogCaptureFixture) 
     crash_at("tool.start:after@2", agent_of())
     with caplog.at_level(logging.WARNING, logger="strands_durable"):
         assert str(agent_of(prompt="It is Tuesday.", on_drift="warn")("Go")) == "Done.\n"
-    assert "agent changed, going on" in caplog.text
+    assert "agent changed, resuming" in caplog.text
     assert MADE == ["a", "b"]
 
 

@@ -202,7 +202,7 @@ def test_c26_what_was_edited_under_the_same_version_resumes_the_run_and_is_logge
         work_until(is_over)
     assert str(result(handle)) == "two!\n"
     assert tool_attempts(handle) == [("wait_for", 1)]
-    assert "agent changed, going on" in caplog.text
+    assert "agent changed, resuming" in caplog.text
     assert "-one +two" in caplog.text
 
 

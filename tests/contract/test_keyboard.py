@@ -89,7 +89,7 @@ def test_the_first_ctrl_c_stops_after_the_step_and_says_how_to_resume() -> None:
     running = start()
     press(running)
     until(lambda: "in doubt" in said_by(running))
-    assert "Stopping after the step under way. Run the script again to resume execution 'trip'" in said_by(running)
+    assert "Stopping after the current step. Run the script again to resume execution 'trip'" in said_by(running)
     assert "Ctrl-C again stops at once" in said_by(running)
     assert running.process.is_alive(), "the step may end"
     Path("go").touch()

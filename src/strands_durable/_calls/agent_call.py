@@ -1,16 +1,16 @@
-"""One call of an agent inside an execution: where it stands, and every moment at which that is committed.
+"""One call of an agent inside an execution: its progress, and every point at which that is committed.
 
     call.begin   the input and the agent as it was found                         ready
     model.start  new messages and the head, before a model call                  model
-    model.done   the answer, as soon as it is there                              model
+    model.done   the answer, as soon as it arrives                               model
     answer.sync  the answer as a message, and the head, before an inline tool    tools
     tool.start   the answer as a message, the head, and a tool's intent          tools
     tool.done    a tool's result with its state changes and cancel flags         tools
     call.end     the last messages, the head, the result                         done, waiting, failed
 
-With the end of a root call the lease is given up.
+The end of a root call also releases the lease.
 
-The order is the promise: an intent before its step, a result after it, and nothing that belongs together apart.
+The order is guaranteed: an intent before its step, a result after it, and what belongs together in one commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .tool_steps import ToolSteps
 
 
 class Call(DurableCall):
-    """One call of an agent under way in this process."""
+    """One call of an agent that runs in this process."""
 
     agent: Agent
     head: Head
@@ -54,7 +54,7 @@ class Call(DurableCall):
         self.message_encoder = MessageEncoder(record.call_id, record.input)
         self.recorded_metrics: RecordedMetrics | None = None
         self.is_taken_up = False
-        """True while a call that goes on has not begun its first pass here."""
+        """True until a resumed call begins its first pass here."""
         self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
         self._written = progress
@@ -93,18 +93,18 @@ class Call(DurableCall):
 
     @classmethod
     def resume(cls, agent: Agent, context: CallContext, record: CallRecord) -> Call:
-        """Put a recorded call's head in place of what the agent carries."""
+        """Replace what the agent carries with the head of a recorded call."""
         progress, parts = context.journal.head(record.call_id)
         context.local.tracker(agent).lineage = record.lineage
         call = cls(agent, context, record, progress)
         call._restore_messages(progress.ranges)
         call.head.restore(context.journal, record.call_id, parts)
-        # With an answer the hooks run again, and so they do in a process that lives on.
+        # After an answer the hooks run again, as they do in a process that did not restart.
         call.models.state = model_states.resumed(progress, is_interrupted=is_interrupted(agent))
         return call
 
     def restore_closing(self) -> None:
-        """Put the messages and the count in place with which a failed call ended, beyond its head."""
+        """Restore the messages and the counts that a failed call ended with, beyond its head."""
         self.progress = self.journal.closing(self.record.call_id)
         self._restore_messages(self.progress.ranges)
 
@@ -116,7 +116,7 @@ class Call(DurableCall):
     def put_back(self) -> bool:
         """Undo what the hooks before a model call did a second time; return True if they changed the conversation.
 
-        In the process that is gone they had run before the head was committed: their work is in it.
+        In the previous process they ran before the head was committed, so it contains their work.
         """
         _, parts = self.journal.head(self.record.call_id)
         changed = not self.history.holds(self.agent.messages)
@@ -128,7 +128,7 @@ class Call(DurableCall):
         return changed
 
     def take_up(self, answers: dict[str, Any] | None) -> None:
-        """Go on with the call. Answers are committed at once, the rest when the first pass begins."""
+        """Resume the call. Answers are committed at once, the rest when the first pass begins."""
         self._next_attempt()
         self.is_taken_up = True
         self._begun_passes = 0
@@ -139,9 +139,9 @@ class Call(DurableCall):
             self.is_taken_up = False
 
     def pass_begins(self) -> bool:
-        """The hooks before a pass have run. Return True if its input is part of the conversation already.
+        """The hooks before a pass have run. Return True if its input is already part of the conversation.
 
-        Hooks that set things up must run in a new process, but what they wrote to the state is recorded: it is put back.
+        Setup hooks must run in a new process, but the state they wrote is on record: restore that.
         """
         if not self.is_taken_up:
             return False
@@ -157,10 +157,10 @@ class Call(DurableCall):
             self._reopen(None)
         return is_said
 
-    # What Strands tells us through its hooks
+    # Called from Strands hooks
 
     def enter_model(self, phase: StepPhase) -> None:
-        """Stand in the hooks before or after the model call under way."""
+        """Enter the hooks before or after the current model call."""
         if self.recorded_metrics is not None:
             self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
         if phase == "before":
@@ -171,21 +171,21 @@ class Call(DurableCall):
         current_context.set(StepContext(self, "model", "model", phase, key, partial(self.models.look, key)))
 
     def enter_tools(self, phase: StepPhase) -> None:
-        """Stand in the hooks before or after all tools of an answer."""
+        """Enter the hooks before or after all tools of an answer."""
         look = (self.record.attempt, False)
         current_context.set(
             StepContext(self, "tools", "tools", phase, keys.tools_key(self.progress.ordinal), lambda: look)
         )
 
     def enter_tool(self, tool_use: Any, phase: StepPhase) -> None:
-        """Stand in the hooks before or after a tool call."""
+        """Enter the hooks before or after a tool call."""
         request = self.tools.request(tool_use, back=1 if phase == "after" else 0)
         current_context.set(
             StepContext(self, "tool", request.name, phase, request.key, partial(self.tools.look, request.key, phase))
         )
 
     def invocation_begins(self, invocation_state: dict[str, Any]) -> None:
-        """Give back what recorded steps cost, and what they left in the invocation state."""
+        """Restore the metrics of recorded steps, and what they left in the invocation state."""
         if self._begun_passes > 0:
             self._stay(passes=self.progress.passes + 1)
         self._begun_passes += 1
@@ -197,7 +197,7 @@ class Call(DurableCall):
             self.recorded_metrics.restore_once(self.agent.event_loop_metrics)
 
     def message_added(self, message: Any) -> None:
-        """Take the head when a model answer has become part of the conversation."""
+        """Capture the head once a model answer is part of the conversation."""
         if not self.models.is_answer(message):
             return
         self._capture()
@@ -216,12 +216,12 @@ class Call(DurableCall):
         self.enter_tools("before")
 
     def tools_end(self) -> None:
-        """All tools of an answer have run, or an error of ours was latched where Strands could swallow it."""
+        """All tools of an answer have run, or one of our own errors was latched where Strands could swallow it."""
         self.check()
         self.enter_tools("after")
 
     def place_in_loop(self) -> tuple[int, int]:
-        """Return the leg and the cycle that are under way."""
+        """Return the current leg and cycle."""
         return len(self.progress.cycles) - 1, self._cycles(1)[-1]
 
     def _cycles(self, under_way: int) -> list[int]:
@@ -240,11 +240,11 @@ class Call(DurableCall):
             yield
 
     def _failing(self) -> AbstractContextManager[None]:
-        """The head stays where it is, for the next try."""
+        """Leave the head as it is, for the next attempt."""
         return self._closing("call.failed")
 
     def leave(self) -> None:
-        """Commit where the caller left the call, beyond its head: it is resumed from the head, or ends here if it is not."""
+        """Commit where the caller left the call, beyond its head: a resume starts at the head; without one it ends here."""
         with self._closing("call.left"):
             pass
 
@@ -281,23 +281,23 @@ class Call(DurableCall):
         """Commit what was captured, together with what the block writes."""
         with self.journal.transaction(label, lasting=lasting):
             yield
-            self._flush()  # last: what a step leaves in the head belongs to the moment when it has ended
+            self._flush()  # last, so that the head includes what the step left when it ended
         if lasting:
             self.models.is_unsynced = False
 
     def sync_answer(self) -> None:
-        """Sync the answer before a tool that it asks for runs without an intent: a power cut must not undo it."""
+        """Sync the answer before one of its tools runs without an intent: a power cut must not undo it."""
         if self.models.is_unsynced:
             with self.flushing("answer.sync"):
                 pass
 
     def take_messages(self) -> None:
-        """Take over what a tool did to the conversation, with the commit of its result."""
+        """Include the tool's changes to the conversation in the commit of its result."""
         if self._sync():
             self._stay()
 
     def _sync(self) -> bool:
-        """Take over the conversation as it is; return True if it is not what was written."""
+        """Collect the messages to write; return True if the conversation differs from what was written."""
         before, rows = self.history.ranges, self.history.sync(self.agent.messages, self.message_encoder.describe)
         self._rows += rows
         return bool(rows) or self.history.ranges is not before
@@ -308,11 +308,11 @@ class Call(DurableCall):
 
     @property
     def is_turn(self) -> bool:
-        """Whether this is the turn of an agent in a swarm."""
+        """Whether this call is an agent's turn in a swarm."""
         return self._turn() is not None
 
     def _turn(self) -> dict[str, Any] | None:
-        """Return what a swarm carries that this turn of it may have changed."""
+        """Return the part of a swarm's state that this turn may have changed."""
         adapter = None if self.outer is None else self.outer.adapter
         return None if adapter is None else adapter.turn()
 

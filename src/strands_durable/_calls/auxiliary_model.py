@@ -1,8 +1,8 @@
-"""A model that stands in for another, and records the calls that are made of it beside the loop.
+"""A proxy model that records calls made outside the agent loop.
 
-A conversation manager, a judge or a classifier asks `Agent.aux_model` beside the loop, where no stage is around the call.
-Inside of a durable call that attribute gives a stand-in which makes a step of each of these calls, named by the hook or step
-that encloses it and by what is asked. Not covered are models that such code was given directly.
+A conversation manager, a judge or a classifier calls `Agent.aux_model` outside the loop, where no stage wraps the call.
+Inside a durable call that attribute returns a proxy that records each of these calls as a step, named by the enclosing hook
+or step and by the request. Models that such code received directly are not covered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OWN = frozenset({"stream", "structured_output", "__class__"})
 
 
 class _StandIn(Model):
-    """Looks like the model it stands in for, down to its class; only what it overrides is its own."""
+    """Looks like the model it wraps, including its class; only the methods it overrides are its own."""
 
     def __init__(self, inner: Model) -> None:
         object.__setattr__(self, "_inner", inner)
@@ -38,25 +38,25 @@ class _StandIn(Model):
         setattr(object.__getattribute__(self, "_inner"), name, value)
 
     def update_config(self, **model_config: Any) -> None:
-        """Never reached: the inner model's own is found first."""
+        """Never reached: attribute lookup finds the inner model's method first."""
 
     def get_config(self) -> Any:
-        """Never reached: the inner model's own is found first."""
+        """Never reached: attribute lookup finds the inner model's method first."""
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask the inner model."""
+        """Call the inner model."""
         return object.__getattribute__(self, "_inner").stream(*args, **kwargs)
 
     def structured_output(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask the inner model."""
+        """Call the inner model."""
         return object.__getattribute__(self, "_inner").structured_output(*args, **kwargs)
 
 
 class Recording(_StandIn):
-    """Makes a step of each call, where it is made inside a durable call and not inside another model step."""
+    """Records each call as a step if it is made inside a durable call and not inside another model step."""
 
     def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        """Stream what is recorded, or ask the inner model and record what it streams."""
+        """Stream the recorded events, or call the inner model and record what it streams."""
         inner, enclosing = object.__getattribute__(self, "_inner"), current_context.get()
         live = partial(inner.stream, messages, *args, **kwargs)
         if enclosing is None or not _is_beside(enclosing):
@@ -65,7 +65,7 @@ class Recording(_StandIn):
         return _recorded(enclosing, inner, live, [_asked(messages), system_prompt], _as_is, _as_is)
 
     def structured_output(self, output_model: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:
-        """Give what is recorded, or ask the inner model and record what it gives."""
+        """Return the recorded output, or call the inner model and record its output."""
         inner, enclosing = object.__getattribute__(self, "_inner"), current_context.get()
         live = partial(inner.structured_output, output_model, prompt, *args, **kwargs)
         if enclosing is None or not _is_beside(enclosing):
@@ -78,7 +78,7 @@ class Recording(_StandIn):
 
 
 def offered(agent: Agent, model: Any) -> Any:
-    """Return what `Agent.aux_model` is to give to code that runs now."""
+    """Return what `Agent.aux_model` gives to the calling code."""
     enclosing = current_context.get()
     if enclosing is None or enclosing.call.agent is not agent or type(model) is Recording:
         return model
@@ -86,7 +86,7 @@ def offered(agent: Agent, model: Any) -> Any:
 
 
 def _is_beside(enclosing: StepContext) -> bool:
-    """What a model step does inside, its router for example, is part of that step."""
+    """Return False inside a model step: what its router does, for example, is part of that step."""
     return not (enclosing.kind == "model" and enclosing.phase == "running")
 
 
@@ -116,13 +116,13 @@ async def _recorded(
 
 
 async def _iterated(events: Any) -> AsyncGenerator[Any, None]:
-    """Providers may return anything that can be iterated."""
+    """Wrap a provider's stream in a generator: providers may return any async iterable."""
     async for event in events:
         yield event
 
 
 def _asked(messages: Any) -> Any:
-    """Return what a model sees of messages; ids and figures that Strands attaches differ from run to run."""
+    """Return the parts of messages that a model sees; ids and figures that Strands attaches differ between runs."""
     return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 

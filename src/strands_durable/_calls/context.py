@@ -1,7 +1,7 @@
-"""Where the running code stands: the step, or the hook beside a step, that encloses it.
+"""The step, or the hook around a step, that encloses the running code.
 
-Carried by a context variable, which reaches async tools, sync tools in threads, and whatever they call. The variable is set
-only while the agent's own code runs, never across a yield to the consumer of a stream.
+Carried by a context variable, which reaches async tools, sync tools in threads, and everything they call. The variable is
+set only while the agent's own code runs, never across a yield to the consumer of a stream.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class CurrentStep:
     replaying: bool
     """True in hooks around a step whose result comes from the journal."""
     run: int = 0
-    """How often the execution was started over under its id."""
+    """How often the execution was restarted under its id."""
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this step, and for no other: hand it to payment and booking APIs."""
+        """The same for every attempt of this step and unique to it: pass it to payment and booking APIs."""
         return idempotency_key(self.execution_id, self.run, self.key)
 
 
 @dataclass(eq=False)
 class StepContext:
-    """What encloses the running code. Few look at it, so that what they see is made when they do."""
+    """What encloses the running code. Few callers read it, so its view is built on demand."""
 
     call: DurableCall
     kind: CurrentStepKind
@@ -62,13 +62,13 @@ class StepContext:
     look: Callable[[], tuple[int, bool]]
     """Returns the attempt, and whether the step comes from the journal."""
     delegate: Any = None
-    """The agent or orchestrator that this step is there for: a node's, or that of an agent as a tool."""
+    """The agent or orchestrator that this step runs: that of a node, or of an agent used as a tool."""
     changes: dict[str, str | None] = field(default_factory=dict)
-    """State keys that the step has written: recorded values, None for deleted."""
+    """State keys that the step wrote, with their recorded values; None means deleted."""
 
     @cached_property
     def occurrences(self) -> Counter[str]:
-        """How often each name of a `durable.step` came up here."""
+        """How often each `durable.step` name occurred here."""
         return Counter()
 
     @cached_property
@@ -116,7 +116,7 @@ async def within(step_context: StepContext, events: Any, seconds: float | None =
 
 
 def enclosing_steps(step_context: StepContext | None) -> tuple[tuple[int, str], ...]:
-    """Return the steps that run where somebody stands, by call and key."""
+    """Return the running steps that enclose ``step_context``, by call and key."""
     found = []
     while step_context is not None:
         if step_context.phase == "running":
@@ -126,12 +126,12 @@ def enclosing_steps(step_context: StepContext | None) -> tuple[tuple[int, str], 
 
 
 def waiting_for_execution() -> AbstractContextManager[None]:
-    """Let the worker of the enclosing execution, if there is one, carry others while this waits for one of them."""
+    """Let the worker of the enclosing execution, if any, run others while this one waits for one of them."""
     found = current_context.get()
     return nullcontext() if found is None else found.call.control.waiting()
 
 
 def current_step() -> CurrentStep | None:
-    """Return the step that encloses the caller, or None outside of a durable call."""
+    """Return the step that encloses the caller, or None outside a durable call."""
     found = current_context.get()
     return found.view if found is not None else None

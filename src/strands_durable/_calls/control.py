@@ -1,6 +1,6 @@
-"""What steers an execution that runs in this process: why nothing more may start, who opens the gate, which tools still run.
+"""Controls an execution that runs in this process: why no step may start, which gate steps wait at, which tools still run.
 
-The lease and the journal report facts: somebody asked to cancel, a step has ended. What follows from them is decided here.
+The lease and the journal report facts: a cancel was requested, a step has ended. This module decides what follows.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ logger = safe_logger(__name__)
 
 
 class ExecutionControl:
-    """Steers one execution that this process owns, and writes to its journal."""
+    """Controls one execution that this process owns, and writes to its journal."""
 
     def __init__(self, lease: Lease, *, is_alone: bool = False) -> None:
         self.lease, self.journal = lease, Journal(lease, self)
         self.halt: DurableError | None = None
-        """Why no step may start any more: the execution was cancelled, or its worker is to stop."""
+        """Why no more steps may start: the execution was cancelled, or its worker is stopping."""
         self.gate: StepGate | None = None
-        """Decides when a step may run, where a commit is not enough."""
+        """Decides when a step may run, if a commit alone does not permit it."""
         self.is_alone = is_alone
-        """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
+        """True if the worker runs only this execution, to find out whether it is what kills workers."""
         self.on_progress: Callable[[], None] | None = None
-        """To be called with the first step that ends under this lease."""
+        """Called when the first step ends under this lease."""
         self.waits = 0
-        """How many of its steps wait for other executions, and do nothing themselves."""
+        """How many of its steps are idle, waiting for other executions."""
         self.tools = RunningTools(lease.store.path, lease.execution_id)
-        """The sync tools that run under the lease, each in a thread: it is kept until they have ended."""
+        """The sync tools that run under the lease, each in a thread: the lease is held until they end."""
 
     @property
     def execution_id(self) -> str:
@@ -47,24 +47,24 @@ class ExecutionControl:
     # What the journal reports
 
     def cancel_requested(self) -> None:
-        """Let nothing more start: the execution is cancelled. The error is one and the same, by which a call knows it again."""
+        """Start no more steps: the execution is cancelled. The error object stays the same, so that calls can recognize it."""
         if not isinstance(self.halt, ExecutionCancelledError):
             self.halt = ExecutionCancelledError(self.execution_id)
 
     def step_ended(self) -> None:
-        """Clear an execution that is suspected of killing workers: one of its steps has ended."""
+        """Clear the suspicion that the execution kills workers: one of its steps has ended."""
         if self.on_progress is not None:
             self.on_progress()
 
     # What the process decides
 
     def stop(self, why: DurableError) -> None:
-        """Let nothing more start. The first reason counts."""
+        """Start no more steps. The first reason counts."""
         self.halt = self.halt or why
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Make room while a step waits for another execution, which may need this very worker; so far nothing was killed."""
+        """Free the slot while a step waits for another execution, which may need this worker; nothing was killed so far."""
         cleared = self.on_progress
         if cleared is not None:
             with suppress(DurableError), self.journal.transaction("lease.clear", lasting=False):
@@ -80,9 +80,9 @@ class ExecutionControl:
     def end_call(self, call: CallRecord, status: ExecutionStatus, result: Any = None) -> None:
         """Record how a call ended, or that it waits, as part of a transaction."""
         if call.parent == 0 and status is ExecutionStatus.SUSPENDED and self.halt is not None:
-            raise self.halt  # it does not wait for answers that nobody may use
+            raise self.halt  # it must not wait for answers that could not be used
         if call.parent == 0 and status is ExecutionStatus.FAILED and isinstance(self.halt, ExecutionCancelledError):
-            self.journal.cancel()  # what it failed with is on record; what was asked for is what it is
+            self.journal.cancel()  # its failure is on record, but the requested cancel determines its status
             return
         is_running = status is not ExecutionStatus.COMPLETED and bool(self.tools.names)  # a step in doubt
         self.journal.end_call(call, status, result, keeps_lease=is_running)
@@ -93,7 +93,7 @@ class ExecutionControl:
             self.journal.cancel()
 
     def release(self) -> None:
-        """Give the execution back as it is, where that is possible and was not done with the end of its call."""
+        """Release the lease if possible, unless the end of the call already did."""
         if self.lease.dropped:
             return
         try:

@@ -1,8 +1,8 @@
-"""What calls of agents and of orchestrators have in common: where they stand, how they end, how errors of ours get out.
+"""What calls of agents and of orchestrators have in common: their progress, how they end, how our own errors surface.
 
-Strands turns an exception inside a tool into a result for the model, one inside a node into a failed node, and drops what is
-no Exception in a parallel tool. An error of ours must become none of these: it is latched on the call and on every call
-around it, nothing more starts, and the root call raises it from our own frame.
+Strands turns an exception inside a tool into a result for the model, one inside a node into a failed node, and in a parallel
+tool drops what is not an Exception. None of this may happen to our own errors: each is latched on the call and on every
+enclosing call, no more steps start, and the root call raises it from our own frame.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class UnwindLoop(BaseException):
-    """Unwinds Strands' loop for an error of ours: it turns exceptions into tool results, and we must not become one."""
+    """Unwinds Strands' loop after one of our own errors, which must not become a tool result as an Exception would."""
 
 
 @dataclass(frozen=True)
 class CallContext:
-    """Where a call is made: the execution, this process's part in it, the options that hold, and the call around it."""
+    """Where a call is made: the execution, this process's part in it, the options in effect, and the enclosing call."""
 
     control: ExecutionControl
     local: LocalExecution
@@ -51,21 +51,21 @@ class CallContext:
 
     @property
     def journal(self) -> Journal:
-        """What is recorded of the execution."""
+        """The journal of the execution."""
         return self.control.journal
 
     @property
     def is_in_node(self) -> bool:
-        """Whether the call is that of a node: its invocation state is shared with other nodes."""
+        """Whether a node makes the call: nodes share one invocation state."""
         return self.outer is not None and self.outer.adapter is not None
 
 
 class DurableCall:
-    """One call under way in this process. It holds the first error of ours in it, and in the calls inside it."""
+    """One call that runs in this process. It keeps the first of our own errors in it and in the calls inside it."""
 
     agent: Agent | None = None
     adapter: OrchestratorAdapter | None = None
-    """What an orchestrator is reached by; None in a call of an agent."""
+    """Access to the orchestrator; None in a call of an agent."""
     head: Head | None = None
 
     def __init__(self, context: CallContext, record: CallRecord, progress: CallProgress, name: str) -> None:
@@ -82,31 +82,31 @@ class DurableCall:
 
     @property
     def journal(self) -> Journal:
-        """The journal of the execution that it belongs to."""
+        """The journal of its execution."""
         return self.control.journal
 
     @property
     def execution_id(self) -> str:
-        """The execution that it belongs to."""
+        """The id of its execution."""
         return self.control.execution_id
 
     def context_of_call(self, phase: StepPhase) -> StepContext:
-        """Return what stands for the call as a whole, beside its steps."""
+        """Return the context of the call as a whole, outside its steps."""
         look = (self.record.attempt, self.record.attempt > 1)
         key = keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
         return StepContext(self, "call", self.name, phase, key, lambda: look)
 
     def enter_call(self, phase: StepPhase) -> None:
-        """Stand in the hooks around the whole call, or around a pass of it."""
+        """Enter the hooks around the whole call, or around a pass of it."""
         current_context.set(self.context_of_call(phase))
 
-    # Where it stands
+    # Progress
 
     def _next_attempt(self) -> None:
         self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
 
     def _reopen(self, answers: dict[str, Any] | None) -> None:
-        """Record that the call resumes, as part of a transaction, and the answers that it resumes with."""
+        """Record, as part of a transaction, that the call resumes, and the answers it resumes with."""
         if answers is not None:
             self.journal.insert_answers(self.record.call_id, answers)
         self.journal.reopen_call(self.record)
@@ -119,7 +119,7 @@ class DurableCall:
     def _stay(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
 
-    # How it ends
+    # Ending
 
     def end(self, phase: Phase, result: AgentCallResult | OrchestratorCallResult) -> None:
         """Commit the end of the call, or that it waits for a person."""
@@ -127,17 +127,17 @@ class DurableCall:
             self.control.end_call(self.record, STATUS[phase], result.to_json())
 
     def end_failed(self, error: Exception, result: OrchestratorCallResult | None = None) -> None:
-        """Commit that the call failed: an exception left it, or it returned that it failed. It is resumed from its head."""
+        """Commit that the call failed: it raised an exception, or returned a failure. A resume starts from its head."""
         move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
         with self._failing():
             self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
             self.control.end_call(self.record, ExecutionStatus.FAILED, None if result is None else result.to_json())
 
     def leave(self) -> None:
-        """Commit where the caller left the call, if that is not in its steps."""
+        """Commit where the caller left the call, if its steps do not record that."""
 
     def _ending(self, phase: Phase) -> AbstractContextManager[None]:
-        """Commit where the call stands at its end, together with what the block writes."""
+        """Commit the progress of the call at its end, together with what the block writes."""
         raise NotImplementedError
 
     def _failing(self) -> AbstractContextManager[None]:
@@ -157,7 +157,7 @@ class DurableCall:
         inside: StepContext | None = None,
         may_repeat: bool = True,
     ) -> StepTicket:
-        """Return what asks for the turn of a step of this call; ``inside`` is what encloses it within the call."""
+        """Return the ticket that a step of this call waits with; ``inside`` encloses the step within the call."""
         record = self.record
         return StepTicket(
             call_id=record.call_id,
@@ -172,9 +172,9 @@ class DurableCall:
         )
 
     async def wait_for(self, ticket: StepTicket, *, starts: bool = True) -> None:
-        """Wait until a step may run. If it may not, it has not begun: its intent is taken back, or it would be in doubt.
+        """Wait until a step may run. If it may not, withdraw its intent: it has not started, and would otherwise be in doubt.
 
-        Without ``starts`` it is a part of a step that runs, which goes on where nothing more starts.
+        Without ``starts`` it is part of a running step, which continues even when no more steps may start.
         """
         gate = self.control.gate
         with journal_guard(self, starts=False):
@@ -185,19 +185,19 @@ class DurableCall:
                     await gate.wait(ticket)
             except (UnwindLoop, DurableError, asyncio.CancelledError) as why:
                 if ticket.kind == "node" and isinstance(why, asyncio.CancelledError):
-                    raise  # its orchestrator has given it up: it has failed
+                    raise  # its orchestrator gave up on it: it has failed
                 with self.journal.transaction("turn.withdraw"):
                     self.journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
                 raise
 
     def holding(self, ticket: StepTicket) -> AbstractContextManager[None]:
-        """Run a step whose turn it is."""
+        """Hold the ticket while the step runs."""
         return holding(self.control.gate, ticket)
 
-    # Errors of ours
+    # Our own errors
 
     def keep_error(self, error: BaseException) -> None:
-        """Keep an error, here and in the calls around. The first one counts."""
+        """Keep an error, here and in the enclosing calls. The first one counts."""
         if isinstance(error, Exception):
             self.failure = self.failure or error
         else:
@@ -206,21 +206,21 @@ class DurableCall:
             self.outer.keep_error(error)
 
     def notice(self, death: BaseException) -> None:
-        """Latch what ends the process, an interrupt from the keyboard for example: Strands may drop it and go on."""
+        """Latch what ends the process, a KeyboardInterrupt for example: Strands may drop it and continue."""
         if not isinstance(death, (Exception, UnwindLoop, asyncio.CancelledError, GeneratorExit)):
             self.keep_error(death)
         if isinstance(
             death, (KeyboardInterrupt, SystemExit)
-        ):  # from a task of Strands it would end the whole event loop
+        ):  # raised in a Strands task, it would end the whole event loop
             raise UnwindLoop from death
 
     def fail(self, error: Exception) -> None:
-        """Latch an error of ours, and unwind."""
+        """Latch one of our own errors, and unwind."""
         self.keep_error(error)
         raise UnwindLoop
 
     def check(self) -> None:
-        """Unwind if an error of ours was latched where Strands could swallow it."""
+        """Unwind if one of our own errors was latched where Strands could swallow it."""
         if self.failure is not None or self.crash is not None:
             raise UnwindLoop
         if self.outer is not None:
@@ -229,7 +229,7 @@ class DurableCall:
             self.fail(self.control.halt)
 
     def is_cancelled(self, error: BaseException) -> bool:
-        """Say whether a call ends because its execution was cancelled; with the root call that is recorded."""
+        """Return True if a call ends because its execution was cancelled; the root call also records that."""
         if error is not self.control.halt or not isinstance(error, ExecutionCancelledError):
             return False
         if self.outer is None:
@@ -238,15 +238,15 @@ class DurableCall:
 
     @property
     def error(self) -> BaseException | None:
-        """What was latched."""
+        """The latched error."""
         return self.crash or self.failure or (None if self.outer is None else self.outer.error)
 
 
 @contextmanager
 def journal_guard(call: DurableCall, *, starts: bool = True) -> Iterator[None]:
-    """Code of ours: its errors are latched and unwind the loop. Interrupts belong to Strands and pass.
+    """Latch errors of our own code and unwind the loop. Interrupts belong to Strands and pass through.
 
-    Once an error is latched nothing more starts, but what has run is still recorded, if that is possible.
+    Once an error is latched no more steps start, but results of finished steps are still recorded if possible.
     """
     if starts:
         call.check()

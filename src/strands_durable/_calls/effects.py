@@ -1,4 +1,4 @@
-"""Recorded side effects: what `durable.step` and its kin leave in the journal."""
+"""Recorded side effects: what `durable.step` and similar functions write to the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHORT_SECONDS = 1.0
 
 @contextmanager
 def effect_guard(found: StepContext) -> Iterator[None]:
-    """Code of ours: an error of the store must not become a tool result that the model sees: it ends the call."""
+    """Guard our own code: a store error must not become a tool result that the model sees; it ends the call."""
     try:
         yield
     except DurableError as error:
@@ -34,7 +34,7 @@ def effect_guard(found: StepContext) -> Iterator[None]:
 
 
 async def pause(seconds: float, what: str) -> None:
-    """Wait; where somebody gives out turns, in his hands."""
+    """Sleep. If a step gate is installed, the engine does the waiting (a durable timer)."""
     found = current_context.get()
     gate = None if found is None else found.call.control.gate
     if found is None or gate is None or seconds < _SHORT_SECONDS:
@@ -45,7 +45,7 @@ async def pause(seconds: float, what: str) -> None:
 
 
 class Effect:
-    """One side effect of a step or hook, recorded or about to happen; with ``model``, an auxiliary call of that model."""
+    """One side effect of a step or hook, recorded or about to run; with ``model``, an auxiliary call of that model."""
 
     def __init__(self, enclosing: StepContext, name: str, *, intent: bool, model: str | None = None) -> None:
         self._call, self._enclosing, self._name, self._model = enclosing.call, enclosing, name, model
@@ -63,18 +63,18 @@ class Effect:
                 self._step_id = self._insert()
 
     def _run_again(self) -> None:
-        """Say that what may have happened happens again: who asked for it has no key of his own to prevent that."""
+        """Warn that an effect which may have happened runs again: it has no idempotency key of its own to prevent that."""
         logger.warning(
             "execution_id=<%s>, effect=<%s>, step=<%s>, attempt=<%d>, idempotency_key=<%s> | effect in doubt is run again",
             self._call.execution_id, self._name, self.key, self.attempt, self._enclosing.view.idempotency_key,
         )  # fmt: skip
 
     async def wait(self) -> None:
-        """Wait until it may happen."""
+        """Wait until the effect may run."""
         await self._call.wait_for(self._ticket, starts=False)
 
     def holding(self) -> AbstractContextManager[None]:
-        """Have it happen."""
+        """Hold the ticket while the effect runs."""
         return self._call.holding(self._ticket)
 
     @cached_property
@@ -83,7 +83,7 @@ class Effect:
         return self._call.ticket(self.key, self.attempt, kind, self._model or self._name, inside=self._enclosing)
 
     def close(self, value: Any, usage: dict[str, int] | None = None) -> Any:
-        """Commit what came out, and return it as it was recorded."""
+        """Commit the result, and return it as recorded."""
         text = encode(value, f"Execution {self._call.execution_id!r}: the result of durable.step {self._name!r}")
         with self._call.journal.transaction("effect.done"):
             if self._step_id is None:

@@ -1,8 +1,8 @@
 """What an agent carries besides its messages: state, conversation manager, interrupts, model state, invocation state.
 
 Captured at head points, where the conversation has just grown: after a model answer was appended and before a model call.
-What tools and hooks change in between is recorded with their step, and in the head at the next of these points: a head never
-holds half the work of a tool that is still running.
+What tools and hooks change in between is recorded with their step, and in the head at the next head point: a head never
+holds half the work of a running tool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .context import current_context
 logger = safe_logger(__name__)
 
 MADE_UP = "strands_durable.made_up_execution_id"
-"""Stands in an invocation state beside an id that was made up for one call."""
+"""Marks the id in an invocation state as generated for one call."""
 _STRANDS_KEYS = frozenset(
     {"agent", "model", "messages", "system_prompt", "tool_config", "event_loop_cycle_id", "event_loop_cycle_trace"}
     | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id", MADE_UP}
@@ -33,7 +33,7 @@ _UNTOUCHED: dict[str, Any] = {"request_state": {}}
 
 
 class Head:
-    """The parts of one agent's head, and which of them have yet to be written."""
+    """The parts of one agent's head, and which of them are not written yet."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent_ref = weakref.ref(agent)
@@ -54,7 +54,7 @@ class Head:
         return agent
 
     def watch(self) -> None:
-        """Follow the agent's state object, also after somebody replaced it."""
+        """Watch the agent's state object, even after it was replaced."""
         state = self._agent.state
         watch_state(state, self._note)  # the agent's head in another execution may have watched it last
         if state is not self._state:
@@ -72,7 +72,7 @@ class Head:
             found.changes[key] = value
 
     def apply(self, changes: dict[str, str | None]) -> None:
-        """Make the changes that a recorded step made."""
+        """Apply the changes that a recorded step made."""
         for key, value in changes.items():
             if value is None:
                 self._agent.state.delete(key)
@@ -80,7 +80,7 @@ class Head:
                 self._agent.state.set(key, decode(value))
 
     def capture(self, invocation_state: dict[str, Any] | None, turn: dict[str, Any] | None = None) -> None:
-        """Take the head of this moment; it is written with the next commit."""
+        """Capture the current head; the next commit writes it."""
         self.watch()
         self._pending_state.update(self._free)
         self._free = {}
@@ -93,7 +93,7 @@ class Head:
             self._offer("turn", turn)
 
     def rebase(self) -> dict[str, str]:
-        """Take the agent as a new call finds it, to be written under the new call; return its state."""
+        """Capture the agent as a new call finds it, to be written for that call; return its state."""
         self.watch()
         self._free, self._offered, self._pending = {}, {}, {}
         self._pending_replaced = self._replaced = False
@@ -102,7 +102,7 @@ class Head:
         return found
 
     def state_is_written(self) -> None:
-        """The state that a new call found is on record already."""
+        """Skip writing the state that a new call found: it is already on record."""
         self._pending_state = {}
 
     def flush(self, journal: Journal, call_id: int) -> None:
@@ -119,7 +119,7 @@ class Head:
             self._pending = {}
 
     def restore(self, journal: Journal, call_id: int, parts: dict[str, str]) -> None:
-        """Put a recorded head in place of what the agent carries."""
+        """Replace what the agent carries with a recorded head."""
         self.restore_state(journal.state(call_id))
         if "agent" in parts:
             data = decode(parts["agent"])
@@ -128,7 +128,7 @@ class Head:
         self._offered, self._pending, self._pending_state, self._free = {}, {}, {}, {}
 
     def restore_state(self, recorded: dict[str, Any]) -> None:
-        """Put recorded state in place of the agent's."""
+        """Replace the agent's state with the recorded state."""
         self.watch()
         state = self._agent.state
         for key in set(state.get()) - set(recorded):
@@ -138,9 +138,9 @@ class Head:
         self._free = {}
 
     def restore_invocation_state(self, invocation_state: dict[str, Any], *, shared: bool = False) -> None:
-        """Put the recorded values over those that the caller passed again; what cannot be stored stays the caller's.
+        """Overwrite what the caller passed again with the recorded values; what cannot be stored stays the caller's.
 
-        Nodes share one invocation state: what is missing from the record of one may be the work of its neighbour, and stays.
+        Nodes share one invocation state: a key missing from one node's record may be the work of another node, and stays.
         """
         recorded = self._recorded_invocation
         if recorded is None:
@@ -149,17 +149,17 @@ class Head:
 
     @staticmethod
     def own_part(invocation_state: dict[str, Any], named: set[str] | None = None) -> dict[str, Any]:
-        """Return what of an invocation state is the user's and can be recorded; the rest is logged if not yet ``named``."""
+        """Return the user's storable part of an invocation state; log its other keys that are not in ``named`` yet."""
         own = {key: value for key, value in invocation_state.items() if key not in _STRANDS_KEYS}
         return own if own == _UNTOUCHED else _storable(own, named)
 
     @staticmethod
     def put_back(recorded: dict[str, Any], invocation_state: dict[str, Any], *, shared: bool) -> None:
-        """Put recorded values over those that the caller passed again."""
+        """Overwrite the values that the caller passed again with the recorded ones."""
         _put_back(Head.own_part(invocation_state), recorded, invocation_state, shared)
 
     def _offer(self, part: str, value: dict[str, Any]) -> None:
-        """Have a part written if it is not what was offered last; comparing is cheaper than encoding."""
+        """Schedule a part for writing if it has changed; comparing is cheaper than encoding."""
         what = f"The agent's {part} state"
         found = content_hash(value, what)
         if self._offered.get(part) != found:
@@ -167,7 +167,7 @@ class Head:
             self._pending[part] = encode(value, what)
 
     def storable(self, invocation_state: dict[str, Any]) -> dict[str, Any]:
-        """Return what of an invocation state can be recorded; what cannot be is named once in the log."""
+        """Return the storable part of an invocation state; log each key that cannot be stored once."""
         return self.own_part(invocation_state, self._left_out)
 
 

@@ -1,4 +1,4 @@
-"""What one process knows of an execution it takes part in: who is in a call, with which agents, and how far each has come."""
+"""What one process knows about an execution it takes part in: its running call, its agents, and the progress of each."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from .metrics import Added
 
 _REMEMBERED_EXECUTIONS = 256
 _LOOKED_AT = 4
-"""How many of the oldest sessions are looked at for each new one."""
+"""How many of the oldest executions are checked for removal with each new one."""
 
 
 @dataclass
 class AgentTracker:
-    """What is written of an agent that takes part."""
+    """What is on record of a participating agent."""
 
     head: Head
     history: History = field(default_factory=History)
     lineage: int | None = None
-    """The log that its messages go to, once it has one."""
+    """The log that its messages are written to, once it has one."""
     last: int = 0
-    """The last call that the agent made here, or was put back to."""
+    """The last call that the agent made here, or was restored to."""
     counted: set[int] = field(default_factory=set)
-    """The calls whose cost is part of the agent's metrics."""
+    """The calls that the agent's metrics include."""
     unended: tuple[int, list[Added]] | None = None
-    """The last call that the agent ran or was put back to without an end, and what its metrics have of it."""
+    """The last unfinished call that the agent ran or was restored to, and what it added to the metrics."""
     token: object = field(default_factory=object)
-    """Stands for it where it must not be kept alive."""
+    """Identifies the tracker without keeping it alive."""
 
     def count(self, call_id: int, added: Added) -> None:
-        """Take note of what the agent's metrics have of a call without an end."""
+        """Remember what an unfinished call added to the agent's metrics."""
         known = self.unended[1] if self.unended is not None and self.unended[0] == call_id else []
         self.unended = (call_id, [*known, added])
 
     def uncount(self, call_id: int, metrics: EventLoopMetrics) -> None:
-        """Take a call without an end out of the agent's metrics: it has come further elsewhere, or is counted anew."""
+        """Remove an unfinished call from the agent's metrics: it progressed elsewhere, or is counted again."""
         if self.unended is not None and self.unended[0] == call_id:
             for added in self.unended[1]:
                 added.take_back(metrics)
@@ -63,28 +63,28 @@ class AgentTracker:
             self.counted.discard(call_id)
 
     def forget(self) -> None:
-        """After a call that did not end: what was written of the conversation is to be read back, not assumed."""
+        """Forget the conversation after an unfinished call: what was written must be read back, not assumed."""
         self.history = History()
 
 
 @dataclass
 class Cursor:
-    """How far one object has come in the list of root calls that are recorded under its agent_id."""
+    """The position of one object in the list of root calls recorded under its agent_id."""
 
     run: int = 0
     after: int = -1
-    """The position of the last call that it has passed; its next call is compared with the one after that."""
+    """The position of the last call it has passed; its next call is compared with the one after that."""
     call_id: int | None = None
     """The last call that it made, or that was returned to it."""
     unended: int | None = None
-    """That call, if it failed or was left: the same input resumes it, another one is a further call."""
+    """That call, if it failed or was left: the same input resumes it, another input makes a new call."""
     ran_here: bool = False
-    """Whether it failed or was left here; else its recorded failure was raised again."""
+    """Whether it failed or was left here; otherwise its recorded failure was raised again."""
     is_open: bool = False
-    """Whether that call was begun or resumed here and nothing more is known of it: the store or the lease was lost."""
+    """Whether that call began or resumed here with unknown outcome: the store or the lease was lost."""
 
     def follow(self, run: int) -> None:
-        """Start over where the execution was: a new run has a list of its own."""
+        """Start over if the execution was restarted: a new run has its own list."""
         if run != self.run:
             self.run, self.after, self.call_id, self.unended, self.is_open = run, -1, None, None, False
 
@@ -97,7 +97,7 @@ class Cursor:
         self.after, self.call_id, self.unended, self.is_open = record.position, record.call_id, None, False
 
     def stays_at(self, record: CallRecord, *, ran_here: bool) -> None:
-        """The call raised: whether it is over depends on what the object is called with next."""
+        """The call raised: the object's next input decides whether it is over."""
         self.after, self.call_id, self.unended = record.position - 1, record.call_id, record.call_id
         self.ran_here, self.is_open = ran_here, False
 
@@ -108,35 +108,35 @@ class LocalExecution:
 
     execution_id: str
     store: Store | None = None
-    """The store, if the execution was handed over with it; else it is the file that the agent's options name."""
+    """The store, if it was handed over with the execution; otherwise the agent's options name the file."""
     is_claimed: bool = False
-    """True until the call begins for which a worker has claimed the execution: no other one may."""
+    """True from a worker's claim until its call begins; no other call may begin in between."""
     trackers: weakref.WeakKeyDictionary[Agent, AgentTracker] = field(default_factory=weakref.WeakKeyDictionary)
     cursors: weakref.WeakKeyDictionary[Any, Cursor] = field(default_factory=weakref.WeakKeyDictionary)
-    """How far each object has come that makes root calls under an id of its plugin."""
+    """The position of each object that makes root calls under the id of its plugin."""
     waiting: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     """The objects that wait for answers here."""
     is_at_work: bool = False
-    """True while the call under way runs; not while its stream waits to be read on or is being closed."""
+    """True while the current call runs; not while its stream waits for its reader or is being closed."""
     streams: weakref.WeakKeyDictionary[AsyncGenerator[Any, None], asyncio.AbstractEventLoop] = field(
         default_factory=weakref.WeakKeyDictionary
     )
-    """The tools and calls inside the root call, as far as they may not have ended, and their event loops."""
+    """The tools and calls inside the root call that may not have ended, and their event loops."""
     _writers: dict[str, object] = field(default_factory=dict)
-    """By agent_id, who wrote last to the log that all objects of that agent_id share."""
+    """By agent_id, the last writer to the log that all objects with that agent_id share."""
     _recorded_as: tuple[bytes, int] | None = None
-    """The file and the row of the execution that all this is about."""
+    """The file and the row of this execution."""
     _loop: asyncio.AbstractEventLoop | None = None
     _renewed: tuple[LeaseRenewer, Lease] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a root call is under way. One whose event loop was closed can never end: it does not count."""
+        """Whether a root call is running. One whose event loop was closed can never end and does not count."""
         return self._loop is not None and not self._loop.is_closed()
 
     def enter(self) -> bool:
-        """Begin a root call, unless another is under way; a claimed execution is for the worker that has claimed it."""
+        """Begin a root call, unless another is running; a claimed execution belongs to the worker that claimed it."""
         with self._lock:
             if self.is_busy or self.is_claimed:
                 return False
@@ -148,28 +148,28 @@ class LocalExecution:
             return True
 
     def hold(self, renewer: LeaseRenewer, lease: Lease) -> None:
-        """Keep the lease of the call under way."""
+        """Hold the lease of the current call."""
         self._follow((lease.store.hash_key, lease.row_id))
         renewer.add(lease)
         self._renewed = renewer, lease
 
     def _follow(self, recorded_as: tuple[bytes, int]) -> None:
-        """Forget what was known of an execution that was removed since, alone or with its file: this is another one."""
+        """Forget what was known if the execution was removed since, alone or with its file: this is a different one."""
         if self._recorded_as not in (None, recorded_as):
             self.trackers, self.cursors = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
             self._writers = {}
         self._recorded_as = recorded_as
 
     def hand_on(self) -> None:
-        """Leave the lease to what gives it up: a tool may still run under it."""
+        """Stop tracking the lease, because a tool may still run under it; the release happens elsewhere."""
         self._renewed = None
 
     def follow(self, stream: AsyncGenerator[Any, None]) -> None:
-        """Have a tool or a call inside the root call end with it."""
+        """End a tool or call inside the root call together with it."""
         self.streams[stream] = asyncio.get_running_loop()
 
     def open_streams(self) -> list[AsyncGenerator[Any, None]]:
-        """Return what of this event loop has not ended, from the outside in."""
+        """Return the unfinished streams of this event loop, outermost first."""
         loop = asyncio.get_running_loop()
         return [
             stream for stream, its in list(self.streams.items()) if its is loop and getattr(stream, "ag_frame", None)
@@ -180,21 +180,21 @@ class LocalExecution:
         self._loop = None
 
     def tracker(self, agent: Agent) -> AgentTracker:
-        """Return what is known of ``agent``."""
+        """Return the tracker of ``agent``."""
         found = self.trackers.get(agent)
         if found is None:
             found = self.trackers[agent] = AgentTracker(Head(agent))
         return found
 
     def writes(self, agent: Agent) -> None:
-        """Let ``agent`` make a root call; what another object with its agent_id has written since is to be read back."""
+        """Let ``agent`` make a root call; what another object with its agent_id has written since must be read back."""
         tracker = self.tracker(agent)
         if self._writers.get(agent.agent_id) is not tracker.token:
             tracker.forget()
             self._writers[agent.agent_id] = tracker.token
 
     def cursor(self, subject: Any) -> Cursor:
-        """Return how far ``subject`` has come."""
+        """Return the cursor of ``subject``."""
         found = self.cursors.get(subject)
         if found is None:
             found = self.cursors[subject] = Cursor()
@@ -203,7 +203,7 @@ class LocalExecution:
 
 @dataclass(frozen=True)
 class Handover:
-    """An execution on its way from the worker that has claimed it to the call of its agent."""
+    """Passes an execution from the worker that claimed it to the call of its agent."""
 
     local: LocalExecution
     control: ExecutionControl
@@ -213,7 +213,7 @@ _handover: ContextVar[Handover | None] = ContextVar("strands_durable_handover", 
 
 
 def take_handover(execution_id: str) -> Handover | None:
-    """Return the execution that is handed over to the call under way, once; None if none is, or another one."""
+    """Return, once, the execution that is handed over to the current call; None if there is none or its id differs."""
     found = _handover.get()
     if found is None or found.local.execution_id != execution_id or not found.local.is_claimed:
         return None
@@ -248,7 +248,7 @@ class LocalExecutions:
 
     @contextmanager
     def handing_over(self, control: ExecutionControl) -> Iterator[None]:
-        """Hand a claimed execution over to the call that is made inside, as if this process knew nothing of it."""
+        """Hand a claimed execution over to the call made inside the block, as if this process did not know it yet."""
         store = control.lease.store
         local = LocalExecution(control.execution_id, store, is_claimed=True)
         with self._lock:
@@ -262,13 +262,13 @@ class LocalExecutions:
             self.forget_execution(store.path, local)
 
     def forget_execution(self, path: Path, local: LocalExecution) -> None:
-        """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""
+        """Forget an execution: it was handed over and has ended, or its id was generated for one call."""
         with self._lock:
             if self._executions.get((path, local.execution_id)) is local:
                 del self._executions[path, local.execution_id]
 
     def _remember(self, key: tuple[Path, str]) -> None:
-        """A process with very many executions keeps the latest, and those whose objects are in the middle of something."""
+        """Keep the latest executions and those in use, and forget the oldest of the others."""
         self._remembered.append(key)
         for _ in range(min(_LOOKED_AT, len(self._remembered) - _REMEMBERED_EXECUTIONS)):
             oldest = self._remembered.popleft()
@@ -287,7 +287,7 @@ class LocalExecutions:
         stores.close()
 
     def _forget_after_fork(self) -> None:
-        """What the parent knows, the child did not do."""
+        """Forget in a child process what its parent knew: the child did none of it."""
         if self._pid != os.getpid():
             self._pid, self._executions, self._remembered = os.getpid(), {}, deque()
 

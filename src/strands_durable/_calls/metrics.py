@@ -1,6 +1,6 @@
-"""Metrics given back: what recorded steps cost counts in a resumed agent as if this process had made them.
+"""Restored metrics: a resumed agent counts recorded steps as if this process had run them.
 
-Traces and spans tell of this process alone and are not given back.
+Traces and spans cover this process only and are not restored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .._journal.sqlite.journal import Journal
 from .._records.calls import CallProgress
 
 _COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
-"""What Strands adds up; a provider's other figures stay in the message that they came with."""
+"""What Strands sums up; a provider's other figures stay in the message they came with."""
 _SOMETIMES = ("cacheReadInputTokens", "cacheWriteInputTokens")
 _OF_TOOL = ("call_count", "success_count", "error_count", "total_time")
 
@@ -23,7 +23,7 @@ Sum = tuple[str, str]
 
 
 def place_in_loop(metrics: Any, leg: int, cycle: int) -> dict[str, int]:
-    """Return what a model step keeps besides its usage: how long it took, and the cycle of the loop that it belongs to."""
+    """Return what a model step records besides its usage: its latency, and its cycle of the loop."""
     return {"latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
 
 
@@ -34,14 +34,14 @@ def tool_runs(agent: Agent, name: str) -> tuple[int, int]:
 
 
 class Metrics:
-    """An agent's metrics at one moment, so that what a call adds to them can be told from all the rest."""
+    """A snapshot of an agent's metrics, to find out what a call adds to them."""
 
     def __init__(self, metrics: EventLoopMetrics) -> None:
         self._sums, self._durations = _sums(metrics), len(metrics.cycle_durations)
         self._invocations = list(metrics.agent_invocations)
 
     def added(self, metrics: EventLoopMetrics) -> Added:
-        """Return what was counted since."""
+        """Return what was counted since the snapshot."""
         sums = {name: value - self._sums.get(name, 0) for name, value in _sums(metrics).items()}
         known = {id(found) for found in self._invocations}
         invocations = [found for found in metrics.agent_invocations if id(found) not in known]
@@ -49,13 +49,13 @@ class Metrics:
 
 
 class Added:
-    """What a call that has not ended has added to an agent's metrics."""
+    """What an unfinished call has added to an agent's metrics."""
 
     def __init__(self, sums: dict[Sum, float], durations: list[float], invocations: list[AgentInvocation]) -> None:
         self._sums, self._durations, self._invocations = sums, durations, invocations
 
     def take_back(self, metrics: EventLoopMetrics) -> None:
-        """Have it not been counted, so that the call can be counted anew."""
+        """Subtract it, so that the call can be counted again."""
         for (part, name), value in self._sums.items():
             if part == "usage":
                 _take(metrics.accumulated_usage, name, value)
@@ -73,7 +73,7 @@ class Added:
 
 
 def _sums(metrics: EventLoopMetrics) -> dict[Sum, float]:
-    """Return everything that only ever grows, by part and name."""
+    """Return all values that only grow, by part and name."""
     found: dict[Sum, float] = {("cycles", ""): metrics.cycle_count}
     found |= {("usage", name): value for name, value in _numbers(metrics.accumulated_usage)}
     found |= {("metrics", name): value for name, value in _numbers(metrics.accumulated_metrics)}
@@ -87,7 +87,7 @@ def _numbers(values: Any) -> list[tuple[str, float]]:
 
 
 def _take(target: Any, name: str, value: float) -> None:
-    """Take away what was added; a figure that only some providers give is as absent again as it was."""
+    """Subtract a value; remove a figure that drops to zero if only some providers report it."""
     if name in target:
         target[name] = max(0, target[name] - value)
         if not target[name] and value and name in _SOMETIMES:
@@ -106,13 +106,13 @@ class RecordedMetrics:
         self._is_given = False
 
     def restore_once(self, metrics: EventLoopMetrics) -> None:
-        """Add it to the invocation that has begun; a pass that a hook adds to it begins none."""
+        """Add them to the invocation that has begun; a pass added by a hook does not begin one."""
         if not self._is_given:
             self._is_given = True
             self.restore(metrics, current=metrics.agent_invocations[-1])
 
     def restore(self, metrics: EventLoopMetrics, *, current: AgentInvocation | None) -> None:
-        """Add it all; the last leg goes to ``current``, the invocation under way, if there is one."""
+        """Add everything; the last leg is added to ``current``, the running invocation, if there is one."""
         last = len(self._cycles) - 1
         for leg in range(len(self._cycles)):
             if leg == last and current is not None:
@@ -129,7 +129,7 @@ class RecordedMetrics:
             tool.total_time += seconds
 
     def carry_over(self, metrics: EventLoopMetrics) -> None:
-        """Give the cycle that goes on what its model calls cost in the process that is gone.
+        """Add to the resumed cycle what its model calls cost in the previous process.
 
         Not before it has begun: limits are checked at the beginning of a cycle, and it had passed that check.
         """
@@ -162,7 +162,7 @@ class RecordedMetrics:
 
 
 def _is_behind(key: str, progress: CallProgress) -> bool:
-    """Say whether an answer counts already: it is part of the conversation, or a hook sent it back for good."""
+    """Return True if an answer already counts: it is part of the conversation, or a hook rejected it for good."""
     ordinal, retry = int(key[:6]), int(key.rpartition("~")[2])
     return ordinal <= progress.ordinal or (ordinal == progress.ordinal + 1 and retry < progress.retry)
 

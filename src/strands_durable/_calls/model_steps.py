@@ -1,4 +1,4 @@
-"""The model calls of one call: how they are named, when they are committed, and what a redaction overwrites."""
+"""The model calls of one call: their keys, when they are committed, and what a redaction overwrites."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class ModelSteps:
-    """The model call under way, and what is recorded of it."""
+    """The current model call, and what is recorded of it."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self.state: ModelState = "live"
-        """What the next model call may find."""
+        """What the next model call may find in the journal."""
         self._may_be_retried = True
         self.is_unsynced = False
-        """True while a power cut could undo an answer: it is committed, but nothing was committed with an fsync since."""
+        """True while a power cut could undo an answer: nothing was committed with an fsync since."""
         self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
 
     def request(self) -> tuple[str, StepRecord | None]:
-        """Return the key of the model call that begins now, and what is recorded under it."""
+        """Return the key of the model call that is about to start, and what is recorded under it."""
         if self.state in model_states.IS_EXPECTED:
             self._settle()
             self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
@@ -51,13 +51,13 @@ class ModelSteps:
         return key, recorded
 
     def _restore_retries(self, key: str, recorded: StepRecord | None) -> None:
-        """Have Strands' retries go on from those of processes that are gone: the wait grows, and ends after so many."""
+        """Continue Strands' retries from those of previous processes: the wait keeps growing, and the limit holds."""
         if recorded is not None and recorded.status == "failed":
             errors = self._call.journal.errors_before(self._call.record.call_id, key)
             restore_retries(self._call.agent, map(revive, errors))
 
     def key(self, phase: StepPhase) -> str:
-        """Return the key of the model call under way, or of the one that is about to begin."""
+        """Return the key of the current model call, or of the one that is about to start."""
         progress = self._call.progress
         retry = progress.retry + (1 if phase == "before" and self.state in model_states.IS_EXPECTED else 0)
         return keys.model_key(progress.ordinal + 1, retry)
@@ -73,14 +73,14 @@ class ModelSteps:
         return None if is_ahead else call.journal.latest(call.record.call_id, key).get(key)
 
     def has_failed(self, recorded: StepRecord | None) -> bool:
-        """Say whether the last try of the model call is on record as an error."""
+        """Return True if the last attempt of the model call is on record as an error."""
         is_failed = recorded is not None and recorded.status == "failed"
         return is_failed and recorded.attempt >= self._call.progress.attempt  # type: ignore[union-attr]
 
     def overflow(self, recorded: StepRecord | None) -> Exception | None:
-        """Return the recorded overflow that made a conversation manager make room, if that is not on record yet.
+        """Return the recorded overflow that a conversation manager reduced the context for, if that is not on record yet.
 
-        The model has said that it cannot take these messages: it need not be asked again, but the manager must be.
+        The model has rejected these messages: it need not be called again, but the manager must be.
         """
         if recorded is None or self.state != "hooked" or not self.has_failed(recorded):
             return None
@@ -88,14 +88,14 @@ class ModelSteps:
         return error if isinstance(error, ContextWindowOverflowException) else None
 
     def is_hooked(self, recorded: StepRecord | None) -> bool:
-        """Say whether the hooks that have just run had run before this very try; what they did is on record then."""
+        """Return True if the hooks that just ran had already run before this attempt; their work is then on record."""
         if self.state != "hooked":
             return False
         self._move(model_states.unhooked(self._call.progress))
         return not self.has_failed(recorded)
 
     def is_in_doubt(self, recorded: StepRecord | None) -> bool:
-        """Say whether the model call that begins now had begun in a process that is gone."""
+        """Return True if the model call that is about to start had started in a previous process."""
         is_known = recorded is not None and recorded.attempt >= self._call.progress.attempt
         return self.state == "begun" and not is_known
 
@@ -103,7 +103,7 @@ class ModelSteps:
         """Commit the conversation as the model is about to see it. This is the model call's intent.
 
         Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
-        is asked again.
+        is called again.
         """
         self._move("live" if self.state == "live" else "recorded")
         call = self._call
@@ -119,10 +119,10 @@ class ModelSteps:
         call.history.compare_with(request.messages, call.agent.messages)
 
     def finish(self, key: str, started_at: float, request: Any, answer: ModelAnswer, redacted: bool) -> ModelAnswer:
-        """Commit an answer and return it as it was recorded.
+        """Commit an answer and return it as recorded.
 
         The fsync is left to the commit that follows, a tool's intent or the end of the call: after a power cut before that, the
-        model is called again. It is never left out twice in a row, nor where a model must not be called again.
+        model is called again. It is never skipped twice in a row, nor if the model must not be called again.
         """
         journal = self._call.journal
         lasting = redacted or self.is_unsynced or self._call.options.model_in_doubt != "retry"
@@ -141,28 +141,28 @@ class ModelSteps:
         return recorded
 
     def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
-        """Record a model call that ended in an error; whoever retries makes a new attempt of the same step."""
+        """Record a model call that ended in an error; a retry is a new attempt of the same step."""
         with self._call.journal.transaction("model.failed"):
             self._insert(key, started_at, request, StepEnd("failed", error=describe(error)))
 
     def take(self, step_id: int, answer: ModelAnswer) -> None:
-        """Take a recorded answer in place of asking the model."""
+        """Use a recorded answer instead of calling the model."""
         self._move("replayed")
         self._expect(step_id, answer)
 
     def _expect(self, step_id: int, answer: ModelAnswer) -> None:
-        """Expect the answer as the next message; if it does not come, a hook sent it back."""
+        """Expect the answer as the next message; if it does not come, a hook rejected it."""
         self._state = answer.model_state
         self._call.message_encoder.answered(step_id, answer)
 
     def settle_state(self) -> None:
-        """Put the state in place that the model had after its answer; Strands has just written back the one before."""
+        """Restore the state that the model had after its answer; Strands has just written back the previous one."""
         if self._state is not None:
             set_model_state(self._call.agent, self._state)
             self._state = None
 
     def is_answer(self, message: Any) -> bool:
-        """Say whether a message that was just added is the answer that was expected; it is then no longer."""
+        """Return True if a message that was just added is the expected answer, and stop expecting it."""
         if self.state not in model_states.IS_EXPECTED or message["role"] != "assistant":
             return False
         self._settle()
@@ -175,7 +175,7 @@ class ModelSteps:
         self.state = model_states.move(self._call.execution_id, self.state, to)
 
     def give_up(self) -> bool:
-        """Give up the last answer if no tool of it has started; it stays on record as discarded."""
+        """Discard the last answer if none of its tools has started; it stays on record. Return True if discarded."""
         call, journal = self._call, self._call.journal
         is_said = call.progress.resume == "tools"
         ordinal = call.progress.ordinal + (0 if is_said else 1)
@@ -200,7 +200,7 @@ class ModelSteps:
         )
 
     def _config_id(self, request: Any) -> tuple[int, str]:
-        """Return the id of what the agent is made of; it is looked at again only when the request looks different."""
+        """Return the id of the agent's configuration and its model; recomputed only if the request differs."""
         agent = self._call.agent
         basis = (request.tool_specs, request.system_prompt, model_id(agent))
         if self._config is None or self._config[0] != basis:

@@ -1,4 +1,4 @@
-"""One call of a Graph or Swarm: which nodes ran, which run, and every moment at which that is committed.
+"""One call of a Graph or Swarm: which nodes ran, which are running, and every point at which that is committed.
 
     call.begin   the input, and the topology                              ready
     node.start   a visit, before it begins, and the batch it belongs to   nodes
@@ -36,7 +36,7 @@ from .head import Head
 
 
 class OrchestratorCall(DurableCall):
-    """One call of an orchestrator under way in this process."""
+    """One call of an orchestrator that runs in this process."""
 
     adapter: OrchestratorAdapter
 
@@ -44,7 +44,7 @@ class OrchestratorCall(DurableCall):
         super().__init__(context, record, CallProgress(), adapter.name)
         self.adapter = adapter
         self.is_through = False
-        """True if nothing is left to do but to end."""
+        """True if the call has no nodes left to run."""
         self._batch: list[list[Any]] = []
         self._is_resumed, self._tries_again = False, True
         self._last: dict[str, StepRecord] = {}
@@ -71,7 +71,7 @@ class OrchestratorCall(DurableCall):
         return cls(adapter, context, record)
 
     def load(self) -> tuple[list[StepRecord], dict[str, Any]]:
-        """Read back where a recorded call stands; return the visits of its nodes, and what it carried."""
+        """Read the progress of a recorded call; return the visits of its nodes, and what it carried."""
         self.progress, parts = self.journal.head(self.record.call_id)
         rows = self.journal.nodes(self.record.call_id)
         self._last = {row.name: row for row in rows}
@@ -82,17 +82,17 @@ class OrchestratorCall(DurableCall):
         return rows, carried
 
     def take_up(self, answers: dict[str, Any] | None) -> None:
-        """Go on with the call, from answers or from where it stood."""
+        """Resume the call, with answers or from its last progress."""
         self._next_attempt()
         self._is_resumed = bool(self._batch)
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
-        with self.journal.transaction(label):  # what it carries is on record, and not yet in place
+        with self.journal.transaction(label):  # what it carries is on record, but not restored yet
             self.journal.write_head(self.record.call_id, [("progress", self.progress.to_text())])
             self._reopen(answers)
 
     def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
-        """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
+        """Return the nodes to resume with: the current batch, plus failed nodes if a failed call is retried."""
         self._tries_again = tries_again
         failed = [name for name, row in self._last.items() if row.status == "failed"] if tries_again else []
         visits = {name: visit for name, visit in self._batch if name not in failed}
@@ -102,10 +102,10 @@ class OrchestratorCall(DurableCall):
         return names
 
     def unfinished(self) -> set[str]:
-        """Return the nodes of the batch under way whose visits have no end."""
+        """Return the nodes of the current batch whose visits have not ended."""
         return {name for name, visit in self._batch if not self._is_done(name, visit)}
 
-    # What Strands tells us through its hooks
+    # Called from Strands hooks
 
     def batch_begins(self, names: list[str]) -> set[str]:
         """Some nodes are about to run together; return those that have not run yet."""
@@ -117,7 +117,7 @@ class OrchestratorCall(DurableCall):
         return set(names)
 
     def node_begins(self, node_id: str, invocation_state: dict[str, Any]) -> None:
-        """Commit that a visit begins, before any hook of the user sees it."""
+        """Commit that a visit begins, before any user hook sees it."""
         with journal_guard(self):
             self.invocation_state = invocation_state
             visit = self._visit(node_id)
@@ -140,17 +140,17 @@ class OrchestratorCall(DurableCall):
         self._enter_node(node_id, "before")
 
     def node_returns(self, node_id: str) -> None:
-        """Stand in the hooks after a visit."""
+        """Enter the hooks after a visit."""
         self._enter_node(node_id, "after")
 
     def node_ends(self, node_id: str) -> None:
-        """Commit what came of a visit, after every hook of the user has seen it."""
+        """Commit the outcome of a visit, after every user hook has seen it."""
         with journal_guard(self, starts=False):
             result = self.adapter.result_of(node_id)
             if result is self._before.get(node_id):
                 result = None
             if result is None and not self.adapter.has_failed(node_id):
-                return  # it was cut off: a sibling failed, or its time was over
+                return  # it was cut off: a sibling failed, or it timed out
             if result is not None and result.status is Status.INTERRUPTED:
                 return
             end = self._end_of(node_id, result)
@@ -159,11 +159,11 @@ class OrchestratorCall(DurableCall):
                 self._end_row(node_id, end)
 
     def doubtful(self, node_id: str) -> StepRecord | None:
-        """Return the earlier attempt of a visit under way that had begun and has no result, if there is one."""
+        """Return the earlier attempt of the current visit that had started and has no result, if any."""
         return self._doubtful.get(node_id)
 
     def view(self, node_id: str) -> CurrentStep:
-        """Return what `current_step` tells of a visit under way."""
+        """Return what `current_step` returns in a running visit."""
         row = self._last[node_id]
         return StepContext(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
 
@@ -180,7 +180,7 @@ class OrchestratorCall(DurableCall):
             for node_id in waiting:
                 asked = self.adapter.result_of(node_id)
                 if asked is not None and asked.status is not Status.INTERRUPTED:
-                    asked = None  # a graph has none of a node that asks: this is that of an earlier visit
+                    asked = None  # a graph has no result of a node that asks: this one is of an earlier visit
                 self._end_row(node_id, self._end_of(node_id, asked, "interrupted"))
             yield
 
@@ -195,7 +195,7 @@ class OrchestratorCall(DurableCall):
             yield
 
     def _step_ahead(self) -> None:
-        """A swarm that failed between two nodes, at a limit of its own, is to resume with the one that it had come to."""
+        """Let a swarm that failed between two nodes, at one of its own limits, resume with the node it had reached."""
         current = self.adapter.current()
         if current is not None and self.adapter.has_failed(current) and all(self._is_done(*at) for at in self._batch):
             self._batch = [[current, self._visit(current)]]
@@ -204,7 +204,7 @@ class OrchestratorCall(DurableCall):
 
     @contextmanager
     def _committing(self, label: str, phase: Phase) -> Iterator[None]:
-        """Commit where the call stands, together with what the block writes."""
+        """Commit the progress of the call, together with what the block writes."""
         self._move(phase)
         with self.journal.transaction(label):
             yield
@@ -253,7 +253,7 @@ class OrchestratorCall(DurableCall):
     # Visits
 
     def _visit(self, node_id: str) -> int:
-        """Return the number of the visit that comes next: a new one after a finished one, else the one that is not."""
+        """Return the number of the next visit: a new one after a finished one, otherwise the unfinished one."""
         last = self._last.get(node_id)
         if last is None:
             return 0
@@ -268,10 +268,10 @@ class OrchestratorCall(DurableCall):
 
 
 def has_returned_failure(row: StepRecord) -> bool:
-    """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
+    """Return True if a visit failed without an exception: the graph then continued with its other branches."""
     return row.status == "failed" and row.error is None and has_outcome(row)
 
 
 def has_outcome(row: StepRecord) -> bool:
-    """Say whether a visit came to an end, and was not cut off."""
+    """Return True if a visit ended and was not cut off."""
     return VisitOutcome.from_json(row.result).status is not None

@@ -1,4 +1,4 @@
-"""Sync tools that still run under a lease, which is kept until they have ended. Running them is left to `_execution`."""
+"""Sync tools that still run under a lease, which is held until they end. `_execution` runs them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class RunningTool(Protocol):
 
     @property
     def name(self) -> str:
-        """The tool."""
+        """The name of the tool."""
 
     def detach(self) -> None:
-        """Have the result recorded without the call, which waits no more."""
+        """Record the result without the call, which no longer waits for it."""
 
 
 class RunningTools:
@@ -43,14 +43,14 @@ class RunningTools:
 
     @property
     def names(self) -> list[str]:
-        """The tools that run."""
+        """The names of the running tools."""
         with self._lock:
             return sorted({thread.name for thread in self._running})
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Call ``action`` now, or after the last tool has ended; from now on no tool starts.
 
-        The call that ran the tools is over: what they return is recorded, and nobody waits for it.
+        The call that ran the tools is over: what they return is recorded without it.
         """
         with self._lock:
             self._is_left = True
@@ -64,7 +64,7 @@ class RunningTools:
             thread.detach()
 
     def add(self, thread: RunningTool) -> bool:
-        """Take note that a tool is about to run; False if it may not, because the call has ended."""
+        """Register a tool that is about to run; return False if it may not, because the call has ended."""
         with self._lock:
             if self._is_left:
                 return False
@@ -72,7 +72,7 @@ class RunningTools:
             return True
 
     def remove(self, thread: RunningTool) -> None:
-        """Take note that the result of a tool is recorded, or taken by its call."""
+        """Unregister a tool whose result is recorded, or taken by its call."""
         with self._lock:
             self._running.discard(thread)
             is_idle = not self._running
@@ -80,7 +80,7 @@ class RunningTools:
             self.give_up()
 
     def give_up(self) -> None:
-        """Do now what waits for the last tool."""
+        """Run now the actions that wait for the last tool."""
         with self._lock:
             actions, self._then = self._then, []
         try:
@@ -95,17 +95,17 @@ class RunningTools:
 
 
 _kept: dict[tuple[int, Path, str], RunningTools] = {}
-"""The leases that are kept for a tool although their call has ended; a fork keeps none."""
+"""The leases that are held for a tool although their call has ended; a forked process holds none."""
 
 
 def leave() -> None:
-    """Give up every lease that is kept for a tool: the process ends in this moment, and the tools with it."""
+    """Release every lease that is held for a tool: the process is exiting, and the tools end with it."""
     for tools in list(_kept.values()):
         tools.give_up()
 
 
 async def wait_for_tools(path: Path, execution_id: str, seconds: float) -> None:
-    """Wait for the tools of an earlier call of this process that still run: their results are part of what resumes."""
+    """Wait for running tools of an earlier call in this process: the resumed call needs their results."""
     deadline = time.monotonic() + seconds + _POLL_SECONDS
     while running := _still_running(path, execution_id):
         if time.monotonic() > deadline:

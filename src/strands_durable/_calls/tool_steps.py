@@ -1,4 +1,4 @@
-"""The tool calls of one model answer: how they are named, and when they are committed."""
+"""The tool calls of one model answer: their keys, and when they are committed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
 _NO_RUN = {"runs": 0}
-"""Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
+"""Recorded if a tool step ended but the tool itself did not run; Strands then counts nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRequest:
-    """One tool call of the loop, named."""
+    """One tool call of the loop, with its step key."""
 
     key: str
     name: str
@@ -41,7 +41,7 @@ class ToolRequest:
 
 
 class ToolSteps:
-    """The tools of the answer under way, and what is recorded of them."""
+    """The tools of the current answer, and what is recorded of them."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -53,7 +53,7 @@ class ToolSteps:
         self._in_loop: dict[str, list[int]] = {name: list(found) for name, found in call.progress.in_loop.items()}
 
     def begin(self, message: Any) -> None:
-        """The tools of ``message`` are about to run: find out which of them have run already."""
+        """The tools of ``message`` are about to run: find out which of them have already run."""
         call = self._call
         self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
         self._passes, self._reused, self._latest = Counter(), {}, {}
@@ -61,7 +61,7 @@ class ToolSteps:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
 
     def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
-        """Name a tool call. Ids repeat, even in one message; the input object tells twins apart."""
+        """Return a tool call with its key. Ids repeat, even in one message; the input object distinguishes duplicates."""
         tool_use_id = str(tool_use.get("toolUseId"))
         twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
         same = [index for index, use in twins if use.get("input") is tool_use.get("input")]
@@ -87,7 +87,7 @@ class ToolSteps:
         return self._latest.get(request.key)
 
     def loaded(self) -> list[dict[str, Any]]:
-        """Return what the tools of the last answer did to the agent's tools, in the order in which they had finished."""
+        """Return what the tools of the last answer changed in the agent's tools, in the order in which they finished."""
         call = self._call
         steps = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/").values()
         done = [step for step in steps if step.kind == "tool" and step.status == "done" and step.result is not None]
@@ -96,7 +96,7 @@ class ToolSteps:
         return [tools for tools in loaded if tools is not None]
 
     def errors(self, request: ToolRequest) -> int:
-        """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""
+        """Return how many attempts of a tool call ended in an error that its policy retries; a crash does not count."""
         return self._call.journal.failed_attempts(self._call.record.call_id, request.key)
 
     def start(self, request: ToolRequest, attempt: int) -> StepRecord:
@@ -117,7 +117,7 @@ class ToolSteps:
         started_at: float | None = None,
         ran: bool = False,
     ) -> ToolOutcome:
-        """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
+        """Commit a tool's outcome and return it as recorded. ``step`` is None if there was no intent."""
         end = self.ending(request, step, outcome, status, ran=ran)
         self._call.take_messages()
         with self._call.flushing("tool.done"):
@@ -127,7 +127,7 @@ class ToolSteps:
                 step_id = step.step_id
                 self._call.journal.end_step(step_id, end)
         recorded = decode(str(end.result))
-        if not is_same(recorded, outcome.to_json()):  # else Strands' traces keep this one for ever: do not keep two
+        if not is_same(recorded, outcome.to_json()):  # if equal, keep one copy: Strands' traces hold this one for good
             outcome = ToolOutcome.from_json(recorded)
         if status == "done":
             self._call.message_encoder.returned(step_id, outcome.result)
@@ -137,7 +137,7 @@ class ToolSteps:
     def finish_late(
         self, request: ToolRequest, step: StepRecord | None, attempt: int, end: StepEnd, started_at: float
     ) -> None:
-        """Commit the end of a tool whose call has ended: its step alone, as the conversation may be that of another call."""
+        """Commit the end of a tool whose call has ended: only its step, as the conversation may now belong to another call."""
         with self._call.journal.transaction("tool.late"):
             if step is None:
                 self._insert(request, attempt, started_at, end)
@@ -157,9 +157,9 @@ class ToolSteps:
         return StepEnd("interrupted", text, loop=None if ran else _NO_RUN)
 
     def reuse(self, request: ToolRequest, step: StepRecord) -> ToolOutcome:
-        """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
+        """Use a recorded outcome: apply its state changes and its cancels again, but not its effects.
 
-        Tools come here in the order of the answer, but had finished in another: who finished later has the last word.
+        Tools arrive here in the order of the answer, but finished in another: the one that finished last wins.
         """
         call, outcome = self._call, ToolOutcome.from_json(step.result)
         finished_later = [other for other in self._reused.values() if (other.ended_at or 0) > (step.ended_at or 0)]
@@ -179,13 +179,13 @@ class ToolSteps:
             call.agent.cancel(**outcome.cancel)
 
     def ran_in_loop(self, name: str, runs: int, successes: int) -> None:
-        """Count a tool that is no step, because its effect is the loop itself."""
+        """Count a tool that is not a step, because its effect is the loop itself."""
         found = self._in_loop.setdefault(name, [0, 0])
         found[0] += runs
         found[1] += successes
 
     def in_loop(self) -> dict[str, list[int]]:
-        """Return runs and successes of the tools that are no steps."""
+        """Return runs and successes of the tools that are not steps."""
         return {name: list(found) for name, found in self._in_loop.items()}
 
     def leave(self, request: ToolRequest) -> None:
@@ -201,7 +201,7 @@ class ToolSteps:
         *,
         ran: bool,
     ) -> None:
-        """Record that a tool waits for a person. ``step`` is None where there was no intent."""
+        """Record that a tool waits for a person. ``step`` is None if there was no intent."""
         end = self.asking(request, interrupts, ran=ran)
         if step is None:
             self._asking.append((request, attempt, end))
@@ -211,7 +211,7 @@ class ToolSteps:
         self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
 
     def flush_asking(self) -> None:
-        """Record the tools without an intent that wait for a person; before the call waits, they run again."""
+        """Record the tools without an intent that wait for a person; after a crash before this, they run again."""
         for request, attempt, end in self._asking:
             self._insert(request, attempt, time.time(), end)
         self._asking = []
@@ -236,7 +236,7 @@ class ToolSteps:
         return record
 
     def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome) -> str:
-        """Return the recorded form; what has none is on record as such, and asked about."""
+        """Return the recorded form; a result that has none is recorded as unstorable, which puts the step in doubt."""
         what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
         try:
             text, limit = encode(outcome.to_json()), self._call.journal.store.max_text
@@ -257,6 +257,6 @@ def title_of(value: Any) -> str:
     """Return a short form of a tool's input, for people."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace").decode()
-    except ValueError:  # it holds a circle, or a number too long to write
+    except ValueError:  # a circular reference, or a number too long to write
         return "…"
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"

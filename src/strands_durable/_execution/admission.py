@@ -1,7 +1,7 @@
 """What the same id means in every state: the table of rule C1, as one function.
 
-Which recorded call a call is compared with is decided in `resolver`. The outcome is one of five: start, resume, return the
-recorded end, answer, or an error that says why not.
+`resolver` decides which recorded call a call is compared with. The outcome is one of five: start, resume, resume with
+answers, return or raise the recorded end, or an error that says why not.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Start:
-    """Nothing is recorded here: a new call begins."""
+    """Nothing is recorded at this address: a new call begins."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """A call is recorded that has no end: it goes on at the first step without a result."""
+    """The recorded call has no end: it resumes at the first step without a result."""
 
     record: CallRecord
 
 
 @dataclass(frozen=True)
 class ResumeWithAnswers:
-    """A call waits for a person, and here are answers."""
+    """The recorded call waits for a person, and the answers are given."""
 
     record: CallRecord
     answers: dict[str, Any]
@@ -42,14 +42,14 @@ class ResumeWithAnswers:
 
 @dataclass(frozen=True)
 class ReturnRecorded:
-    """The call has an end, or open interrupts: give them back and run nothing."""
+    """The recorded call has ended, or has open interrupts: return them and run nothing."""
 
     record: CallRecord
 
 
 @dataclass(frozen=True)
 class RaiseRecorded:
-    """The call failed, and a later one is recorded: raise what it failed with again."""
+    """The recorded call failed, and a later one is recorded: raise its error again."""
 
     record: CallRecord
     error: Exception
@@ -60,15 +60,15 @@ Admission = Start | Resume | ResumeWithAnswers | ReturnRecorded | RaiseRecorded
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """What makes a root call: an agent or an orchestrator, and how it names the execution."""
+    """The agent or orchestrator that makes a root call, and how it names the execution."""
 
     name: str
     """Its agent_id, or the id of an orchestrator."""
     kind: CallKind
     waits: bool = False
-    """Whether it waits for answers, and knows those it is given."""
+    """Whether it waits for answers, and knows the interrupts that these belong to."""
     is_single: bool = False
-    """Whether the id of the execution names one call, and not the list of calls that an object makes."""
+    """Whether the execution id names one call, not the list of calls that an object makes."""
 
 
 def admit(
@@ -80,16 +80,14 @@ def admit(
     on_failed: Literal["resume", "raise"],
     caller: Caller | None = None,
 ) -> Admission:
-    """Decide about a call with a prompt, or none, at the position of ``record``."""
+    """Decide what a call with a prompt, or without one, means at the position of ``record``."""
     if journal.status() is S.CANCELLED or (record is not None and record.status is S.CANCELLED):
         raise ExecutionCancelledError(journal.execution_id)
     if record is None:
         return Start()
     refuse_other_input(journal, record, given, caller)
     if record.status is S.PENDING:
-        why = (
-            "was dispatched and has not begun: a worker is to run it. Wait for its handle's result, or start a worker."
-        )
+        why = "was dispatched and has not begun: a worker will run it. Wait for its handle's result, or start a worker."
         raise ExecutionBusyError(journal.execution_id, "", why)
     if record.status is S.SUSPENDED:
         replies = journal.replies(record.call_id)
@@ -106,14 +104,14 @@ def admit(
 
 
 def failed(journal: Journal, record: CallRecord) -> Admission:
-    """Give a failed call's end again: an orchestrator had returned it, anything else had raised it."""
+    """Return or raise a failed call's end again: an orchestrator had returned it, otherwise it was raised."""
     if record.result is not None:
         return ReturnRecorded(record)
     return RaiseRecorded(record, revive(journal.last_failure(record.call_id)))
 
 
 def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, caller: Caller | None = None) -> None:
-    """Raise if the call at ``record`` was recorded with another input than ``given``, or for another agent."""
+    """Raise if the call at ``record`` was recorded with an input other than ``given``, or for another agent."""
     if record is None:
         return
     if caller is not None and _is_another(journal, record, caller):
@@ -126,26 +124,26 @@ def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, 
 
 
 def _is_another(journal: Journal, record: CallRecord, caller: Caller) -> bool:
-    """Say whether a call was recorded for another agent; a dispatched one goes by the name of its factory."""
+    """Return True if a call was recorded for another agent; a dispatched one has the name of its factory."""
     if record.kind != caller.kind:
         return True
     return record.scope != caller.name and not journal.is_dispatched()
 
 
 def _hint(caller: Caller | None) -> str:
-    """Say what an id stands for."""
+    """Return a hint that explains what an id names."""
     if caller is None:
         return ""
     if caller.is_single:
         return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
     return (
         f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
-        f"compared with the same recorded calls, from the first on."
+        f"compared with the same recorded calls, starting with the first."
     )
 
 
 def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> Admission:
-    """Decide about answers to the call at ``record``."""
+    """Decide what answers to the call at ``record`` mean."""
     replies = journal.replies(record.call_id)
     if new_answers(journal, record, answers) or (replies and record.status is S.SUSPENDED):
         return ResumeWithAnswers(record, {**replies, **answers})
@@ -153,9 +151,9 @@ def admit_answers(journal: Journal, record: CallRecord, answers: dict[str, Any])
 
 
 def new_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -> dict[str, Any]:
-    """Return which of the answers were not given before; raise if nobody asked, or if another one was given."""
+    """Return the answers that were not given before; raise if the call did not ask, or got a different one."""
     known = journal.answers(record.call_id)
-    if record.status is S.SUSPENDED:  # an id may come again, with another visit of a node: what is open has no answer
+    if record.status is S.SUSPENDED:  # an id may recur with another visit of a node: an open question has no answer
         known = {interrupt_id: answer for interrupt_id, answer in known.items() if interrupt_id not in asked_by(record)}
         known |= journal.replies(record.call_id)
     changed = {interrupt_id for interrupt_id, answer in answers.items() if known.get(interrupt_id, answer) != answer}
@@ -167,7 +165,7 @@ def new_answers(journal: Journal, record: CallRecord, answers: dict[str, Any]) -
 def _wrong_answers(
     journal: Journal, record: CallRecord, answers: dict[str, Any], known: dict[str, Any]
 ) -> InputMismatchError:
-    """Return the error for answers that nobody asked for, or that were given otherwise before."""
+    """Return the error for answers the call did not ask for, or that differ from those given before."""
     opened = [found for found in interrupts_of(record) if found.interrupt_id not in known]
     if record.status is not S.SUSPENDED or not opened:
         said, hint = ["no open question"], "There is nothing to answer."
@@ -182,7 +180,7 @@ def _wrong_answers(
 
 
 def mismatch(journal: Journal, record: CallRecord, given: Any, caller: Caller | None = None) -> InputMismatchError:
-    """Return the error for an input that is not the recorded one."""
+    """Return the error for an input that differs from the recorded one."""
     recorded = "an input that was redacted since" if record.redacted else _short(record.input)
     return InputMismatchError(
         journal.execution_id, record.position, record.status.value, recorded, _short(given), _hint(caller)

@@ -1,4 +1,4 @@
-"""One call of an agent from its first line to its last: restore it, run it, record its end. What is decided: `invocation`."""
+"""One call of an agent from start to end: restore it, run it, record its end. Decisions are in `invocation`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from .resolver import CallResolver
 logger = safe_logger(__name__)
 
 running_agents: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
-"""The durable call that each agent is in."""
+"""The current durable call of each agent."""
 segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary()
-"""And its segments."""
+"""The segments of that call."""
 _uncounted: weakref.WeakKeyDictionary[Agent, tuple[AgentTracker, int, Metrics]] = weakref.WeakKeyDictionary()
-"""The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
+"""An agent's last unfinished call, and the metrics before it: Strands may still count while it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
 
 
@@ -78,7 +78,7 @@ class AgentInvocation(Invocation[Call]):
         if suspended is None:
             self._count_anew(call)
         logger.info(
-            "execution_id=<%s>, call=<%s#%d>, phase=<%s>, attempt=<%d> | going on",
+            "execution_id=<%s>, call=<%s#%d>, phase=<%s>, attempt=<%d> | resuming",
             journal.execution_id, record.scope, record.position, call.progress.resume, call.record.attempt,
         )  # fmt: skip
         if is_interrupted(agent):
@@ -91,14 +91,14 @@ class AgentInvocation(Invocation[Call]):
         return super()._over(admission, given)
 
     def _take_turn(self, record: CallRecord) -> None:
-        """Have a swarm carry what this turn of it had changed."""
+        """Restore in a swarm what this turn had changed."""
         adapter = None if self._context.outer is None else self._context.outer.adapter
         parts = {} if adapter is None else self._journal.head(record.call_id)[1]
         if adapter is not None and "turn" in parts:
             adapter.take_turn(decode(parts["turn"]))
 
     def _suspended(self, record: CallRecord) -> Call | None:
-        """Return the call if it was suspended on this very object, and nobody has owned the execution since."""
+        """Return the call if it was suspended on this object, and the execution had no other owner since."""
         call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
         if call is None or call.record.call_id != record.call_id or record.parent != 0:
             return None
@@ -109,7 +109,7 @@ class AgentInvocation(Invocation[Call]):
         return call
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
-        """Put a recorded call's head in place, if the agent began with the same messages."""
+        """Restore a recorded call's head, if the agent began with the same messages."""
         is_first = record.lineage == record.call_id and self._tracker.lineage is None and self._resolver.compares_base
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
@@ -124,7 +124,7 @@ class AgentInvocation(Invocation[Call]):
         return call
 
     def _count_anew(self, call: Call) -> None:
-        """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
+        """Count what the call has cost so far as a new process would; first subtract what this object counted of it."""
         tracker, call_id = self._tracker, call.record.call_id
         _settle(self._agent)
         tracker.uncount(call_id, self._agent.event_loop_metrics)
@@ -132,7 +132,7 @@ class AgentInvocation(Invocation[Call]):
             call.recorded_metrics = RecordedMetrics(self._journal, call_id, call.progress)
 
     def _begin_pass(self, call: Call) -> bool:
-        """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
+        """Check, after the hooks of a resumed call have run, that the agent is still the recorded one."""
         if self._is_unchecked:
             self._is_unchecked = False
             last = self._journal.last_config(call.record)
@@ -142,7 +142,7 @@ class AgentInvocation(Invocation[Call]):
                 self._drifted(last[0], changes)
                 if (
                     self._context.options.on_drift == "rerun" and call.is_taken_up
-                ):  # an answer that was asked about stays
+                ):  # an answer that a person was asked about stays
                     call.models.give_up()
         return call.pass_begins()
 
@@ -168,7 +168,7 @@ class AgentInvocation(Invocation[Call]):
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
             if event["result"].stop_reason == "cancelled":
-                call.check()  # it may have been us
+                call.check()  # we may have cancelled it
             self._end(call, event["result"])
 
     def _end(self, call: Call, result: AgentResult) -> None:
@@ -177,7 +177,7 @@ class AgentInvocation(Invocation[Call]):
         self._resolver.ended(call.record)
         self._is_over = phase == "done"
         if phase == "waiting":
-            vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
+            vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that the call does not outlive it
 
     def _forget(self) -> None:
         self._tracker.forget()
@@ -185,7 +185,7 @@ class AgentInvocation(Invocation[Call]):
     # Returning what is recorded
 
     def returned(self, record: CallRecord, given: dict[str, Any]) -> AgentResult:
-        """Put the agent where a recorded call left it, and return what the call had returned."""
+        """Restore the agent to the end of a recorded call, and return what the call had returned."""
         self.restored(record)
         if given.get("invocation_state") is not None:
             shared = self._context.is_in_node
@@ -204,11 +204,11 @@ class AgentInvocation(Invocation[Call]):
         )
 
     def restored(self, record: CallRecord) -> None:
-        """Put the agent where a recorded call left it, and count what the call cost."""
+        """Restore the agent to the end of a recorded call, and count what the call cost."""
         self.counted(record, self.put_back(record).progress)
 
     def recall(self, member: str) -> None:
-        """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
+        """Restore a newly built agent to the end of its last call in this execution; later calls restore it themselves."""
         calls = self._journal.calls_by(member)
         over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
         if self._tracker.last or not over:
@@ -220,7 +220,7 @@ class AgentInvocation(Invocation[Call]):
             self.put_back(over[-1])
 
     def put_back(self, record: CallRecord) -> Call:
-        """Put the agent where a recorded call left it, or has come to."""
+        """Restore the agent to the end of a recorded call, or to its last progress."""
         call = Call.resume(self._agent, self._context, record)
         if record.status is ExecutionStatus.FAILED:
             call.restore_closing()
@@ -228,10 +228,10 @@ class AgentInvocation(Invocation[Call]):
         return call
 
     def counted(self, record: CallRecord, progress: CallProgress | None = None) -> None:
-        """Add what a recorded call cost to the agent's metrics, once; ``progress`` is where it ended, if that is known."""
+        """Add what a recorded call cost to the agent's metrics, once; ``progress`` is where it ended, if known."""
         tracker, metrics = self._tracker, self._agent.event_loop_metrics
         _settle(self._agent)
-        if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
+        if record.status is not ExecutionStatus.FAILED:  # it may have progressed elsewhere
             tracker.uncount(record.call_id, metrics)
         if record.call_id not in tracker.counted:
             tracker.counted.add(record.call_id)
@@ -243,12 +243,12 @@ class AgentInvocation(Invocation[Call]):
                 tracker.count(record.call_id, before.added(metrics))
 
     def _end_of(self, record: CallRecord) -> CallProgress:
-        """Return where a recorded call ended; an earlier try of one that has not failed may have, and left its closing."""
+        """Return where a recorded call ended; if it has not failed, its closing may be that of an earlier attempt."""
         is_failed = record.status is ExecutionStatus.FAILED
         return self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
 
     def _restore_helpers(self, record: CallRecord) -> None:
-        """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""
+        """Restore the agents behind this one's tools to the end of their calls in recorded steps, which are not repeated."""
         for tool in list(self._agent.tool_registry.registry.values()):
             agent = agent_behind(tool)
             if agent is None:
@@ -258,15 +258,15 @@ class AgentInvocation(Invocation[Call]):
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
-            # It may stand behind tools of several agents, or make root calls, too: it remembers its last call of all.
+            # It may be behind tools of several agents, or make root calls, too: the last of all its calls counts.
             if calls and calls[-1].call_id > helper._tracker.last:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
-                    wait_for_answers(agent)  # the answers come again, through the tool
+                    wait_for_answers(agent)  # the tool passes the answers on again
 
 
 def _settle(agent: Agent) -> None:
-    """Find out what the last call of an agent has added to its metrics, before anything else is counted."""
+    """Determine what an agent's last call added to its metrics, before anything else is counted."""
     if agent in _uncounted:
         tracker, call_id, before = _uncounted.pop(agent)
         tracker.count(call_id, before.added(agent.event_loop_metrics))
@@ -287,6 +287,6 @@ def _recorded_result(agent: Agent, result: AgentResult) -> AgentCallResult:
 
 
 def _usage(result: AgentResult) -> dict[str, int]:
-    """Return what a call cost, as Strands counts it; a result that somebody made himself may have no count."""
+    """Return what a call cost, as Strands counts it; a result built by user code may have no count."""
     found = getattr(result.metrics, "accumulated_usage", None)
     return dict(found) if isinstance(found, dict) and encodable(found) else {}

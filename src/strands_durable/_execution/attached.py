@@ -1,4 +1,4 @@
-"""Which agents and orchestrators the plugin is attached to, and with which options. Attaching is left to `_plugin`."""
+"""Which agents and orchestrators the plugin is attached to, and with which options. `_plugin` attaches it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from strands import Agent
 from .._records.options import Options
 
 attached: weakref.WeakKeyDictionary[Any, Options | None] = weakref.WeakKeyDictionary()
-"""What we stand around, and the options of its own `Durability`, if it has one."""
+"""The attached agents and orchestrators, each with the options of its own `Durability`, if it has one."""
 
 
 lasting: weakref.WeakSet[Agent] = weakref.WeakSet()
-"""Agents that were there before any call: what they remember outlives the tool that calls them."""
+"""Agents that were built before any call: their memory outlives the tool that calls them."""
 
 
 def options_of(subject: Any) -> Options | None:
@@ -23,11 +23,11 @@ def options_of(subject: Any) -> Options | None:
 
 
 def lasting_agents() -> list[Agent]:
-    """Return the agents that were there before any call."""
+    """Return the agents that were built before any call."""
     return list(lasting)
 
 
 def lasting_agent(agent_id: str) -> Agent | None:
-    """Return the agent that was there before any call and has this id; None if there is none, or if they are several."""
+    """Return the agent that was built before any call and has this id; None if there is none or more than one."""
     found = [agent for agent in lasting if agent.agent_id == agent_id]
     return found[0] if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""The way into an execution: name it, own it, make one root call; or stand inside one that is under way."""
+"""Entry into an execution: name it, own it, make one root call; or make a call inside a running one."""
 
 from __future__ import annotations
 
@@ -44,46 +44,46 @@ Events = AsyncGenerator[Any, None]
 
 _POLL_SECONDS = 0.005
 _CLOSING_SECONDS = 1.0
-"""How long a call waits for one before it that was broken off: its stream ends a moment after it was dropped."""
+"""How long a call waits for an abandoned one before it: a dropped stream takes a moment to end."""
 
 _LAYERS = 20
-"""More than there are generators of Strands around one another in a call."""
+"""More than the depth of nested Strands generators in a call."""
 
 _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-"""The execution with a made-up id in which an agent or orchestrator waits for answers."""
+"""The execution with a generated id in which an agent or orchestrator waits for answers."""
 
 
 class Subject(Protocol):
-    """An agent or an orchestrator, as far as calls of it are concerned."""
+    """An agent or an orchestrator, as the target of calls."""
 
     me: Any
     name: str
     kind: CallKind
 
     def is_interrupted(self) -> bool:
-        """Say whether it waits for answers; it then takes nothing else."""
+        """Return True if it waits for answers; it then accepts nothing else."""
 
     def may_know_better(self) -> bool:
-        """Say whether the journal may know better what it waits for: what it carries comes from somewhere else."""
+        """Return True if the journal may know better what it waits for, because its state comes from elsewhere."""
 
     def knows_interrupt(self, interrupt_id: str) -> bool:
-        """Say whether it has raised this interrupt."""
+        """Return True if it has raised this interrupt."""
 
     def busy_in(self) -> str | None:
-        """Return the id of the execution that it makes a durable call in, if it does."""
+        """Return the id of the execution in which it is making a durable call, if any."""
 
     def enter(self, local: LocalExecution) -> None:
         """Take part in an execution with root calls."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
-        """Call it as if we were not there."""
+        """Call it without durability."""
 
     def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         """Make a durable call."""
 
 
 class AgentBusyError(ExecutionBusyError, ConcurrencyException):
-    """The very object that is called is in a call of this execution: what Strands raises for it, and what we do."""
+    """The called object is already in a call of this execution: the error that Strands raises for that, and ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +92,16 @@ class Target:
 
     execution_id: str
     is_single: bool = False
-    """Whether the id was given with the call: it then names this one call."""
+    """Whether the id was given with the call and so names only this call."""
     is_made_up: bool = False
 
 
 def call(options: Options | None, subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
-    """Return the stream of one call, made durable. Without options of its own it is so only inside an execution."""
+    """Return the stream of one durable call. A subject without its own options is durable only inside an execution."""
     outer, busy_in = enclosing.get(), subject.busy_in()
     is_inside = outer is not None and outer.is_open
     if busy_in is not None and (is_inside or not _names(options, given, busy_in)):
-        return subject.original(prompt, given)  # a second call of a busy agent is for Strands to refuse or to join
+        return subject.original(prompt, given)  # Strands refuses or joins a second call of a busy agent
     if is_inside:
         return _nested(subject, prompt, given)
     if options is None:
@@ -115,7 +115,7 @@ def call(options: Options | None, subject: Subject, prompt: Any, given: dict[str
 
 
 def _names(options: Options | None, given: dict[str, Any], execution_id: str) -> bool:
-    """Say whether a call names this execution, so that it is for us to refuse it or to wait for the end of the other."""
+    """Return True if a call names this execution: then we, not Strands, refuse it or wait for the other call."""
     if (
         options is None or given.get("idempotency_token") is not None
     ):  # with one, Strands lets it share the other's result
@@ -124,7 +124,7 @@ def _names(options: Options | None, given: dict[str, Any], execution_id: str) ->
 
 
 def _is_for_strands(options: Options, subject: Subject, target: Target, prompt: Any) -> bool:
-    """Say whether Strands refuses this call before anything happens: a prompt where it waits for answers, and the like."""
+    """Return True if Strands refuses this call before anything happens, for example a prompt where it needs answers."""
     if not subject.is_interrupted() or subject.may_know_better() or _has_record(options, subject, target):
         return not isinstance(prompt, (str, list, type(None)))
     answers = answers_in(prompt)
@@ -132,7 +132,7 @@ def _is_for_strands(options: Options, subject: Subject, target: Target, prompt: 
 
 
 def _has_record(options: Options, subject: Subject, target: Target) -> bool:
-    """Say whether what is recorded decides, although the object waits for answers: they may have been given already."""
+    """Return True if the record decides although the object waits for answers: they may have been given already."""
     if target.is_single:
         return True
     local = local_executions.known(options.path, target.execution_id)
@@ -141,7 +141,7 @@ def _has_record(options: Options, subject: Subject, target: Target) -> bool:
 
 
 async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Events:
-    """Make a call inside another: its journal, its session and its options hold."""
+    """Make a call inside another, whose journal, local execution and options it uses."""
     step_context, outer = current_context.get(), enclosing.get()
     assert outer is not None
     if step_context is None or step_context.call is not outer:
@@ -151,7 +151,7 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         context = CallContext(outer.control, outer.local, outer.options, outer)
         events = subject.open(context, resolver, prompt, given)
     except DurableError as error:
-        outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
+        outer.fail(error)  # raised through Strands it would become a tool result or a failed node
         raise
     outer.local.follow(events)
     try:
@@ -166,7 +166,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
     local = local_executions.execution(options.path, target.execution_id) if handover is None else handover.local
     await _enter(options, subject, local, target, prompt)
     try:
-        if handover is not None:  # the lease is renewed by the worker that has claimed it
+        if handover is not None:  # the worker that claimed the execution renews the lease
             control, release = handover.control, handover.control.release
         else:
             store, renewer = stores.open(options.path, options.busy_seconds)
@@ -209,16 +209,16 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
 
 
 async def _close_streams(local: LocalExecution, is_left: bool) -> None:
-    """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them some time later.
+    """End the tools and calls inside a call that was left: Strands drops their streams, and Python closes them only later.
 
-    An agent whose stream is open takes no other call. One that is running has been cancelled, and needs a moment. What is
-    closed drops others in turn, which the event loop closes one after the other; they tidy up what a next call needs.
+    An agent with an open stream accepts no other call. A stream that is still running has been cancelled and needs a moment.
+    Closing one drops others in turn, which the event loop closes one by one; their cleanup frees what the next call needs.
     """
     deadline, found = time.monotonic() + _CLOSING_SECONDS, local.open_streams()
     is_left = is_left or bool(found)
     while found and time.monotonic() < deadline:
         for stream in found:
-            with suppress(RuntimeError):  # it is running
+            with suppress(RuntimeError):  # it is still running
                 await stream.aclose()
         await asyncio.sleep(_POLL_SECONDS)
         found = local.open_streams()
@@ -227,7 +227,7 @@ async def _close_streams(local: LocalExecution, is_left: bool) -> None:
 
 
 async def _enter(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
-    """Begin a root call; there is one at a time. One that was just broken off needs a moment to end."""
+    """Begin a root call; only one may run at a time. One that was just abandoned needs a moment to end."""
     deadline = time.monotonic() + _CLOSING_SECONDS
     while not local.enter():
         if local.is_at_work or time.monotonic() > deadline:
@@ -236,25 +236,25 @@ async def _enter(options: Options, subject: Subject, local: LocalExecution, targ
 
 
 def _refuse_stuck(subject: Subject, local: LocalExecution) -> None:
-    """Refuse an object that is in a call which can never end, before Strands does: that would be a failure of this call."""
+    """Refuse an object whose call can never end, before Strands does: its error would be recorded as a failure of this call."""
     if subject.busy_in() == local.execution_id:
-        why = "This object began a stream in an event loop that was closed since, and takes no more calls: build a new one."
+        why = "This object began a stream in an event loop that was closed since, and accepts no more calls: build a new one."
         raise AgentBusyError(local.execution_id, str(Owner.me()), why)
 
 
 def _busy(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> ExecutionBusyError:
-    """Return the error for a call of an execution that another call of this process is in."""
+    """Return the error for a call of an execution that another call in this process is using."""
     is_same = subject.busy_in() == local.execution_id
-    if not is_same or target.is_single:  # else it would be the next call of the object
+    if not is_same or target.is_single:  # otherwise it would be the next call of the object
         _refuse_other_input(options, subject, local, target, prompt)
     why = "Another call in this process has not ended yet: wait for its end."
     if not local.is_at_work:
-        why += " A stream that is read no further has to be closed: await stream.aclose()."
+        why += " If you stopped reading a stream, close it: await stream.aclose()."
     return (AgentBusyError if is_same else ExecutionBusyError)(local.execution_id, str(Owner.me()), why)
 
 
 def _refuse_other_input(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
-    """Say first that the input is another one, if it is: to try again later would be of no use."""
+    """Raise first if the input differs from the recorded one: then a later retry would fail, too."""
     store = local.store or stores.open(options.path, options.busy_seconds)[0]
     if ownership.find(store, local.execution_id) is None:
         return
@@ -266,7 +266,7 @@ def _refuse_other_input(options: Options, subject: Subject, local: LocalExecutio
 def _caller(
     subject: Subject, journal: Journal, local: LocalExecution, target: Target, prompt: Any
 ) -> tuple[Caller, Cursor | None]:
-    """Return what calls, and how far it has come in the list of its calls, if the id names such a list."""
+    """Return the caller, and its position in the list of its calls if the id names such a list."""
     answers = answers_in(prompt) or {}
     waits = subject.is_interrupted() and all(map(subject.knows_interrupt, answers))
     is_single = target.is_single or journal.is_dispatched()
@@ -295,7 +295,7 @@ def _resolver(
 async def _acquired(
     options: Options, subject: Subject, local: LocalExecution, store: Store, target: Target, prompt: Any
 ) -> ExecutionControl:
-    """Become the owner; a cancel that nobody has seen to yet is seen to first."""
+    """Acquire the lease; if a requested cancel is still pending, carry it out first."""
     try:
         await wait_for_tools(store.path, local.execution_id, options.lease_seconds)
         control = ExecutionControl(await acquire(store, local.execution_id, options.lease_seconds))
@@ -308,7 +308,7 @@ async def _acquired(
 
 
 def _end_made_up(options: Options, subject: Subject, local: LocalExecution) -> None:
-    """Keep an execution without a name only while it waits for answers, which have no id either."""
+    """Keep an execution with a generated id only while it waits for answers, which come without an id, too."""
     if subject.is_interrupted() and _is_suspended(options, local):
         _waiting[subject.me] = local.execution_id
     else:
@@ -317,12 +317,12 @@ def _end_made_up(options: Options, subject: Subject, local: LocalExecution) -> N
 
 
 def _is_suspended(options: Options, local: LocalExecution) -> bool:
-    """Say whether an execution waits for answers; a call that was cancelled while it took them up is over."""
+    """Return True if an execution waits for answers; a call that was cancelled while taking them is over."""
     try:
         store = stores.open(options.path)[0]
         status = ownership.status_of(store, local.execution_id)
     except DurableError:
-        return True  # nobody can tell
+        return True  # unknown: the store cannot be read
     return status is not None and status != ExecutionStatus.COMPLETED.value
 
 
@@ -344,12 +344,12 @@ def _target(options: Options, subject: Subject, prompt: Any, invocation_state: A
 
 
 def _named(invocation_state: Any) -> str | None:
-    """Return the id that was given with a call; not one that was made up for an earlier call with the same state."""
+    """Return the id that was given with a call; not one generated for an earlier call with the same state."""
     named = invocation_state.get("execution_id") if isinstance(invocation_state, dict) else None
     return None if named is None or named == invocation_state.get(MADE_UP) else named
 
 
 def _tell(invocation_state: Any, execution_id: str) -> None:
-    """Tell the caller the id that was made up; after the call, so that no tool, hook or node sees a key that is not its."""
+    """Give the caller the generated id; after the call, so that no tool, hook or node sees a key that is not its own."""
     if isinstance(invocation_state, dict):
         invocation_state["execution_id"] = invocation_state[MADE_UP] = execution_id

@@ -1,4 +1,4 @@
-"""Running a call: its events go out, its frame stands while its own code runs, and its errors leave in the right shape."""
+"""Running a call: pass on its events, set its context while its own code runs, and raise its errors in the right form."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def stream_call(
 ) -> Events:
     """Pass on the events of a call, each after ``seen`` has looked at it.
 
-    Between events the consumer's code runs, outside of the call and of its steps. An error of ours that was latched is raised
-    by the root call; inside another call it goes on unwinding, since Strands would make a tool result or a failed node of it.
+    Between events the consumer's code runs, outside the call and its steps. The root call raises a latched error of our own;
+    inside another call it keeps unwinding, since Strands would turn the error into a tool result or a failed node.
     """
     events, step_context = start(), None
     call.is_open = True
@@ -67,9 +67,9 @@ async def stream_call(
 
 
 async def _cancel_if_due() -> None:
-    """Let a cancel through that the call's own code asked for: the task ends with it, and nobody gets the result.
+    """Let a cancel through that the call's own code asked for: the task ends with it, and its result is dropped.
 
-    asyncio raises it where the task next waits, which it may not do before it ends.
+    asyncio raises it where the task next waits, and the task may end without waiting again.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -83,5 +83,5 @@ async def only(event: Any) -> Events:
 
 @types.coroutine
 def give_way() -> Generator[None, None, None]:
-    """Let the event loop do what is due, once. Tests of agents count the calls of ``asyncio.sleep`` as pauses of retries."""
+    """Yield to the event loop once. Not ``asyncio.sleep``: tests of agents count its calls as pauses between retries."""
     yield

@@ -1,7 +1,7 @@
-"""Steps in doubt: what becomes of a step that had started and has no result. The one judge of tools, nodes and model calls.
+"""Steps in doubt: what happens to a step that had started and has no result, for tools, nodes and model calls.
 
 `DECISIONS` says what a policy means in each situation. ``retry`` runs the step again, ``verify`` asks the policy's callback,
-``ask`` a person; ``fail`` gives a tool call a result which says that its outcome is unknown, and raises for nodes and models.
+``ask`` a person; ``fail`` gives a tool call a result saying that its outcome is unknown, and raises for nodes and models.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ logger = safe_logger(__name__)
 
 Situation = Literal["died", "unstorable", "timed out", "out of retries", "still runs", "no intent"]
 """died: the process that ran the step is gone. unstorable: it ran, but its result has no recorded form. timed out: a tool did
-not answer in time; out of retries: for the last time; still runs: and its thread cannot be stopped; no intent: and its policy
-is ``inline``, so that no start is on record."""
+not answer in time; out of retries: it did so on the last attempt; still runs: it did so, and its thread cannot be stopped;
+no intent: it did so, and its policy is ``inline``, so no start is on record."""
 
 DECISIONS: dict[InDoubt, dict[Situation, InDoubt]] = {
     "retry": {
@@ -65,7 +65,7 @@ async def judge_tool(
     context: ExecuteToolContext,
     situation: Situation,
 ) -> ToolOutcome | None:
-    """Decide what becomes of an attempt of a tool call; None: run it again. ``recorded`` is its start."""
+    """Return the outcome of a tool call in doubt; None: run it again. ``recorded`` is its start."""
     decision = DECISIONS[policy.in_doubt][situation]
     timeout = None if situation in ("died", "unstorable") else policy.timeout
     verdict: Any = decision
@@ -81,7 +81,7 @@ async def judge_tool(
         return None
     given = verdict["result"] if isinstance(verdict, dict) else unknown(request, timeout)
     outcome = ToolOutcome(result=tool_result(request, given))
-    return call.tools.finish(request, None, attempt + 1, outcome)  # the doubtful attempt stays on record
+    return call.tools.finish(request, None, attempt + 1, outcome)  # the attempt in doubt stays on record
 
 
 def _view(call: Call, request: ToolRequest, recorded: StepRecord) -> CurrentStep:
@@ -89,7 +89,7 @@ def _view(call: Call, request: ToolRequest, recorded: StepRecord) -> CurrentStep
 
 
 def _ask(call: Call, request: ToolRequest, attempt: int, context: ExecuteToolContext, timeout: float | None) -> Any:
-    """Ask a person; each attempt is a question of its own."""
+    """Ask a person; each attempt is a separate question."""
     why = "its result is not known" if timeout is None else f"did not answer within {timeout:g} s"
     reason = {
         "question": f"Did tool {request.name!r} take effect? It had started, and {why}.",
@@ -107,7 +107,7 @@ def _ask(call: Call, request: ToolRequest, attempt: int, context: ExecuteToolCon
 async def judge_node(
     call: OrchestratorCall, policy: ToolPolicy, node_id: str, step: StepRecord, answers: dict[str, Any]
 ) -> Interrupt | dict[str, Any] | None:
-    """Decide what becomes of a node: its ``result``, a question to a person, or None: run it."""
+    """Decide about a node in doubt; return its ``result``, a question to a person, or None: run it."""
     verdict: Any = DECISIONS[policy.in_doubt]["died"]
     if verdict == "verify":
         found = await _verified(policy, call.view(node_id), step, tool_use_id="", given={})
@@ -170,19 +170,19 @@ async def _verified(
 
 
 def _question(call: DurableCall, key: str, attempt: int | None = None) -> str:
-    """Name a question by the step's whole path: nodes that run together may have steps with one key."""
+    """Name a question by the step's full path: parallel nodes may have steps with the same key."""
     which = "" if attempt is None else f", attempt {attempt}"
     return f"{QUESTION} ({path(call.record.scope, call.record.position, key)}{which})"
 
 
 def _interrupt(call: DurableCall, name: str, reason: dict[str, Any]) -> Interrupt:
-    """Make an interrupt whose id is the same in every process."""
+    """Build an interrupt whose id is the same in every process."""
     interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
     return Interrupt(id=interrupt_id, name=name, reason=reason)
 
 
 def run_again(kind: str, view: CurrentStep, attempt: int) -> None:
-    """Say that a step which may have happened is run again: if it has, it now happens twice, unless its key prevents it."""
+    """Warn that a step in doubt runs again: if it took effect, it now does so twice, unless its key prevents that."""
     logger.warning(
         "execution_id=<%s>, %s=<%s>, step=<%s>, attempt=<%d>, idempotency_key=<%s> | %s in doubt is run again",
         view.execution_id, kind, view.name, view.key, attempt, view.idempotency_key, kind,
@@ -193,7 +193,7 @@ def run_again(kind: str, view: CurrentStep, attempt: int) -> None:
 
 
 def tool_result(request: ToolRequest, given: Any) -> dict[str, Any]:
-    """Make a tool result of what a person or a callback gave."""
+    """Build a tool result from what a person or a callback gave."""
     if isinstance(given, dict) and "status" in given and "content" in given:
         return {**given, "toolUseId": request.tool_use_id}
     block = {"text": given} if isinstance(given, str) else {"json": given}

@@ -1,4 +1,4 @@
-"""One call from its first line to its last, at the root or inside another: what agents and orchestrators have in common."""
+"""One call from start to end, at the root or inside another: what agents and orchestrators have in common."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Events = AsyncGenerator[Any, None]
 AnyCall = TypeVar("AnyCall", bound=DurableCall)
 
 LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
-"""What a call raises whose caller has left it."""
+"""What a call raises after its caller has left it."""
 
 
 class Invocation(ABC, Generic[AnyCall]):
@@ -43,7 +43,7 @@ class Invocation(ABC, Generic[AnyCall]):
         """Decide what the call means, and return its events."""
         admission = self._resolver.resolve(prompt)
         is_unanswered = isinstance(admission, Start) and self._is_interrupted() and answers_in(prompt) is None
-        if admission is None or is_unanswered:  # nobody asked, or it waits for answers from elsewhere: Strands says so
+        if admission is None or is_unanswered:  # unasked answers, or it waits for others: Strands raises
             events: Events = self._original(prompt, **given)
             return events
         if isinstance(admission, (ReturnRecorded, RaiseRecorded)):
@@ -53,7 +53,7 @@ class Invocation(ABC, Generic[AnyCall]):
         return stream_call(call, start, partial(self._seen, call), partial(self._failed, call), close)
 
     def _over(self, admission: ReturnRecorded | RaiseRecorded, given: dict[str, Any]) -> Events:
-        """Give the recorded end of a call, and run nothing."""
+        """Return or raise the recorded end of a call, and run nothing."""
         record = admission.record
         if isinstance(admission, ReturnRecorded):
             say_returned(self._journal, record, self._config)
@@ -63,32 +63,32 @@ class Invocation(ABC, Generic[AnyCall]):
             self._resolver.raised(record, ran_here=False)
             raise admission.error
         result = self.returned(record, given)
-        if record.status is ExecutionStatus.FAILED:  # an orchestrator had returned it, and may be asked for it again
+        if record.status is ExecutionStatus.FAILED:  # an orchestrator had returned it; the call may be repeated
             self._resolver.raised(record, ran_here=False)
-        else:  # not before there is something to return: asked for again, it is this call again
+        else:  # only once there is something to return: if that fails, the next call is this one again
             self._resolver.ended(record)
         return only({"result": result, "recorded": True})
 
     @abstractmethod
     def _is_interrupted(self) -> bool:
-        """Say whether the subject waits for answers."""
+        """Return True if the subject waits for answers."""
 
     @abstractmethod
     def _config(self) -> Config:
-        """Return what the subject is made of now."""
+        """Return the current configuration of the subject."""
 
     @abstractmethod
     def _opened(
         self, admission: Start | Resume | ResumeWithAnswers, prompt: Any, given: dict[str, Any]
     ) -> tuple[AnyCall, Any]:
-        """Return the call to run, and what Strands is to be given as its prompt."""
+        """Return the call to run, and the prompt to pass to Strands."""
 
     def _drifted(self, step: str, changes: list[str]) -> None:
-        """Stop where what resumes is not what was recorded, or warn of it."""
+        """Raise or warn that the resumed subject differs from the recorded one."""
         if self._context.options.on_drift == "raise":
             raise DriftError(self._journal.execution_id, step, changes)
         logger.warning(
-            "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, going on",
+            "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, resuming",
             self._journal.execution_id, step, "; ".join(changes),
         )  # fmt: skip
 
@@ -102,18 +102,18 @@ class Invocation(ABC, Generic[AnyCall]):
 
     @abstractmethod
     def _enter(self, call: AnyCall, given: dict[str, Any]) -> dict[str, Any]:
-        """Have Strands' hooks find the call; return what Strands is to be given besides the prompt."""
+        """Register the call for Strands' hooks; return what to pass to Strands besides the prompt."""
 
     @abstractmethod
     def _close(self, call: AnyCall) -> None:
-        """Have Strands' hooks find the call no more."""
+        """Unregister the call from Strands' hooks."""
 
     @abstractmethod
     def _seen(self, call: AnyCall, event: Any) -> None:
         """Record the end of the call, if this is its result."""
 
     def _failed(self, call: AnyCall, error: BaseException) -> None:
-        """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
+        """Record an error if it is a failure: a lost lease, a broken store or the end of the process is not."""
         if call.is_cancelled(error):
             self._forget()
             return
@@ -135,21 +135,21 @@ class Invocation(ABC, Generic[AnyCall]):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Assume nothing of what was written: the call did not end."""
+        """Drop assumptions about what was written: the call did not end."""
 
     # Returning what is recorded
 
     @abstractmethod
     def returned(self, record: CallRecord, given: dict[str, Any]) -> Any:
-        """Put the subject where a recorded call left it, and return what the call had returned."""
+        """Restore the subject to the end of a recorded call, and return what the call had returned."""
 
     @abstractmethod
     def restored(self, record: CallRecord) -> None:
-        """Put the subject where a recorded call left it."""
+        """Restore the subject to the end of a recorded call."""
 
 
 def is_elsewhere(error: BaseException) -> bool:
-    """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
+    """Return True if a call neither failed nor was left: another owner, another agent or a later attempt resumes it."""
     if isinstance(error, Interrupted):
         return False
     return isinstance(
@@ -158,5 +158,5 @@ def is_elsewhere(error: BaseException) -> bool:
 
 
 def responses(answers: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return answers in the form that Strands takes."""
+    """Return answers in the form that Strands accepts."""
     return [{"interruptResponse": {"interruptId": name, "response": answer}} for name, answer in answers.items()]

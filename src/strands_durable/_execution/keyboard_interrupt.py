@@ -1,8 +1,8 @@
-"""Ctrl-C in a script that calls a durable agent: the first one stops after the step under way, the second one at once.
+"""Ctrl-C in a script that calls a durable agent: the first one stops after the current step, the second one at once.
 
 Strands runs `agent(...)` in a thread, and a KeyboardInterrupt in the main thread would wait there until the agent has ended. So
-SIGINT is ours for as long as such a call lasts, if nobody else has it: a handler of the user's stays in place, and so does
-asyncio's. A call from another thread is left alone, as Python takes signals in the main thread only.
+we handle SIGINT during such a call if it has no other handler: a user's handler stays in place, and so does asyncio's. A call
+from another thread is left alone, because Python handles signals only in the main thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _watched: set[type] = set()
 
 
 class Interrupted(ExecutionReleasedError):
-    """Ctrl-C was pressed: nothing more starts. The caller sees a KeyboardInterrupt."""
+    """Ctrl-C was pressed: no more steps start. The caller sees a KeyboardInterrupt."""
 
     def __str__(self) -> str:
         return "The call was stopped with Ctrl-C."
@@ -41,7 +41,7 @@ class _Keyboard:
         self._cancel: Callable[[], Any] = lambda: None
 
     def hold(self, control: ExecutionControl, is_made_up: bool) -> None:
-        """Take note of the execution that the call belongs to; called in the thread in which the agent runs."""
+        """Remember the execution that the call belongs to; called in the thread that runs the agent."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         self._cancel = lambda: None if task is None else loop.call_soon_threadsafe(task.cancel)
         name = repr(control.execution_id)
@@ -53,17 +53,17 @@ class _Keyboard:
             self._halt()
 
     def press(self, *_: Any) -> None:
-        """Have nothing more start; the next Ctrl-C is not for us to handle."""
+        """Start no more steps; the next Ctrl-C stops at once."""
         self.is_pressed = True
         self._halt()
         with suppress(ValueError):
             signal.signal(signal.SIGINT, self._press_again if _is_interactive() else signal.SIG_DFL)
         _say(
-            f"\nStopping after the step under way. {self._advice} Ctrl-C again stops at once and leaves the step in doubt."
+            f"\nStopping after the current step. {self._advice} Ctrl-C again stops at once and leaves the step in doubt."
         )
 
     def _press_again(self, signum: int, frame: Any) -> None:
-        """Where somebody sits in front of a Python that is to stay: stop what can be stopped, and give the prompt back."""
+        """In an interactive session, which must survive: stop what can be stopped, and return to the prompt."""
         with suppress(RuntimeError):  # its loop is closed: it has just ended
             self._cancel()
         signal.default_int_handler(signum, frame)
@@ -78,14 +78,14 @@ class _Keyboard:
 
 
 def hold(control: ExecutionControl, *, is_made_up: bool) -> None:
-    """Let Ctrl-C stop the execution of the call that is under way, if it is made where Ctrl-C is listened to."""
+    """Let Ctrl-C stop the execution of the current call, if that call listens for Ctrl-C."""
     keyboard = _listening.get()
     if keyboard is not None:
         keyboard.hold(control, is_made_up)
 
 
 def watch(subject: Any, is_durable: Callable[[Any], bool]) -> None:
-    """Listen to Ctrl-C during the sync calls of durable objects of this class."""
+    """Listen for Ctrl-C during the sync calls of durable objects of this class."""
     defining = next((found for found in type(subject).__mro__ if "__call__" in vars(found)), None)
     if defining is None or defining in _watched:
         return
@@ -123,7 +123,7 @@ def _listened() -> Iterator[None]:
         _listening.reset(token)
         if signal.getsignal(signal.SIGINT) in (keyboard.press, keyboard._press_again, signal.SIG_DFL):
             signal.signal(signal.SIGINT, signal.default_int_handler)
-    if keyboard.is_pressed:  # what was under way was the last step
+    if keyboard.is_pressed:  # the current step was the last one
         raise keyboard.interrupt()
 
 
@@ -132,5 +132,5 @@ def _is_interactive() -> bool:
 
 
 def _say(text: str) -> None:
-    with suppress(Exception):  # it may have come in the middle of another line to stderr
+    with suppress(Exception):  # the signal may arrive in the middle of another write to stderr
         print(text, file=sys.stderr, flush=True)

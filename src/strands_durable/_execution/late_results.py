@@ -1,6 +1,6 @@
-"""The result of a tool that came after its call had stopped waiting for it, in the form that Strands gives to results.
+"""The result of a tool that arrived after its call had stopped waiting for it, in the form that Strands gives to results.
 
-The function has run; what it returned or raised takes the rest of its way again, through the tool and the middleware around it.
+The function has run; what it returned or raised passes again through the tool and the middleware around it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def event_of(
 
     context = context.replace(tool=with_function(context.tool, function))
     assert context.tool is not None
-    if is_next_to_tools(context.agent):  # without the span and the count of another run
+    if is_next_to_tools(context.agent):  # avoids the span and the count of another run
         events = context.tool.stream(context.tool_use, context.invocation_state)
     else:
         events = next_fn(context)

@@ -1,4 +1,4 @@
-"""Nodes whose inside we cannot see: an executor that is no Strands agent, A2A for example, is one step with a policy."""
+"""Nodes that we cannot see into: an executor that is not a Strands agent, A2A for example, is one step with a policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Events = AsyncGenerator[Any, None]
 
 
 class Opaque:
-    """Stands around the `stream_async` of an opaque executor, and looks like it."""
+    """Wraps the `stream_async` of an opaque executor, and looks like it."""
 
     def __init__(self, executor: Any, original: Any) -> None:
         self._executor, self._original = executor, original
@@ -36,7 +36,7 @@ class Opaque:
 
 
 async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, **given: Any) -> Events:
-    """Run an opaque executor, unless what is known of an earlier attempt decides."""
+    """Run an opaque executor, unless an earlier attempt decides the result."""
     step_context = current_context.get()
     call = None if step_context is None else step_context.call
     if step_context is None or step_context.delegate is not executor or not isinstance(call, OrchestratorCall):
@@ -59,7 +59,7 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
 
 
 async def _in_turn(call: OrchestratorCall, step_context: StepContext, executor: Any, events: Events) -> Events:
-    """Run an executor in its turn; an orchestrator's own steps are the steps."""
+    """Run an executor once its step may start; an orchestrator needs no ticket, as its own steps have theirs."""
     if isinstance(executor, MultiAgentBase):
         async for event in events:
             yield event
@@ -72,7 +72,7 @@ async def _in_turn(call: OrchestratorCall, step_context: StepContext, executor: 
 
 
 async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: Any) -> Any:
-    """Return the result if the policy of a node in doubt gives one, or what asks a person; None: run it."""
+    """Return the result that the policy of a node in doubt gives, or an interrupt result; None: run it."""
     step = call.doubtful(node_id)
     policy = call.options.tool_policies.get(node_id, ToolPolicy())
     if step is None or policy.in_doubt == "retry":

@@ -1,4 +1,4 @@
-"""One call of a Graph or Swarm from its first line to its last: put it where it stood, run it, record its end."""
+"""One call of a Graph or Swarm from start to end: restore it, run it, record its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .resolver import CallResolver
 logger = safe_logger(__name__)
 
 running_orchestrators: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
-"""The durable call that each orchestrator is in."""
+"""The current durable call of each orchestrator."""
 
 
 class OrchestratorInvocation(Invocation[OrchestratorCall]):
@@ -67,15 +67,15 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         self._put_base(parts)
         if "carried" not in parts:
             return call, record.input
-        is_asked = adapter.is_asked(parts["carried"])  # then nothing but what asked runs
+        is_asked = adapter.is_asked(parts["carried"])  # then only the nodes that asked run
         tries_again = record.status is ExecutionStatus.FAILED
         if tries_again:
-            parts["carried"]["time"] = 0  # a run that was out of time has time again
+            parts["carried"]["time"] = 0  # a run that timed out gets its full time again
         ahead = call.ahead(parts["carried"], tries_again=tries_again)
         visits = self._visits(rows, is_over=is_asked, tries_again=tries_again)
         adapter.restore(record.input, visits, parts["carried"], ahead, "executing", call.unfinished())
         logger.info(
-            "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | going on",
+            "execution_id=<%s>, call=<%s#%d>, nodes=<%s>, attempt=<%d> | resuming",
             journal.execution_id, record.scope, record.position, ", ".join(ahead), call.record.attempt,
         )  # fmt: skip
         if not adapter.is_interrupted():
@@ -84,7 +84,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return call, responses({name: answers[name] for name in answers if adapter.knows_interrupt(name)})
 
     def _put_base(self, parts: dict[str, Any]) -> None:
-        """Put in place what the orchestrator's own session had put in place before the call, not what it saved since."""
+        """Restore what the orchestrator's own session had restored before the call, not what it saved since."""
         self._adapter.forget_session()
         if "base" in parts:
             self._adapter.me.deserialize_state(parts["base"])
@@ -120,16 +120,16 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
             self._resolver.ended(call.record)
 
     def _forget(self) -> None:
-        """Nothing is assumed of an orchestrator: its calls hold all there is of it."""
+        """Do nothing: an orchestrator has no state outside its calls."""
 
     # Returning what is recorded
 
     def restored(self, record: CallRecord) -> None:
-        """Put the orchestrator where a recorded call left it."""
+        """Restore the orchestrator to the end of a recorded call."""
         self.returned(record, {})
 
     def returned(self, record: CallRecord, given: dict[str, Any]) -> Any:
-        """Put the orchestrator where a recorded call left it, and return what the call had returned."""
+        """Restore the orchestrator to the end of a recorded call, and return what the call had returned."""
         call = OrchestratorCall(self._adapter, self._context, record)
         (rows, parts), invocation_state = call.load(), given.get("invocation_state")
         if invocation_state is not None and "invocation" in parts:
@@ -143,7 +143,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return self._adapter.over(status, [Interrupt(**found) for found in recorded.interrupts or ()])
 
     def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
-        """Return the finished visits in the order in which they ended; what is tried again is not among them."""
+        """Return the finished visits in the order in which they ended, without those that are retried."""
         latest = {row.name: row for row in rows}
 
         def counts(row: StepRecord) -> bool:
@@ -175,7 +175,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return Visit(row.name, result, is_ordered=row.error is None)
 
     def _result(self, row: StepRecord, found: VisitOutcome, is_last: bool) -> Any:
-        """Return what a node's visit had returned or raised, and have its agent remember it."""
+        """Return what a node's visit had returned or raised, and restore its agent to that point."""
         executor = self._adapter.executors().get(row.name)
         record = None if found.call is None else self._journal.call(found.call)
         adapter = adapter_of(executor) if isinstance(executor, MultiAgentBase) else None
@@ -192,7 +192,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
         return value if row.error is None else revive(row.error)
 
     def _gone_result(self, record: CallRecord) -> Any:
-        """Return what a finished call had returned of which the node is no longer there, or is something else."""
+        """Return what a finished call had returned whose node was removed or replaced."""
         if record.result is None:
             return None
         if record.kind != "agent":

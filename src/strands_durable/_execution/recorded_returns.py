@@ -1,6 +1,6 @@
-"""What is said when a recorded result is returned instead of running anything.
+"""What is logged when a recorded result is returned instead of running anything.
 
-Finished calls are not checked for drift. But who gets the answer of an agent that was another then is to know it.
+Finished calls are not checked for drift, but the log shows if the agent has changed since it gave the returned answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = safe_logger(__name__)
 
 
 def say_returned(journal: Journal, record: CallRecord, look: Callable[[], Config]) -> None:
-    """Say that a root call's record is returned; ``look`` tells what its agent or orchestrator is made of now."""
+    """Log that a root call's record is returned; ``look`` returns the current configuration of its agent or orchestrator."""
     if record.parent != 0:
         return
     changes = _changes(journal, record, look())
@@ -27,13 +27,13 @@ def say_returned(journal: Journal, record: CallRecord, look: Callable[[], Config
         return
     logger.warning(
         "execution_id=<%s>, call=<%s#%d>, status=<%s>, changes=<%s>"
-        " | recorded result returned, of an agent that has changed since",
+        " | recorded result returned, the agent has changed since",
         *place, "; ".join(changes),
     )  # fmt: skip
 
 
 def _changes(journal: Journal, record: CallRecord, now: Config) -> list[str]:
-    """Return how the agent differs from the one that the call began with; a call may have loaded tools on its way."""
+    """Return how the agent differs from the one that the call began with; a call may have loaded tools while it ran."""
     begun = journal.config(record.config_id)
     if record.kind != "agent":
         return fingerprints.topology_changes(begun, now)

@@ -1,4 +1,4 @@
-"""One finished tool call, made again for its effect on this process; see `reruns` for which, and when."""
+"""One finished tool call, repeated for its effect on this process; `reruns` decides which, and when."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ StepName = tuple[str, int, str]
 
 _MAX_REMEMBERED = 10_000
 _made: set[StepName] = set()
-"""What this process has done: if it cannot be done twice, it need not be."""
+"""Calls made in this process: if repeating one fails, its effect is here already."""
 _made_on: weakref.WeakKeyDictionary[Agent, set[StepName]] = weakref.WeakKeyDictionary()
-"""What was done on each agent, by a call of the loop or again."""
+"""Calls made on each agent, by the loop or as a repetition."""
 
 
 def step_name(execution_id: str, record: CallRecord, key: str) -> StepName:
-    """Name a step of a call."""
+    """Return the name of a step of a call."""
     return execution_id, record.run, keys.path(record.scope, record.position, key)
 
 
@@ -47,7 +47,7 @@ def note_made(agent: Agent, name: StepName) -> None:
 
 
 def is_made_on(agent: Agent, name: StepName) -> bool:
-    """Say whether a call was made on this very object."""
+    """Return True if a call was made on this object."""
     return name in _made_on.get(agent, ())
 
 
@@ -58,19 +58,19 @@ def forget_made() -> None:
 
 
 class FinishedCall(DurableCall):
-    """Stands for a call that made what is made again: it gives what is on record, and records nothing."""
+    """The recorded call whose tool calls are repeated: it returns what is on record, and records nothing."""
 
     def __init__(self, context: CallContext, record: CallRecord) -> None:
         super().__init__(context, record, CallProgress(), record.member)
         self.is_open = True
 
     def context_of_call(self, phase: StepPhase) -> StepContext:
-        """Return what stands for the call as a whole."""
+        """Return the context of the call as a whole."""
         return replace(super().context_of_call(phase), look=lambda: (1, True))
 
 
 class Repetition:
-    """One finished call that is made again."""
+    """One finished call that is repeated."""
 
     def __init__(
         self, agent: Agent, tool: Any, policy: ToolPolicy, call: FinishedCall, step: StepRecord, given: Any
@@ -80,7 +80,7 @@ class Repetition:
         self._name = step_name(call.execution_id, call.record, step.key)
 
     async def run(self, invocation_state: dict[str, Any]) -> None:
-        """Make the call, put back what it changed besides its effect, and compare what it gives."""
+        """Make the call, undo what it changed in the agent, and compare its result with the recorded one."""
         recorded = ToolOutcome.from_json(self._step.result).result
         tool_use = {"toolUseId": recorded["toolUseId"], "name": self._step.name, "input": self._given}
         agent, messages = self._agent, list(self._agent.messages)
@@ -114,7 +114,7 @@ class Repetition:
             enclosing.reset(outer)
 
     def error(self, reason: str) -> RerunError:
-        """Return the error for a call that cannot be made again."""
+        """Return the error for a call that cannot be repeated."""
         execution_id, _, path = self._name
         return RerunError(execution_id, self._step.name, path, reason)
 
@@ -143,7 +143,7 @@ def _for_a_tool(agent: Agent) -> dict[str, Any]:
 
 
 async def _run(tool: Any, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
-    """Return the result of a tool as Strands would have it; an interrupt is raised."""
+    """Return the result of a tool in Strands' form; raise its interrupt."""
     events, last = tool.stream(tool_use, invocation_state), None
     try:
         async for event in events:

@@ -1,9 +1,9 @@
-"""Finished tool calls that are made again on resume, because their effect lived in the process that is gone.
+"""Finished tool calls that are repeated on resume, because their effect was lost with the previous process.
 
-Before a call runs anything, every such call of its execution that the agents here have not made themselves is made again, in
-the order in which they had ended, on the agent that had made it. Nothing is recorded of it: the recorded result is what counts,
-what the repeated call does to state, messages and invocation state is put back, and hooks do not fire. A `durable.step`
-inside it and an agent that it calls give what is on record of them.
+Before a call runs anything, every such tool call of its execution that the agents here have not made themselves is repeated,
+in the order in which they ended, on the agent that made it. Nothing is recorded: the recorded result counts, changes by the
+repeated call to state, messages and invocation state are undone, and hooks do not fire. A `durable.step` inside it and an
+agent that it calls return what is on record of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = safe_logger(__name__)
 Events = AsyncGenerator[Any, None]
 
 _objects: weakref.WeakValueDictionary[tuple[str, str, int, int], Any] = weakref.WeakValueDictionary()
-"""What makes a call here, by store, execution, run and the call's id."""
+"""The object that makes a call here, by store, execution, run and call id."""
 
 
 def forget() -> None:
@@ -44,32 +44,32 @@ def forget() -> None:
 
 
 def is_rerun(policy: ToolPolicy, tool: Any, given: Any) -> bool:
-    """Say whether a finished call with this input is one to make again."""
+    """Return True if a finished call with this input must be repeated."""
     if policy.on_resume is None:
         return lives_in_process(tool, given)
     return policy.on_resume(given) if callable(policy.on_resume) else policy.on_resume == "rerun"
 
 
 def note_rerun(call: Call, policy: ToolPolicy, tool: Any, request: ToolRequest) -> dict[str, Any] | None:
-    """Return what is recorded of a call that another process is to make again; it was made here."""
+    """Return what to record of a call, made here, that another process must repeat."""
     if tool is None or not _may_rerun(tool, policy):
         return None
     try:
         if not is_rerun(policy, tool, request.input):
             return None
-    except Exception as error:  # what the tool gave is not lost for that; a resume asks again
+    except Exception as error:  # that must not lose the tool's result; a resume asks again
         logger.warning("tool=<%s>, error=<%r> | on_resume raised", request.name, error)
     note_made(call.agent, step_name(call.execution_id, call.record, request.key))
     return {"input": request.input} if encodable(request.input) else None
 
 
 def note_object(subject: Any, journal: Journal, record: CallRecord) -> None:
-    """Remember which object makes a call here, or is given the end of it."""
+    """Remember which object makes a call here, or gets its recorded end."""
     _objects[_place(journal, record.call_id)] = subject
 
 
 def first(events: Events, subject: Any, call: DurableCall, invocation_state: Any) -> Events:
-    """Return the events of a call that is about to run here, after what has to be made again before it."""
+    """Return the events of a call that is about to run here, after the tool calls that must be repeated first."""
     note_object(subject, call.journal, call.record)
     if not any(_may_be_due(each, call.options.tool_policies, set()) for each in _involved(subject, call)):
         return events
@@ -81,13 +81,13 @@ def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
 
 
 def _involved(subject: Any, call: DurableCall) -> list[Any]:
-    """Return what may have made calls in this run: what is called, and what a tool of a finished step has called."""
+    """Return the objects that may have made calls in this run: the subject, and what tools of finished steps called."""
     is_begun = call.record.attempt > 1 or call.record.position > 0
     return [subject, *lasting_agents()] if is_begun else [subject]
 
 
 def _may_be_due(subject: Any, policies: dict[str, ToolPolicy], seen: set[int]) -> bool:
-    """Say whether an agent, or one inside it, has a tool with calls that are made again."""
+    """Return True if an agent, or one inside it, has a tool whose calls may be repeated."""
     if id(subject) in seen:
         return False
     seen.add(id(subject))
@@ -105,19 +105,19 @@ def _may_be_due(subject: Any, policies: dict[str, ToolPolicy], seen: set[int]) -
 
 
 def _may_rerun(tool: Any, policy: ToolPolicy) -> bool:
-    if agent_behind(tool) is not None:  # its steps are the steps
+    if agent_behind(tool) is not None:  # the agent's own tool calls are repeated
         return False
     return may_live_in_process(tool) if policy.on_resume is None else policy.on_resume != "reuse"
 
 
 def _with_own(agent: Agent, policies: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-    """Return the policies that hold for the tools of an agent in a call with these."""
+    """Return the policies for the tools of an agent in a call with these policies."""
     own = options_of(agent)
     return policies if own is None else {**own.tool_policies, **policies}
 
 
 class _Reruns:
-    """What has to be made again before one call."""
+    """The tool calls to repeat before one call."""
 
     def __init__(self, call: DurableCall, invocation_state: Any) -> None:
         self._call = call
@@ -127,11 +127,11 @@ class _Reruns:
         self._records: dict[int, CallRecord] = {}
 
     async def before(self, events: Events) -> Events:
-        """Make again what is due, then give the events."""
+        """Repeat what is due, then yield the events."""
         try:
             rows = finished_tools(self._journal)
             self._calls = calls_of_run(self._journal) if rows else {}
-            for row in rows:  # a tool that is not there yet may come with one of them
+            for row in rows:  # one of them may load a tool that is still missing
                 await self._made_again(row)
             async for event in events:
                 yield event
@@ -171,7 +171,7 @@ class _Reruns:
         return self._records[call_id]
 
     def _wanted(self, row: ToolRow) -> Agent | None:
-        """Return the agent that a finished call was made by, if it is here and the call may have to be made again on it."""
+        """Return the agent that made a finished call, if it is here and may have to repeat the call."""
         agent = self._object(row.call_id)
         tool = agent.tool_registry.registry.get(row.name) if is_agent(agent) else None
         if tool is None or not _may_rerun(tool, policy_of(tool, row.name, _with_own(agent, self._policies))):
@@ -180,7 +180,7 @@ class _Reruns:
         return None if is_made_on(agent, name) else agent
 
     def _object(self, call_id: int) -> Any:
-        """Return the agent or orchestrator that made a call, or that stands where it stood."""
+        """Return the agent or orchestrator that made a call, or the one in its place now."""
         made_by, known = self._calls[call_id], _objects.get(_place(self._journal, call_id))
         if made_by.parent == 0:
             return known

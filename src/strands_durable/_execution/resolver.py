@@ -1,9 +1,9 @@
-"""Where a call stands in its execution, and what its recorded predecessor there means for it.
+"""The address of a call in its execution, and what the call recorded there means for it.
 
 An id that is given with a call, or with a dispatch, names one root call. An id on the plugin names a list of them: each object
-walks the calls that are recorded under its agent_id from the first on. A call inside another stands in one of its steps or
-hooks: a visit of a node, a tool call, or wherever code of the user called an agent. Equal names do no harm; what tells calls
-apart is the step.
+walks the calls recorded under its agent_id, starting with the first. A call inside another belongs to one of its steps or
+hooks: a visit of a node, a tool call, or any place where user code called an agent. Equal names do no harm: the step
+distinguishes the calls.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ S = ExecutionStatus
 
 
 class CallResolver(Protocol):
-    """Knows what is recorded where a call stands."""
+    """Knows what is recorded at the address of a call."""
 
     @property
     def compares_base(self) -> bool:
-        """Whether an agent that resumes its first call has to have the messages that the call began with."""
+        """Whether an agent that resumes its first call must have the messages that the call began with."""
 
     def address(self) -> CallAddress:
-        """Return where a new call stands."""
+        """Return the address of a new call."""
 
     def resolve(self, prompt: Any) -> admission.Admission | None:
-        """Say what the call means; None: it is for Strands to refuse."""
+        """Return what the call means; None: let Strands refuse it."""
 
     def began(self, record: CallRecord) -> None:
-        """Take note that the call begins or resumes here."""
+        """Remember that the call begins or resumes here."""
 
     def ended(self, record: CallRecord) -> None:
-        """Take note that the call has ended, or waits for a person."""
+        """Remember that the call has ended, or waits for a person."""
 
     def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
-        """Take note that the call failed or was left, here or, if not ``ran_here``, on record."""
+        """Remember that the call failed or was left, here or, if not ``ran_here``, on record."""
 
 
 def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
-    """Say whether ``prompt`` is the input of a recorded call, or none."""
+    """Return True if ``prompt`` is the input of a recorded call, or None."""
     return prompt is None or journal.hash(prompt) == record.input_hash
 
 
@@ -66,16 +66,16 @@ class ListResolver:
 
     @property
     def compares_base(self) -> bool:
-        """Not on an object that has made the call itself: it has what the call made of it."""
+        """False for an object that made the call itself: its messages include those of the call."""
         return self._cursor.call_id is None
 
     def address(self) -> CallAddress:
-        """Return where a new call stands."""
+        """Return the address of a new call."""
         name, position = self._caller.name, self._journal.last_position() + 1
         return CallAddress(parent=0, place="", position=position, member=name, scope=name)
 
     def resolve(self, prompt: Any) -> admission.Admission | None:
-        """Say what the call means; None: nobody asked for these answers, and Strands says so."""
+        """Return what the call means; None: no call asked for these answers, and Strands raises."""
         answers = answers_in(prompt)
         if answers is not None:
             record = self._asked(answers)
@@ -86,7 +86,7 @@ class ListResolver:
         return self._plainly(prompt)
 
     def _is_still_asked(self, record: CallRecord) -> bool:
-        """Say whether Strands waits for the same answers again: a call with them was cancelled on this object."""
+        """Return True if Strands waits for the same answers again: a call with them was cancelled on this object."""
         return self._caller.waits and self._cursor.call_id == record.call_id
 
     def _plainly(self, prompt: Any) -> admission.Admission:
@@ -107,9 +107,9 @@ class ListResolver:
         )
 
     def _further(self, record: CallRecord) -> CallRecord | None:
-        """Return what is recorded after a call that failed or was left, for another input: the call is over."""
+        """Return what is recorded after a call that failed or was left: another input means that this call is over."""
         if record.status in (S.SUSPENDED, S.CANCELLED):
-            return record  # somebody else has taken it that far
+            return record  # another object or process has brought it that far
         if record.status is S.RUNNING:
             left = CallCancelledError(self._journal.execution_id, record.position)
             with self._journal.transaction("call.abandoned"):
@@ -118,7 +118,7 @@ class ListResolver:
         return recorded_at(self._journal, self._caller, self._cursor)
 
     def _is_last(self, record: CallRecord | None) -> bool:
-        """Say whether nothing came after a call: for the object on which it failed, nothing under its own agent_id."""
+        """Return True if no call follows this one; for the object on which it failed, none under its own agent_id."""
         if record is None:
             return True
         if self._cursor.unended == record.call_id and self._cursor.ran_here:
@@ -126,21 +126,21 @@ class ListResolver:
         return record.position == self._journal.last_position()
 
     def _is_over(self) -> bool:
-        """Say whether this object begins anew with a run that is complete, as far as anybody can tell."""
+        """Return True if this object has made no call yet and the recorded run is complete, as far as is known."""
         if self._cursor.call_id is not None or self._journal.call_after(self._caller.name, -1) is None:
             return False
         return all(call.status is S.COMPLETED for call in self._journal.calls())
 
     def began(self, record: CallRecord) -> None:
-        """Take note that the call begins or resumes here."""
+        """Remember that the call begins or resumes here."""
         self._cursor.began(record)
 
     def ended(self, record: CallRecord) -> None:
-        """Take note that the call has ended, or waits for a person: the next one stands behind it."""
+        """Remember that the call has ended, or waits for a person: the next one follows it."""
         self._cursor.passed(record)
 
     def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
-        """Take note that the call failed or was left: what the object is called with next says whether it is over."""
+        """Remember that the call failed or was left: the object's next input decides whether it is over."""
         self._cursor.stays_at(record, ran_here=ran_here)
 
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
@@ -165,12 +165,12 @@ class SingleResolver:
         self._options, self._journal, self._caller = options, journal, caller
 
     def address(self) -> CallAddress:
-        """Return where a new call stands."""
+        """Return the address of a new call."""
         name = self._caller.name
         return CallAddress(parent=0, place="", position=0, member=name, scope=name)
 
     def resolve(self, prompt: Any) -> admission.Admission | None:
-        """Say what the call means; None: nobody asked for these answers, and Strands says so."""
+        """Return what the call means; None: no call asked for these answers, and Strands raises."""
         journal, record = self._journal, self._journal.call_at(0)
         answers = answers_in(prompt)
         if answers is not None and record is None and not self._caller.waits:
@@ -187,22 +187,22 @@ class SingleResolver:
         )
 
     def began(self, record: CallRecord) -> None:
-        """There is one call only: nothing has to be remembered."""
+        """Do nothing: there is only one call."""
 
     def ended(self, record: CallRecord) -> None:
-        """There is one call only: nothing has to be remembered."""
+        """Do nothing: there is only one call."""
 
     def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
-        """There is one call only: nothing has to be remembered."""
+        """Do nothing: there is only one call."""
 
 
 class DispatchedResolver(SingleResolver):
-    """The one root call of a dispatched execution, for the worker that has claimed it: what is wanted was decided then."""
+    """The one root call of a dispatched execution, for the worker that claimed it: the dispatch decided what to do."""
 
     compares_base = True
 
     def resolve(self, prompt: Any) -> admission.Admission | None:
-        """Say what the call means: it begins, resumes after a death or a failure, or takes up answers."""
+        """Return what the call means: it begins, resumes after a crash or a failure, or resumes with answers."""
         record = self._journal.call_at(0)
         if record is not None and record.status is S.PENDING:
             return admission.Start()
@@ -210,26 +210,26 @@ class DispatchedResolver(SingleResolver):
 
 
 def recorded_at(journal: Journal, caller: Caller, cursor: Cursor | None) -> CallRecord | None:
-    """Return the recorded call that the next one is compared with; without a cursor there is one only."""
+    """Return the recorded call that the next one is compared with; without a cursor there is only one."""
     return journal.call_at(0) if cursor is None else journal.call_after(caller.name, cursor.after)
 
 
 @dataclass
 class NestedResolver:
-    """A call inside another: what is recorded at its place decides."""
+    """A call inside another: what is recorded at its address decides."""
 
     journal: Journal
     own_address: CallAddress
     beside: str | None
-    """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
+    """Prefix of the places of all calls in the same step or hook; None for the agent of a node or tool, which is alone."""
     compares_base = True
 
     def address(self) -> CallAddress:
-        """Return where a new call stands."""
+        """Return the address of a new call."""
         return self.own_address
 
     def resolve(self, prompt: Any) -> admission.Admission:
-        """Say what the call means. What calls it was recorded, too: its input is not compared."""
+        """Return what the call means. Its caller is recorded, too, so its input is not compared."""
         answers = answers_in(prompt)
         record = self._asked(answers) if answers is not None else None
         if record is None:
@@ -238,7 +238,7 @@ class NestedResolver:
         if record is None:
             return admission.Start()
         if answers is not None:
-            if self.beside is None:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
+            if self.beside is None:  # a swarm passes on all its answers, including those to its own hooks' questions
                 asked = asked_by(record) | set(self.journal.answers(record.call_id))
                 answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
             refuse_malformed(self.journal.execution_id, record, answers)
@@ -250,23 +250,23 @@ class NestedResolver:
         return admission.Resume(record)
 
     def began(self, record: CallRecord) -> None:
-        """Nothing comes after it at its place."""
+        """Do nothing: no call follows at its place."""
 
     def ended(self, record: CallRecord) -> None:
-        """Nothing comes after it at its place."""
+        """Do nothing: no call follows at its place."""
 
     def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
-        """Nothing comes after it at its place."""
+        """Do nothing: no call follows at its place."""
 
     def _calls_beside(self) -> list[CallRecord]:
         return [] if self.beside is None else self.journal.calls_in(self.own_address.parent, self.beside)
 
     def _is_followed(self, record: CallRecord) -> bool:
-        """Say whether a later call was made in the same step or hook: whoever made them had coped with this one."""
+        """Return True if the same step or hook made a later call: its code had then handled the failure of this one."""
         return any(call.call_id > record.call_id for call in self._calls_beside())
 
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
-        """Return the call beside this place that asked."""
+        """Return the call in the same step or hook that asked."""
         for call in reversed(self._calls_beside()):
             if set(answers) & (asked_by(call) | set(self.journal.answers(call.call_id))):
                 return call

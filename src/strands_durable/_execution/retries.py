@@ -1,7 +1,7 @@
-"""Retries of a tool call: which error results are tried again, and the wait before each retry.
+"""Retries of a tool call: which error results are retried, and the wait before each retry.
 
-The attempt that failed is on record before the wait begins, with its time: a process that resumes waits for the rest. Other
-tools of the same answer run meanwhile. Where an engine gives out turns, a wait of a second or more is a timer of its own.
+The failed attempt is on record, with its time, before the wait begins: a process that resumes waits only for the rest. Other
+tools of the same answer run meanwhile. With a step gate, a wait of a second or more is a timer of the engine.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ logger = safe_logger(__name__)
 _LOOK_SECONDS = 0.1
 """How soon a cancel ends a wait."""
 _SHORT_SECONDS = 1.0
-"""Shorter waits are not worth a timer of an engine."""
+"""Shorter waits are not worth an engine's timer."""
 
 
 def is_tried_again(
     policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int, result: Any, exception: Exception | None
 ) -> bool:
-    """Say whether a result is an error that the policy has another attempt for, after so many earlier errors."""
+    """Return True if a result is an error that the policy retries, given the number of earlier errors."""
     if result.get("status") != "error" or errors >= policy.retries:
         return False
     failed = FailedAttempt(tool=request.name, input=request.input, result=result, exception=exception, attempt=attempt)
@@ -51,7 +51,7 @@ def is_tried_again(
 async def wait_for_retry(
     call: Call, policy: ToolPolicy, request: ToolRequest, last: StepRecord, retry: int
 ) -> ToolOutcome | None:
-    """Return when the how many-th retry is due; if the agent is cancelled before, with what its last attempt gave."""
+    """Return when the retry with this number is due; if the agent is cancelled before, with the last attempt's outcome."""
     seconds = policy.wait_before(retry)
     if last.ended_at is not None:
         seconds = min(seconds, last.ended_at + seconds - time.time())
@@ -71,7 +71,7 @@ async def wait_for_retry(
 
 
 async def _has_waited(call: Call, seconds: float, what: str) -> bool:
-    """Wait; return False if the agent is cancelled meanwhile, and unwind if nothing more may start."""
+    """Wait; return False if the agent is cancelled meanwhile, and unwind if no more steps may start."""
     waiting = asyncio.ensure_future(_pause(call, seconds, what))
     try:
         while not waiting.done():

@@ -1,9 +1,9 @@
 """Replay or run: the one algorithm, for model calls and for tool calls.
 
-Look up what is recorded. A result is returned as it is. A start without a result is in doubt, and its policy decides. Nothing
-recorded: commit the intent, run, commit the result, and return what was read back from its recorded form.
+Look up what is recorded. A result is returned as it is. A start without a result is in doubt, and its policy decides. If
+nothing is recorded, commit the intent, run, commit the result, and return what was read back from its recorded form.
 
-Errors of ours never travel through Strands as exceptions: it would show them to the model as tool results.
+Our own errors never pass through Strands as exceptions: it would show them to the model as tool results.
 """
 
 from __future__ import annotations
@@ -128,20 +128,20 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
 
 
 async def _let_go() -> None:
-    """Strands leaves a tool's generator to the event loop to close, and an agent behind it is busy until then."""
+    """Let the event loop close a tool's generator, as Strands does not; an agent behind it is busy until then."""
     for _ in range(3):
         await give_way()
 
 
 async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
-    """Run a tool whose effect is the loop itself: it is no step, it only counts."""
+    """Run a tool whose effect is the loop itself: it is not a step, only counted."""
     name = context.tool_use["name"]
     before, is_success = tool_runs(call.agent, name), False
     async for event in next_fn(context):
         if isinstance(event, ToolResultEvent):
             is_success = event.tool_result.get("status") == "success"
         yield event
-    if tool_runs(call.agent, name) > before:  # by one or more: others of its name may run at the same time
+    if tool_runs(call.agent, name) > before:  # by one or more: calls of the same tool may run in parallel
         call.tools.ran_in_loop(name, 1, int(is_success))
 
 
@@ -153,13 +153,13 @@ def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
 async def _settle(
     call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord | None, context: ExecuteToolContext
 ) -> tuple[ToolOutcome | None, int]:
-    """Return the outcome if the record decides it, and the number of the attempt to make if it does not."""
+    """Return the outcome if the record decides it, otherwise the number of the attempt to make."""
     if recorded is None:
         return None, 1
     if recorded.status == "done":
         return call.tools.reuse(request, recorded), recorded.attempt
     if recorded.status == "interrupted":
-        if agent_behind(context.tool) is None:  # else the agent behind it asks again
+        if agent_behind(context.tool) is None:  # otherwise the agent behind it asks again
             _raise_unanswered(call, recorded)
         return None, recorded.attempt + 1
     if recorded.status == "failed":
@@ -170,7 +170,7 @@ async def _settle(
 
 
 def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
-    """A tool that waits for a person does not run before there is an answer."""
+    """Raise the interrupt of a tool that waits for a person, if there is no answer yet."""
     interrupts = recorded.result["interrupts"]
     if all(answer_to(call.agent, found["id"]) is None for found in interrupts):
         found = interrupts[0]

@@ -1,4 +1,4 @@
-"""One attempt of a tool call: its intent is committed, it runs, and what came out is committed, in time or late."""
+"""One attempt of a tool call: commit its intent, run it, and commit its outcome, in time or late."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Events = AsyncGenerator[Any, None]
 Before = tuple[Any, Any, Any]
 """The invocation state, the cancel flags and the tools of the agent, before a tool runs."""
 
-_NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on all that next_fn gives."
+_NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on every event of next_fn."
 
 
 class ToolRun:
@@ -54,7 +54,7 @@ class ToolRun:
     ) -> None:
         self._call, self._policy, self._request, self._attempt, self._errors = call, policy, request, attempt, errors
         self._own = own
-        """What the tool is to find in the invocation state, of its own agent."""
+        """What the tool must find in the invocation state about its own agent."""
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
@@ -64,7 +64,7 @@ class ToolRun:
         self.outcome: ToolOutcome | None = None
 
     async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
-        """Commit the intent, run the tool, commit what came out; yield what it streams."""
+        """Commit the intent, run the tool, commit the outcome; yield what it streams."""
         call, request = self._call, self._request
         delegate = agent_behind(context.tool)
         with journal_guard(call):
@@ -72,7 +72,7 @@ class ToolRun:
                 self._step = call.tools.start(request, self._attempt)
             elif delegate is None:
                 call.sync_answer()
-        if delegate is not None:  # its steps are the steps
+        if delegate is not None:  # its own steps wait for the gate
             async for event in self._run(context, next_fn):
                 yield event
             return
@@ -119,7 +119,7 @@ class ToolRun:
                         call, self._policy, request, self._attempt, self._step, context, self._situation()
                     )
                     return
-        except Exception as error:  # from a middleware inside ours: what the executor would make of it
+        except Exception as error:  # from a middleware inside ours: the result that the executor would return
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
             self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
         except BaseException as death:
@@ -135,7 +135,7 @@ class ToolRun:
                 self.outcome = self._finish(step_context, context, before)
 
     def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
-        """Commit the outcome, with what has changed since the tool began; None if the policy wants another attempt."""
+        """Commit the outcome, with what has changed since the tool started; return None if the policy retries it."""
         assert self._result is not None
         outcome = self._outcome_of(self._result, step_context, context, before)
         status = self._status_of(outcome, self._result.exception)
@@ -153,7 +153,7 @@ class ToolRun:
     def _outcome_of(
         self, result: ToolResultEvent, step_context: StepContext, context: ExecuteToolContext, before: Before
     ) -> ToolOutcome:
-        """Return what is recorded of a tool: its result, and what has changed since it began."""
+        """Return what to record of a tool: its result, and what has changed since it started."""
         state, flags, tools = before
         cancelled = cancel_flags(self._call.agent)
         return ToolOutcome(
@@ -182,14 +182,14 @@ class ToolRun:
         return context.replace(tool=with_function(context.tool, partial(self._thread.run, function)))
 
     def _take(self) -> None:
-        """Record what came out in this call, unless the tool's thread does so because the call has ended."""
+        """Claim the outcome for this call, unless the tool's thread records it because the call has ended."""
         if self._thread is not None and not self._thread.take():
             raise asyncio.CancelledError
 
     async def _ends_after_all(self, context: ExecuteToolContext, next_fn: Any) -> bool:
-        """Wait as long again for a sync tool that did not answer in time; return True if it has ended then.
+        """Wait for the timeout once more after a sync tool did not answer in time; return True if it has ended.
 
-        As long as it runs, it is neither verified nor run again: both would happen beside it.
+        While it runs, it is neither verified nor retried: both would happen in parallel to it.
         """
         thread = self._thread
         outcome = None if thread is None else thread.outcome
@@ -212,7 +212,7 @@ class ToolRun:
         return "timed out" if self._attempt <= self._policy.retries else "out of retries"
 
     def _situation(self) -> Situation:
-        """Return in which situation a tool is that did not answer in time."""
+        """Return the situation of a tool that did not answer in time."""
         if self._step is None:
             return "no intent"
         return "still runs" if self._thread is not None and self._thread.is_detached else self._timed_out()
@@ -236,5 +236,5 @@ class ToolRun:
             self._call.tools.interrupt(self._request, self._step, self._attempt, interrupts, ran=ran)
 
     def _has_run(self) -> bool:
-        """Say whether the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
+        """Return True if the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
         return tool_runs(self._call.agent, self._request.name) > self._runs_before

@@ -1,10 +1,10 @@
-"""Sync tools in their threads: who holds the lease while one runs, and what becomes of a result that nobody waits for.
+"""Sync tools in their threads: holding the lease while one runs, and recording a result that its call no longer waits for.
 
-Strands runs a sync tool in a thread, and a thread cannot be stopped: when its call is cancelled, broken off or timed out, the
-tool still charges the card. As long as it runs, its execution must have no other owner, or a second process would find the step
-in doubt and do it again beside the first. So the lease is kept until the last tool of it has ended, without a limit: a process
-that has to end ends the thread, too. What the tool returns is then recorded as the result of its step, from its own thread,
-because the event loop that ran the call may be closed.
+Strands runs a sync tool in a thread, and a thread cannot be stopped: when its call is cancelled, abandoned or timed out, the
+tool still charges the card. While it runs, its execution must have no other owner, or a second process would find the step
+in doubt and repeat it in parallel. So the lease is held until its last tool has ended, without a limit: a process that must
+exit ends the thread, too. What the tool returns is then recorded as the result of its step, from its own thread, because the
+event loop that ran the call may be closed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ToolThread:
 
     @property
     def outcome(self) -> Future[Any] | None:
-        """What the function returned or raised, or will; None if it has not begun."""
+        """What the function returned or raised, or will; None if it has not started."""
         return self._outcome
 
     async def wait(self, seconds: float | None) -> None:
@@ -80,7 +80,7 @@ class ToolThread:
             return
 
         def tell(_: Future[Any]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed: no call waits
                 loop.call_soon_threadsafe(ended.set)
 
         outcome.add_done_callback(tell)
@@ -97,9 +97,9 @@ class ToolThread:
         return self._is_detached
 
     def take(self) -> bool:
-        """Let the call record the result; False if it is being recorded without that call.
+        """Let the call record the result; return False if it is recorded without that call.
 
-        A middleware may have answered in place of a tool that still runs: then the lease is kept, and nothing more recorded.
+        A middleware may have answered in place of a tool that still runs: then the lease is held, and nothing else is recorded.
         """
         with self._lock:
             if self._is_detached:
@@ -111,7 +111,7 @@ class ToolThread:
         return True
 
     def detach(self) -> None:
-        """The call waits no more: have the result recorded when it is there, and keep the lease until then."""
+        """The call no longer waits: record the result when it arrives, and hold the lease until then."""
         with self._lock:
             if self._is_detached or self._is_taken:
                 return
@@ -119,7 +119,7 @@ class ToolThread:
             has_begun, has_ended = self._outcome is not None, self._has_ended
         if not has_begun:
             return
-        if has_ended:  # its result was on the way to a loop that does not take it any more
+        if has_ended:  # its result was on the way to a loop that no longer accepts it
             threading.Thread(target=self._record_late, name="strands-durable-late-result").start()
             return
         logger.warning(
