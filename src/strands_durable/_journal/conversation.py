@@ -1,8 +1,8 @@
-"""The conversation as an append-only log, and which of its messages are in sight.
+"""The conversation as an append-only log, and which of its messages are visible.
 
 A message is written once. Dropping, replacing or reordering messages, as conversation managers do, writes nothing but new
-ranges; a message that was changed is appended as a new one. Marks tell exactly whether a message is still the one that was
-written: they are hashes of its content, good for one process only.
+ranges; a message that was changed is appended as a new one. Hashes of the content, valid within one
+process only, show exactly whether a message is still the one that was written.
 
 Hashing every message is most of what the length of a conversation costs, so that it is done once per turn, before a model call.
 After that the conversation is compared with the copy of it that Strands made for the model, which is several times as fast: the
@@ -63,7 +63,7 @@ class History:
         self.next_seq = next_seq
 
     def holds(self, messages: list[Message]) -> bool:
-        """Say whether ``messages`` are just what is written."""
+        """Return True if ``messages`` are exactly what is written."""
         return _marks(messages) == self._marks
 
     def compare_with(self, copies: list[Message], messages: list[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Following an execution from any process: committed steps by number, and pieces of those under way. Knows no Strands."""
+"""Following an execution from any process: committed steps by number, and chunks of running ones. Knows no Strands."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class MessageEncoder:
         self._results = {}
 
     def returned(self, step_id: int, result: Any) -> None:
-        """Remember a tool result of the batch under way."""
+        """Remember a tool result of the running batch."""
         self._results[content_hash({"toolResult": result})] = step_id
 
     def describe(self, message: Message) -> str:

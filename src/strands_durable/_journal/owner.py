@@ -51,7 +51,7 @@ class Owner:
         return _owner(os.getpid())
 
     def within(self, name: str) -> Owner:
-        """Return a part of this process that an engine tells from its other parts: an invocation, a worker of several.
+        """Return a part of this process that an engine distinguishes from others: an invocation, one of several workers.
 
         Whether it is alive is for the engine to know; by its process it counts as gone.
         """

@@ -184,7 +184,7 @@ def refuse_incomplete_call(connection: sqlite3.Connection, call_id: int) -> None
 
 
 def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
-    """Raise if not every row of a run can be found; where there are no checksums, nobody can tell."""
+    """Raise if not every row of a run can be found; without checksums, a missing row goes unnoticed."""
     if _version(connection) >= _FIRST:
         refuse_incomplete_calls(connection, execution, run)
         rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()

@@ -14,7 +14,7 @@ from .heartbeat import LeaseRenewer
 
 BUSY_SECONDS = 10.0
 REPLICA = "replica:"
-"""How the paths of stores begin that are in memory only: nobody makes a file of that name."""
+"""The prefix of the paths of stores in memory: no file has such a name."""
 
 
 class Stores:
@@ -56,7 +56,7 @@ class Stores:
         if self._is_resting:
             self._lock.release()
         elif self._pid != os.getpid():
-            self._lock = threading.Lock()  # whoever held it is not here
+            self._lock = threading.Lock()  # the thread that held it is not here
 
     def drop(self, path: Path) -> None:
         """Forget a store that failed: the next call opens the file again."""

@@ -85,7 +85,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
         raise
     version = version_in(connection)
     if version < FORMAT:
-        connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and nobody has
+        connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and no process has
         _upgrade_from(version, connection)
     reach("upgrade:before")
     connection.execute("COMMIT")

@@ -58,8 +58,8 @@ CREATE TABLE blobs (digest TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
-# Every step is in both indexes: what one of them hides, the other tells. `calls.kept` counts the rows of a call in the tables
-# that have no second index. A checksum always has the same size, so that it is written in place.
+# Every step is in both indexes: an entry that one of them has lost is in the other. `calls.kept` counts the rows of a call in
+# the tables that have no second index. A checksum always has the same size, so that it is written in place.
 FORMAT_4 = """
 CREATE INDEX executions_by_status ON executions (status, updated_at);
 CREATE INDEX failures_by_call ON failures (call);
