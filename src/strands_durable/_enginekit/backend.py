@@ -25,7 +25,7 @@ class LogBackend(DurableBackend):
 
     log: ExecutionLog
     poll_seconds = 0.5
-    """How often a log is looked at that somebody follows, where the engine does not say that it has changed."""
+    """How often a followed log is read, where the engine has no notification of changes."""
 
     # What an engine adds
 
@@ -45,7 +45,7 @@ class LogBackend(DurableBackend):
 
     async def changed(self, execution_id: str, position: Position) -> None:
         """Return when something was appended after a position."""
-        while not [entry async for entry in self.log.read(execution_id, position)]:  # noqa: ASYNC110, nobody else knows
+        while not [entry async for entry in self.log.read(execution_id, position)]:  # noqa: ASYNC110, a poll
             await asyncio.sleep(self.poll_seconds)
 
     async def read(self, execution_id: str) -> RecordedExecution:

@@ -72,7 +72,7 @@ def map_cells(changes: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def pack(changes: ChangeSet) -> str:
-    """Return a change set in a small form, for those that nobody reads in an engine's own views."""
+    """Return a change set in a small form, for machines rather than for an engine's own views."""
     text = json.dumps(changes, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 6)).decode()
 

@@ -1,4 +1,4 @@
-"""What an execution no longer needs to go on: results of steps, and messages, that are out of sight.
+"""Removes what an execution no longer needs to resume: results of steps, and messages, that are out of sight.
 
 An engine that starts over with an empty history takes the whole execution along, and an agent that forgets old messages should
 not have to carry them for ever. Steps stay on record with all but their results. Knows no Strands.
@@ -24,7 +24,7 @@ WHERE s.result IS NOT NULL AND s.status IN ('done', 'failed', 'discarded') AND c
 
 
 def prune(replica: Replica) -> None:
-    """Forget what nobody will look at again."""
+    """Delete what no resume will read again."""
     with replica.transaction("prune") as connection:
         seen = _in_sight(connection)
         _forget_messages(connection, seen)

@@ -1,8 +1,8 @@
-"""One execution at work in this process, for an engine that keeps its rows: it runs from turn to turn.
+"""Runs one execution in this process, for an engine that stores its rows: step by step, each when the engine allows it.
 
-The agent runs here as it does on a file, on a replica. Before each step it waits for its turn; what has changed until then is
-told as a batch, and whoever gives out turns does so only once he has that batch for good. A batch is all changes since the one
-before it: a prefix of batches is an execution as it stood at some moment, and another process can go on from there.
+The agent runs on a replica as it does on a file. Before each step it waits for a ticket. What has changed until then is a
+batch, and the engine opens a ticket only after it has stored the batch that reported it. A batch holds all changes since the
+one before: a prefix of the batches is the execution at some moment, and another process can resume from it.
 
 The agent's code runs on a loop of its own, `AgentLoop`; everything else here may be called from any thread. Knows no engine.
 """
@@ -62,7 +62,7 @@ class Driver:
         on_notify: Called, from any thread, when there may be a batch to take.
         alone: Whether it may have killed its last worker, and is tried apart from others.
         stays: Whether it stays once it is cleared of that: for an engine whose processes run one execution each.
-        owner: Who runs it, where the engine tells owners apart by more than their process.
+        owner: Who runs it, where the engine distinguishes owners by more than their process.
         reports_claim: Whether the claim is a batch of its own, before any code of the agent runs. It always is with ``alone``.
     """
 
@@ -87,7 +87,7 @@ class Driver:
         self._is_gentle = False
         self._tickets: dict[str, StepTicket] = {}
         self._closed: dict[str, Future[None]] = {}
-        """The turns that somebody waits for."""
+        """The tickets that steps wait for."""
         self._unreported: list[str] = []
         self._open: set[str] = set()
         self._has_results = False
@@ -133,12 +133,12 @@ class Driver:
         return True
 
     def has_ended(self, ticket_id: str) -> bool:
-        """Say whether a step that was let run has ended."""
+        """Return whether a step that was allowed to run has ended."""
         return ticket_id not in self._open
 
     @property
     def has_unreported(self) -> bool:
-        """Whether a step waits that no batch has told of."""
+        """Whether a step waits that no batch has reported."""
         return bool(self._unreported)
 
     @property
@@ -152,7 +152,7 @@ class Driver:
         return self._batches
 
     def waiting(self) -> dict[str, StepTicket]:
-        """Return the steps that wait for their turn, whether a batch has told of them or not."""
+        """Return the steps that wait for their turn, whether a batch has reported them or not."""
         with self._lock:
             return {ticket_id: self._tickets[ticket_id] for ticket_id in self._closed}
 
@@ -181,7 +181,7 @@ class Driver:
             return Batch(number=self._batches, rows=self._replica.changes(), tickets=told, inner=inner)
 
     def report_again(self, before: int) -> tuple[Batch, dict[str, StepTicket]]:
-        """Return a batch that tells of every step that waits, and the steps that run; batches are counted from ``before`` on.
+        """Return a batch that reports every step that waits, and the steps that run; batches are counted from ``before`` on.
 
         For an engine that has lost sight of this process, and comes back to it.
         """
@@ -192,10 +192,10 @@ class Driver:
         return self.batch(), running
 
     def halt(self, why: DurableError | None = None, *, gently: bool = False) -> None:
-        """Let nothing more start, because somebody cancelled the execution, or to leave it to another worker.
+        """Let nothing more start: the execution was cancelled, or is left to another worker.
 
         With ``gently`` a step that runs may do all it has to before the execution is left: what it records on its way is then
-        told with what came out of it.
+        reported with its result.
         """
         with self._lock:
             is_left = isinstance(self._halt, ExecutionReleasedError)
@@ -229,7 +229,7 @@ class Driver:
 
     @property
     def sleeps_until(self) -> float | None:
-        """When the first step wakes, if every step sleeps, or waits for one that does, and may begin anew; else None."""
+        """When the first step wakes, if every step sleeps, or waits for one that does, and may start over; else None."""
         with self._lock:
             waiting = [self._tickets[ticket_id] for ticket_id in self._closed]
             around = {step for ticket in waiting for step in ticket.around}
@@ -239,7 +239,7 @@ class Driver:
             return min(ticket.until for ticket in waiting) if waiting and are_asleep and may_leave else None
 
     def leave_asleep(self) -> None:
-        """Leave an execution in which every step sleeps: the steps that enclose a sleep are not in doubt, and begin anew."""
+        """Leave an execution in which every step sleeps: the steps that enclose a sleep are not in doubt, and start over."""
         with self._lock:
             self._withdrawn = [self._tickets[ticket_id] for ticket_id in self._open]
         self.halt(ExecutionReleasedError())
@@ -248,7 +248,7 @@ class Driver:
         return any((self._tickets[each].call_id, self._tickets[each].key) in ticket.around for each in self._open)
 
     def _is_let_go(self, ticket: StepTicket) -> bool:
-        """Say whether a turn need not be waited for any more: a step that runs ends with it."""
+        """Return whether a ticket need not be waited for any more: a running step ends with it."""
         return self._is_gentle and ticket.kind == "effect" and not ticket.until and self._is_inner(ticket)
 
     # What the agent's side does
@@ -339,12 +339,12 @@ class Driver:
                     journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
 
     async def _report_claim(self) -> None:
-        """Have it told that the execution was claimed before any of its code runs: what kills us here is to be counted."""
+        """Report the claim before any code of the agent runs: if that code kills this process, the death is counted."""
         with suppress(DurableError):
             await self.pause(time.time(), "claimed", ())
 
     def _notify(self) -> None:
-        """Something has happened; it is told once nothing more does."""
+        """Note that something has happened; the engine is notified when nothing more does."""
         with self._lock:
             self._generation += 1
             self.is_quiescent = False

@@ -1,4 +1,4 @@
-"""The port of an engine: where the change sets of executions are kept, and an execution as they tell it.
+"""The port of an engine: where the change sets of executions are kept, and an execution as its log records it.
 
 Everything that is known of an execution is in its log. A writer says which position it has seen; if another one has appended
 since, it is refused, and nothing of it counts. That is the only fence there is: of two workers that both believe to own an
@@ -63,7 +63,7 @@ class ExecutionLog(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Presence:
-    """What an engine knows of an execution besides its log: who works on it, or why nobody does."""
+    """What an engine knows of an execution besides its log: its owner, or why it has none."""
 
     owner: str | None = None
     """Who works on it, for people."""
@@ -76,7 +76,7 @@ class Presence:
 
 
 class RecordedExecution:
-    """An execution as its log tells it, up to a position."""
+    """An execution as its log records it, up to a position."""
 
     def __init__(self, execution_id: str, replica: Replica, position: Position) -> None:
         self.execution_id, self.replica, self.position = execution_id, replica, position
@@ -123,7 +123,7 @@ class RecordedExecution:
 async def read(
     log: ExecutionLog, execution_id: str, where: str = "this engine", max_text: int | None = None
 ) -> RecordedExecution:
-    """Return an execution as its log tells it, or raise `ExecutionNotFoundError`."""
+    """Return an execution as its log records it, or raise `ExecutionNotFoundError`."""
     entries = [entry async for entry in log.read(execution_id)]
     if not entries:
         raise ExecutionNotFoundError(execution_id, where)

@@ -1,4 +1,4 @@
-"""ChangeSet on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
+"""Offloads what is above the size limit of an engine to external storage, addressed by SHA-256.
 
 The place is named by a URL, and reached through `fsspec`: a shared folder, a bucket. Nothing is ever deleted there by us: what
 an engine's history refers to must be there for as long as the history is. Knows no Strands and no engine.

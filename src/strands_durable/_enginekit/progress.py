@@ -23,13 +23,13 @@ class RunEnd:
     """How far an execution has come here."""
 
     status: ExecutionStatus
-    """PENDING and RUNNING: it was left, and is to be gone on with, by somebody else or later."""
+    """PENDING and RUNNING: it was left, and is to be resumed, by another worker or later."""
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     interrupts: tuple[str, ...] = ()
     steps: int = 0
     not_before: float = 0.0
-    """Not to be gone on with before then, in seconds since the epoch."""
+    """Not to be resumed before then, in seconds since the epoch."""
     note: str | None = None
 
 

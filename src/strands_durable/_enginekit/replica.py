@@ -1,8 +1,8 @@
-"""A store in memory whose content lives elsewhere: in the history of an engine that keeps what it is given.
+"""A store in memory whose content lives elsewhere: in the log of an engine.
 
-Everything the package knows of an execution is rows. A replica holds the rows of one execution, and tells which of them have
-changed since it was asked last; applied in order to another replica, these changes make it the same. Whoever keeps the changes
-keeps the execution. Knows no Strands and no engine.
+Everything the package knows about an execution is rows. A replica holds the rows of one execution and reports which of them
+have changed since the last report. Applied in order to another replica, these changes make it the same, so an engine that keeps
+the changes keeps the execution. Knows no Strands and no engine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Replica(Store):
         self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")
         for table in self._tables.values():
             table.watch(self._connection)
-        self._connection.execute("ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0")  # not told
+        self._connection.execute(
+            "ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0"
+        )  # not reported
         self.liveness = _EngineDecides()
         self._hash_key: bytes | None = None
         self._has_views = False

@@ -38,7 +38,7 @@ class Session:
 
     Args:
         log: Where its change sets are.
-        known: The execution, as the log tells it.
+        known: The execution, as the log records it.
         loop: Runs the agents of this worker.
         runner: Builds and calls them.
         owner: Who runs it.
@@ -123,7 +123,7 @@ class Session:
             logger.debug("execution_id=<%s> | not compacted, it was answered meanwhile", self._known.execution_id)
 
     def _notified(self) -> None:
-        with suppress(RuntimeError):  # whoever ran this session is gone, and its loop with it
+        with suppress(RuntimeError):  # the loop of this session is closed
             self._events.call_soon_threadsafe(self._news.set)
 
 
@@ -201,7 +201,7 @@ class SessionPool:
             await self._idle.wait()
 
     def close(self) -> None:
-        """Stop what still runs here; whoever takes it over finds its steps in doubt."""
+        """Stop what still runs here; the next owner finds its steps in doubt."""
         for session in self._sessions:
             session.driver.halt(ExecutionReleasedError())
         self._loop.stop()

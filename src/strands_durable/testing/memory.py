@@ -107,7 +107,7 @@ class MemoryBackend(LogBackend):
         self._service.ready[execution_id] = 0.0
 
     async def presence(self, execution_id: str) -> Presence:
-        """Return who works on an execution, or why nobody does."""
+        """Return the owner of an execution, or why it has none."""
         owner, note = self._service.owners.get(execution_id), self._service.notes.get(execution_id)
         return Presence(owner=owner, note=note, is_cancelling=execution_id in self._service.stops)
 
