@@ -79,7 +79,7 @@ class Replica(Store):
         return False
 
     def scrub(self) -> bool:
-        """Do nothing: there is no file that could hold overwritten data."""
+        """Return True: there is no file that could hold overwritten data."""
         return True
 
     def refuse_incomplete(self, call_id: int) -> None:
