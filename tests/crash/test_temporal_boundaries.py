@@ -75,5 +75,5 @@ def test_a_run_whose_worker_was_killed_ends_as_if_it_had_not_been(
             audit(site, handle)
         killed = [point for point, handle in handles.items() if mined.has_blown(tmp_path, handle.execution_id)]
         missed = {*points} - {*killed}
-        assert all(point.startswith("told:") for point in missed), "how often a worker reports may vary"
+        assert all(point.startswith("report:") for point in missed), "how often a worker reports may vary"
     record_property("kills", len(killed))

@@ -153,7 +153,7 @@ def test_c12_what_a_lost_worker_says_too_late_undoes_no_step_of_the_next_one(
 ) -> None:
     with Site(temporal, tmp_path) as site:
         handle = site.dispatch("run", "Done.", waits_for="said")
-        first = site.worker("told:before@1", target=crew.serve_until)
+        first = site.worker("report:before@1", target=crew.serve_until)
         assert first.join().exitcode == -signal.SIGKILL
         second = site.worker()
         site.until_logged(what="model")

@@ -232,7 +232,7 @@ def test_a_server_that_is_not_there_is_one_line_and_soon(args: list[str]) -> Non
     assert time.monotonic() - begin < 12
     assert result.exit_code == 1
     assert "Error: temporal://127.0.0.1:1 is not usable: no Temporal server answers at 127.0.0.1:1 (" in result.stderr
-    assert "Start one ('temporal server start-dev' on your own machine), or mend the address." in result.stderr
+    assert "Start one ('temporal server start-dev' on your own machine), or fix the address." in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""Where the agents of a worker run: one thread with an event loop, and threads for sync tools."""
+"""Runs the agents of a worker: one thread with an event loop, and threads for sync tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .driver import Driver
 
 
 class AgentLoop:
-    """A thread whose event loop runs the agents of a worker: what blocks it blocks no heartbeat."""
+    """A thread whose event loop runs the agents of a worker: code that blocks it does not block heartbeats."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -22,11 +22,11 @@ class AgentLoop:
         contextvars.Context().run(self._thread.start)
 
     def run(self, driver: Driver) -> Future[None]:
-        """Have an execution run."""
+        """Start an execution on the loop."""
         return asyncio.run_coroutine_threadsafe(driver.run(self._loop), self._loop)
 
     def stop(self) -> None:
-        """Stop; what runs in threads is left alone."""
+        """Stop the loop; code that still runs in threads is left alone."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=1.0)
         self.threads.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""A backend whose engine keeps a log: dispatching and listing, as far as they are the same for all of them."""
+"""A backend whose engine keeps a log: the part of dispatching and listing that all such engines share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .replica import Replica
 
 
 class LogBackend(DurableBackend):
-    """Where executions run whose engine keeps a log."""
+    """Runs executions on an engine that keeps a log."""
 
     log: ExecutionLog
     poll_seconds = 0.5
@@ -31,17 +31,17 @@ class LogBackend(DurableBackend):
 
     @abstractmethod
     async def wake(self, execution_id: str) -> None:
-        """Have a worker look at an execution: it was dispatched, answered or resumed. What was appended says so already."""
+        """Notify workers of an execution that was dispatched, answered or resumed; the log already records which."""
 
     @abstractmethod
     async def presence(self, execution_id: str) -> Presence:
-        """Return what the engine knows of an execution besides its log."""
+        """Return what the engine knows about an execution besides its log."""
 
     @abstractmethod
     async def ask_to_stop(self, execution_id: str) -> bool:
-        """Ask the owner of an execution to cancel it; False if it has none, and the log may be appended to."""
+        """Ask the owner of an execution to cancel it; False if it has no owner, so that the caller may append to the log."""
 
-    # What it may do in another way
+    # What an engine may override
 
     async def changed(self, execution_id: str, position: Position) -> None:
         """Return when something was appended after a position."""
@@ -53,7 +53,7 @@ class LogBackend(DurableBackend):
         return await read(self.log, execution_id, url_for_people(self.url))
 
     async def _begin(self, execution_id: str, agent: str, changes: ChangeSet) -> bool:
-        """Begin the log of an execution, and have workers notice it; False if there is one under this id."""
+        """Create the log of an execution and notify workers; False if this id already has a log."""
         try:
             await self.log.append(execution_id, None, changes)
         except StaleError:
@@ -62,7 +62,7 @@ class LogBackend(DurableBackend):
         return True
 
     def _handle(self, execution_id: str) -> ExecutionHandle:
-        """Return the handle of an execution that is there."""
+        """Return the handle of an execution that exists."""
         return LogHandle(self, execution_id)
 
     # What a backend does
@@ -93,7 +93,7 @@ class LogBackend(DurableBackend):
 
 
 def statuses(wanted: ExecutionStatus | Collection[ExecutionStatus] | None) -> frozenset[ExecutionStatus]:
-    """Return the statuses that a list is asked for."""
+    """Return the set of statuses to list."""
     if wanted is None:
         return frozenset(ExecutionStatus)
     return frozenset({wanted} if isinstance(wanted, ExecutionStatus) else wanted)
@@ -107,7 +107,7 @@ def selected(
     since: float | None = None,
     limit: int | None = None,
 ) -> builtins.list[ExecutionRecord]:
-    """Return those of the records that a list is asked for, the one that changed last first."""
+    """Return the records that match the filters, most recently changed first."""
     wanted = statuses(status)
     found = [
         record

@@ -1,13 +1,13 @@
-"""Change sets: what an engine keeps of an execution. A list of them, applied in order, is the execution.
+"""Change sets: what an engine stores of an execution. A list of them, applied in order, is the execution.
 
     {"format": 5, "tables": {"steps": [{"id": 7, "call": 1, "key": ...}]}, "gone": {"replies": [{"call": 1, ...}]}}
 
-Rows are named by table and column, and whole: a column that a row does not name has its default. ``gone`` names deleted rows by
-their keys. Bytes are ``{"b": base64}``. Everything is JSON.
+A changed row is written in full, by table and column; a column it omits has its default. ``gone`` lists the keys of deleted
+rows. Bytes are ``{"b": base64}``. Everything is JSON.
 
-A change of the tables changes `FORMAT` and adds a function to `_UPGRADES`, which brings a change set from the format before to
-this one. Change sets are kept by engines for as long as executions last, so no function is ever removed or edited: each speaks
-of the columns as they were in its format. Nothing here reads the schema.
+A change of the tables increments `FORMAT` and adds a function to `_UPGRADES` that upgrades change sets of the previous format.
+Engines keep change sets for as long as executions last, so no function is ever removed or edited: each refers to the columns as
+they were in its format. Nothing here reads the schema.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def change_set(tables: dict[str, list[Row]], gone: dict[str, list[Row]] | None =
 
 
 def upgrade(changes: ChangeSet) -> ChangeSet:
-    """Return a change set of any earlier format in this one."""
+    """Return a change set of any earlier format, upgraded to the current one."""
     if not changes:
         return changes
     version = changes.get("format", 3)
@@ -54,7 +54,7 @@ def rows_of(changes: ChangeSet, table: str) -> list[Row]:
 
 
 def map_cells(changes: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a change set, of any format, with each cell changed; the keys of rows that are gone stay as they are."""
+    """Return a change set, of any format, with each cell changed; the keys of deleted rows stay as they are."""
     if not isinstance(changes, dict):
         return changes
     if "format" not in changes:  # format 3
@@ -78,13 +78,13 @@ def pack(changes: ChangeSet) -> str:
 
 
 def unpack(packed: str) -> ChangeSet:
-    """Return the change set that was packed, in the format that it has."""
+    """Return the change set that was packed, in its own format."""
     found: ChangeSet = json.loads(zlib.decompress(base64.b64decode(packed)).decode("utf-8", "surrogatepass"))
     return found
 
 
-# Format 3: rows are lists, by the order of the columns, under the names of their tables; keys of deleted rows are under "-".
-# Packed ones are {"format": 3, "rows": ...}, others have no number.
+# Format 3: rows are lists in column order, under the names of their tables; keys of deleted rows are under "-".
+# Packed change sets are {"format": 3, "rows": ...}, others have no format number.
 
 _COLUMNS_3 = {
     "executions": "id execution_id kind status run created_at updated_at fence beat owner lease_until cancel_asked_at"
@@ -132,7 +132,7 @@ def _to_4(changes: ChangeSet) -> ChangeSet:
 
 
 def _to_5(changes: ChangeSet) -> ChangeSet:
-    """Keep apart what a step cost and its place in the loop."""
+    """Separate the usage of a step from its place in the loop."""
     tables = {
         name: [_split(row) for row in rows] if name == "steps" else rows for name, rows in changes["tables"].items()
     }
@@ -153,4 +153,4 @@ def _named(columns: str, rows: list[list[Any]]) -> list[Row]:
 
 
 _UPGRADES: dict[int, Callable[[ChangeSet], ChangeSet]] = {3: _to_4, 4: _to_5}
-"""By the format that they upgrade."""
+"""Upgrade functions, by the format that they upgrade from."""

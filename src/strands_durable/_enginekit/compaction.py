@@ -1,7 +1,7 @@
 """Removes what an execution no longer needs to resume: results of steps, and messages, that are out of sight.
 
-An engine that starts over with an empty history takes the whole execution along, and an agent that forgets old messages should
-not have to carry them for ever. Steps stay on record with all but their results. Knows no Strands.
+An engine that continues with an empty history copies the whole execution, and an agent that drops old messages should not have
+to copy them forever. Steps stay on record with everything but their results. Does not depend on Strands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHERE s.result IS NOT NULL AND s.status IN ('done', 'failed', 'discarded') AND c
     AND CAST(substr(s.key, 1, 6) AS INTEGER) < json_extract(h.data, '$.ordinal')
     AND json_extract(s.result, '$.rerun') IS NULL
 """
-"""Calls that the next process has to make again keep their results: their input is there."""
+"""Steps that the next process has to run again keep their results, which contain their input."""
 
 
 def prune(replica: Replica) -> None:
@@ -36,7 +36,7 @@ def prune(replica: Replica) -> None:
 
 
 def _in_sight(connection: Connection) -> dict[int, set[int]]:
-    """Return, by log, the messages that some call may still look at."""
+    """Return, by conversation, the messages that a call may still read."""
     found: dict[int, set[int]] = {}
     rows = connection.execute(
         "SELECT c.lineage, c.base, h.data FROM calls c LEFT JOIN heads h ON h.call = c.id AND h.part IN ('progress', 'closing')"
@@ -57,7 +57,7 @@ def _forget_messages(connection: Connection, seen: dict[int, set[int]]) -> None:
 
 
 def _sources(connection: Connection) -> set[int]:
-    """Return the steps whose results are part of messages that stay."""
+    """Return the steps whose results are part of messages that are kept."""
     found: set[int] = set()
     for (data,) in connection.execute("SELECT data FROM messages"):
         form: Any = json.loads(data)

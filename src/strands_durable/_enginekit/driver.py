@@ -4,7 +4,8 @@ The agent runs on a replica as it does on a file. Before each step it waits for 
 batch, and the engine opens a ticket only after it has stored the batch that reported it. A batch holds all changes since the
 one before: a prefix of the batches is the execution at some moment, and another process can resume from it.
 
-The agent's code runs on a loop of its own, `AgentLoop`; everything else here may be called from any thread. Knows no engine.
+The agent's code runs on a loop of its own, `AgentLoop`; everything else here may be called from any thread. Does not depend on
+any engine.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ S = ExecutionStatus
 MAX_DEATHS = 3
 _LONG_SECONDS = 1e9
 _ROUNDS = 20
-"""How often the loop turns, without anything new, until what an agent does next is known: it starts its tools one by one."""
+"""Idle iterations of the loop before the agent counts as quiescent: it starts its tools one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What has changed since the batch before, and which steps wait for their turn since then."""
+    """What has changed since the batch before, and which steps have begun to wait since then."""
 
     number: int
     rows: ChangeSet
     tickets: dict[str, StepTicket]
     inner: frozenset[str]
-    """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
+    """The tickets of steps inside a running step, which cannot end before they have run."""
 
 
 class Driver:
-    """Runs one execution on a replica, and gives out no turn by itself.
+    """Runs one execution on a replica; no step starts until the engine opens its ticket.
 
     Args:
         replica: The rows of the execution.
-        runner: What runs it.
+        runner: Builds and calls the agent.
         on_notify: Called, from any thread, when there may be a batch to take.
         alone: Whether it may have killed its last worker, and is tried apart from others.
         stays: Whether it stays once it is cleared of that: for an engine whose processes run one execution each.
@@ -92,7 +93,7 @@ class Driver:
         self._open: set[str] = set()
         self._has_results = False
         self._withdrawn: list[StepTicket] = []
-        """The steps that were left in their sleep."""
+        """The steps that were left while they slept."""
         self._generation = 0
         self._serial = 0
         self._batches = 0
@@ -103,7 +104,7 @@ class Driver:
     # What the engine asks
 
     async def refusal(self) -> str | None:
-        """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
+        """Return why this process may not run the execution; None if it may. The factory runs in a thread, with its timeout."""
         try:
             queued = self._queue.only()
             self._queue.prompt_of(queued)
@@ -123,7 +124,7 @@ class Driver:
         return self._queue.only().is_suspected
 
     def open(self, ticket_id: str) -> bool:
-        """Let a step run; False if it is not known here, or has run."""
+        """Let a step run; False if the ticket is unknown here or was already opened."""
         with self._lock:
             future = self._closed.pop(ticket_id, None)
             if future is None or self._halt is not None:
@@ -163,12 +164,12 @@ class Driver:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a step of it waits for another execution, which may need this very worker."""
+        """Whether one of its steps waits for another execution, which may need this same worker."""
         return self._control is not None and self._control.waits > 0
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known what comes next: a step waits, another one runs, or it is over."""
+        """Whether the next step is known: a step waits, another one runs, or the execution is over."""
         return self.is_quiescent and (bool(self._closed) or bool(self._open) or self.is_over)
 
     def batch(self) -> Batch:
@@ -183,7 +184,7 @@ class Driver:
     def report_again(self, before: int) -> tuple[Batch, dict[str, StepTicket]]:
         """Return a batch that reports every step that waits, and the steps that run; batches are counted from ``before`` on.
 
-        For an engine that has lost sight of this process, and comes back to it.
+        For an engine that lost contact with this process and reattaches to it.
         """
         with self._lock:
             self._batches = before
@@ -199,7 +200,7 @@ class Driver:
         """
         with self._lock:
             is_left = isinstance(self._halt, ExecutionReleasedError)
-            if self._halt is not None and not (is_left and why is None):  # what is left can still be cancelled
+            if self._halt is not None and not (is_left and why is None):  # a released one can still be cancelled
                 self._is_gentle = self._is_gentle and gently
                 return
             control = self._control
@@ -218,9 +219,9 @@ class Driver:
                 future.set_exception(self._halt)
 
     def give_up(self, error: DurableError) -> Batch:
-        """Record that the execution has failed, although a step of it still runs; return the last batch that there is.
+        """Record that the execution has failed although one of its steps still runs; return the last batch.
 
-        For an engine whose process must end before the step does. Whatever the step records from here on is refused.
+        For an engine whose process must end before the step does. Anything the step records from now on is refused.
         """
         self.halt(ExecutionReleasedError())
         if self._control is not None:
@@ -251,7 +252,7 @@ class Driver:
         """Return whether a ticket need not be waited for any more: a running step ends with it."""
         return self._is_gentle and ticket.kind == "effect" and not ticket.until and self._is_inner(ticket)
 
-    # What the agent's side does
+    # What the agent's side calls
 
     async def wait(self, ticket: StepTicket) -> None:
         """Return when the step may run."""
@@ -277,7 +278,7 @@ class Driver:
             raise
 
     async def pause(self, until: float, what: str, around: tuple[tuple[int, str], ...]) -> None:
-        """Return at a time."""
+        """Sleep until a time, as a step that the engine wakes."""
         ticket = StepTicket(
             call_id=0, key="", attempt=1, kind="effect", name=what, path=what, until=until, around=around
         )
@@ -285,7 +286,7 @@ class Driver:
         self.end(ticket)
 
     def end(self, ticket: StepTicket) -> None:
-        """Take note that a step has ended."""
+        """Record that a step has ended."""
         with self._lock:
             for ticket_id in [each for each in self._open if self._tickets[each] is ticket]:
                 self._open.discard(ticket_id)
@@ -294,7 +295,7 @@ class Driver:
         self._notify()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the execution as far as it goes."""
+        """Run the execution until it ends, waits or is released."""
         self._loop = loop
         try:
             await self._run_claim()
@@ -318,9 +319,7 @@ class Driver:
 
         def seen() -> None:
             if self._alone and not self._stays and not control.is_alone:
-                self.halt(
-                    ExecutionReleasedError(), gently=True
-                )  # it is cleared: it need not be apart from others any more
+                self.halt(ExecutionReleasedError(), gently=True)  # it is cleared: it may run among others again
 
         try:
             if control.is_alone or self._reports_claim:
@@ -349,7 +348,7 @@ class Driver:
             self._generation += 1
             self.is_quiescent = False
             generation = self._generation
-        for loop in {self._loop, _running_loop()}:  # sync code that asks a model blocks the one and runs the other
+        for loop in {self._loop, _running_loop()}:  # sync code that calls a model blocks one and runs the other
             if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(self._await_quiescence, loop, generation, _ROUNDS)
 
@@ -362,10 +361,10 @@ class Driver:
         self.is_quiescent = True
         self._on_notify()
 
-    # How it went
+    # The outcome
 
     def ended(self) -> RunEnd:
-        """Return how far the execution has come."""
+        """Return the state of the execution."""
         return end_of(self._replica)
 
 

@@ -1,8 +1,8 @@
-"""Which batches of an execution count, for an engine whose messages come late, twice or from workers that were given up.
+"""Which batches of an execution count, for an engine whose messages arrive late, twice or from workers that were given up.
 
-An epoch is a writer's tenure: of a worker that has taken the execution over, or of a client that adds something. It begins at a
-position, the epoch before and the number of its last batch that counts; whatever else that epoch brings is no part of the
-execution. An engine with a fence at each append needs none of this: see `log`.
+An epoch is the tenure of one writer: a worker that has taken over the execution, or a client that adds to it. It begins at a
+position: the epoch before it, and the number of that epoch's last batch that counts. Later batches of the earlier epoch are
+not part of the execution. An engine that fences each append needs none of this: see `log`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .change_sets import ChangeSet
 from .replica import Replica
 
 Position = list[int]
-"""An epoch, and how many of its batches there are."""
+"""An epoch, and the number of its batches."""
 Step = tuple[int, str, int]
 """Call, key and attempt."""
 
 
 class EpochLog:
-    """The batches of an execution by epoch and number, and the steps that wait for their turn.
+    """The batches of an execution by epoch and number, and the steps that wait to run.
 
     Args:
-        is_whole: Says whether all of a batch is here, where it may come in parts.
+        is_whole: Returns whether a batch is complete, if it may arrive in parts.
     """
 
     def __init__(self, is_whole: Callable[[ChangeSet], bool] = lambda changes: True) -> None:
@@ -33,52 +33,52 @@ class EpochLog:
         self._epochs: dict[int, dict[int, ChangeSet]] = defaultdict(dict)
         self._bases: dict[int, Position] = {}
         self._waiting: dict[tuple[int, str], Step] = {}
-        """The steps that wait for their turn, by epoch and ticket."""
+        """The steps that wait to run, by epoch and ticket."""
         self._untouched: list[tuple[int, Step]] = []
-        """The steps whose turn had come, and that have not begun."""
+        """The steps that were let run but did not start."""
 
     def begin(self, epoch: int, base: Position) -> None:
-        """Have an epoch begin at a position."""
+        """Begin an epoch at a position."""
         self._bases[epoch] = base
 
     def commit(self, base: Position, position: Position, changes: ChangeSet) -> None:
-        """Take what a client has added in an epoch of its own."""
+        """Add what a client has appended in an epoch of its own."""
         epoch, number = position
         self.begin(epoch, base)
         self._epochs[epoch][number] = changes
 
     def add(self, epoch: int, number: int, changes: ChangeSet, waiting: Iterable[tuple[str, Step]]) -> bool:
-        """Take a batch, and the steps that wait since then by their tickets; False if it is here already."""
+        """Add a batch and, by ticket, the steps that wait since then; False if the batch was already added."""
         if number in self._epochs[epoch]:
             return False
         self._epochs[epoch][number] = changes
-        if epoch < max(self._bases, default=0):  # of one that was given up: what waits there is no part of it
+        if epoch < max(self._bases, default=0):  # of a worker that was given up: its steps do not count
             return True
-        # The next writer has seen to these: the same step may have begun there, in the same attempt.
+        # The next writer has handled these: the same step may have started there, in the same attempt.
         self._untouched = [found for found in self._untouched if found[0] >= epoch]
         self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
         self._waiting.update(((epoch, ticket_id), step) for ticket_id, step in waiting)
         return True
 
     def start(self, epoch: int, ticket_id: str) -> None:
-        """Take note that the turn of a step has come."""
+        """Record that a step was let run."""
         self._waiting.pop((epoch, ticket_id), None)
 
     def not_started(self, epoch: int, step: Step) -> None:
-        """Take note that a step whose turn had come has not begun."""
+        """Record that a step was let run but did not start."""
         self._untouched.append((epoch, step))
 
     def withdraw(self, replica: Replica, execution_id: str) -> None:
-        """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
+        """Withdraw the intents of steps that the last worker was to start but did not: they are not in doubt."""
         journal = Journal(look(replica, execution_id))
         with replica.transaction("turn.withdraw"):
             for call_id, key, attempt in (*(step for _, step in self._untouched), *self._waiting.values()):
                 journal.withdraw(call_id, key, attempt)
 
-    # What it comes to
+    # The batches that count
 
     def has(self, epoch: int) -> bool:
-        """Return whether an epoch has brought anything."""
+        """Return whether an epoch has any batches."""
         return bool(self._epochs.get(epoch))
 
     def changes(self, place: tuple[int, int]) -> ChangeSet:
@@ -109,6 +109,6 @@ class EpochLog:
         return sum(1 for epoch, _ in self.batches(position) if epoch == position[0]) == position[1]
 
     def position(self, first_epoch: int) -> Position:
-        """Return where the next writer begins; ``first_epoch`` if there was none."""
+        """Return the position at which the next writer begins; ``first_epoch`` if there was none before."""
         epoch = max((*self._epochs, *self._bases), default=first_epoch)
         return [epoch, sum(1 for each, _ in self.batches() if each == epoch)]

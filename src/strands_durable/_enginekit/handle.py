@@ -1,6 +1,6 @@
-"""A handle on an execution whose engine keeps a log: everything is read from the log, so that no worker need run for it.
+"""A handle on an execution whose engine keeps a log: everything is read from the log, so it needs no running worker.
 
-What differs from engine to engine is asked of its `LogBackend`.
+`LogBackend` supplies what differs between engines.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class LogHandle(ExecutionHandle):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.execution_id!r})"
 
-    # What an engine may do in another way
+    # What an engine may override
 
     async def _read(self, *, whole: bool = False) -> RecordedExecution:
-        """Return the execution as it is recorded; ``whole`` with what was compacted, where that is still there."""
+        """Return the execution as it is recorded; with ``whole``, including what was compacted, if it still exists."""
         return await self._log_backend.read(self.execution_id)
 
     async def _versions(self) -> AsyncIterator[RecordedExecution]:
@@ -55,7 +55,7 @@ class LogHandle(ExecutionHandle):
             known.advance([entry async for entry in backend.log.read(self.execution_id, known.position)])
 
     async def _append(self, base: Position, changes: ChangeSet, what: str) -> bool:
-        """Append something and have workers notice it; False if the execution is no longer as it was at ``base``."""
+        """Append changes and notify workers; False if the execution has changed since ``base``."""
         try:
             await self._log_backend.log.append(self.execution_id, base, changes)
         except StaleError:
@@ -64,7 +64,7 @@ class LogHandle(ExecutionHandle):
         return True
 
     async def _resumed(self, known: RecordedExecution) -> bool:
-        """Append what makes an execution free for a worker again; False if it is no longer as it was."""
+        """Append the changes that let a worker resume the execution; False if it has changed since it was read."""
         return await self._appended(known, "What is resumed")
 
     async def _at_rest(self) -> None:
@@ -74,7 +74,7 @@ class LogHandle(ExecutionHandle):
                 return
 
     async def _why_it_waits(self) -> str | None:
-        """Return why nothing happens to the execution; None if a worker has it, or may have it soon."""
+        """Return why the execution makes no progress; None if a worker runs it, or may do so soon."""
         presence = await self._presence(await self._read())
         return f"no worker takes it: {presence.note}" if presence.note and presence.owner is None else None
 
@@ -161,7 +161,7 @@ class LogHandle(ExecutionHandle):
             if known.status is not S.FAILED and not is_due:
                 return
             if (await self._presence(known)).owner is not None:
-                return  # it is at work, with the version that it accepted
+                return  # it is running, with the version that it accepted
             Requests(known.replica).resume(self.execution_id, accept_drift=accept_drift)
             if await self._resumed(known):
                 return
@@ -186,10 +186,10 @@ class LogHandle(ExecutionHandle):
         return known.detail(await self._presence(known), run)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
-        """Follow the execution by its committed steps; a log carries no chunks of those that run."""
+        """Follow the execution by its committed steps; a log has no chunks of running ones."""
         async for known in self._versions():
             for event in steps_after(known.journal(), after):
                 after = event["number"]
                 yield event
             if known.status not in AT_WORK and await self.status() is known.status:
-                return  # else the engine has yet to hear of it
+                return  # else the engine does not know of it yet

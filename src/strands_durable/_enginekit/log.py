@@ -1,8 +1,8 @@
 """The port of an engine: where the change sets of executions are kept, and an execution as its log records it.
 
-Everything that is known of an execution is in its log. A writer says which position it has seen; if another one has appended
-since, it is refused, and nothing of it counts. That is the only fence there is: of two workers that both believe to own an
-execution one is refused, before its next step begins.
+The log holds everything that is known about an execution. A writer names the last position it has read; if another writer has
+appended since, the append is refused and has no effect. This is the only fence: if two workers both believe that they own an
+execution, one of them is refused before its next step starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .change_sets import ChangeSet
 from .replica import Replica
 
 Position = Any
-"""How far a log goes: a value of the engine's own, JSON, which the kit only compares. None: there is nothing."""
+"""The end of a log: a JSON value that the engine defines and the kit only compares. None: the log does not exist."""
 
 
 class StaleError(Exception):
@@ -31,30 +31,30 @@ class StaleError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A change set, and where the log stands with it."""
+    """A change set, and the position of the log after it."""
 
     position: Position
     changes: ChangeSet
 
 
 class ExecutionLog(Protocol):
-    """Where an engine keeps the change sets of executions, one list for each."""
+    """Stores the change sets of executions, one list for each."""
 
     def read(self, execution_id: str, after: Position = None) -> AsyncIterator[Entry]:
-        """Yield what was appended, in order; with ``after``, what came after that position. Nothing if there is no such id.
+        """Yield the entries of a log in order, with ``after`` only those after that position; nothing if the id is unknown.
 
-        What is yielded is never older than what any `append` has returned before.
+        Reads are consistent: they include every `append` that has returned before.
         """
 
     async def append(self, execution_id: str, base: Position, changes: ChangeSet) -> Position:
-        """Add a change set and return the new position, once it survives the loss of any process; None begins a log.
+        """Append a change set and return the new position once it is durable; a ``base`` of None creates the log.
 
         Raises:
             StaleError: ``base`` is not the last position. Nothing was added.
         """
 
     async def compact(self, execution_id: str, upto: Position, whole: ChangeSet) -> None:
-        """Replace everything up to a position by one change set that comes to the same; the position stays.
+        """Replace everything up to a position with one equivalent change set; the position does not change.
 
         Raises:
             StaleError: ``upto`` is not the last position.
@@ -66,11 +66,11 @@ class Presence:
     """What an engine knows of an execution besides its log: its owner, or why it has none."""
 
     owner: str | None = None
-    """Who works on it, for people."""
+    """The worker that runs it, in readable form."""
     note: str | None = None
-    """Why workers have left it."""
+    """Why workers have not claimed it."""
     is_left: bool = False
-    """Whether it waits for a worker, whatever the last one has recorded."""
+    """Whether it waits for a worker, regardless of what the last one recorded."""
     is_cancelling: bool = False
     """Whether its owner was asked to stop."""
 
@@ -82,7 +82,7 @@ class RecordedExecution:
         self.execution_id, self.replica, self.position = execution_id, replica, position
 
     def advance(self, entries: Iterable[Entry]) -> None:
-        """Take over what was appended since."""
+        """Apply entries that were appended since."""
         new = list(entries)
         if new:
             self.replica.apply(*(entry.changes for entry in new))
@@ -95,7 +95,7 @@ class RecordedExecution:
 
     @property
     def failure(self) -> str:
-        """Why the engine has ended it, where the execution has not failed itself."""
+        """Why the engine has ended it, if the execution itself has not failed."""
         return "its engine has ended it"
 
     @property

@@ -1,6 +1,6 @@
-"""What a worker has sent, and is not known to have arrived, for an engine that acknowledges a batch by what comes after it.
+"""Batches that a worker has sent and that are not acknowledged yet, for an engine that acknowledges them implicitly.
 
-If the engine loses sight of the worker and comes back to it, all that it lacks is sent again, in a new epoch, and no step runs
+If the engine loses contact with the worker and reattaches, all missing batches are sent again in a new epoch, and no step runs
 twice.
 """
 
@@ -17,21 +17,21 @@ class Outbox:
         self._driver = driver
         self._kept: dict[int, Batch] = {}
         self._sent_in: dict[str, int] = {}
-        """The batch with the intent of a step that waits."""
+        """The number of the batch with the intent of a waiting step, by ticket."""
 
     def batch(self) -> Batch:
         """Return what has changed, and keep it until it is known to have arrived."""
         return self._keep(self._driver.batch())
 
     def accept(self, ticket_id: str) -> None:
-        """Take note that the batch with a step's intent has arrived, and all before it: the step is let run."""
+        """Record that the batch with a step's intent, and all before it, have arrived: the engine lets the step run."""
         number = self._sent_in.pop(ticket_id, 0)
         self._kept = {each: batch for each, batch in self._kept.items() if each > number}
 
     def again(self, accepted: int) -> tuple[list[Batch], dict[str, StepTicket]]:
-        """Return all that has not arrived as the first batches of a new epoch, and the steps that run.
+        """Return everything that has not arrived as the first batches of a new epoch, and the steps that run.
 
-        Batches up to ``accepted`` have arrived. The last one that is returned has every step that waits.
+        Batches up to ``accepted`` have arrived. The last batch returned has every waiting step.
         """
         lacking = [batch.rows for number, batch in sorted(self._kept.items()) if number > accepted]
         self._kept, self._sent_in = {}, {}

@@ -1,7 +1,7 @@
 """Offloads what is above the size limit of an engine to external storage, addressed by SHA-256.
 
-The place is named by a URL, and reached through `fsspec`: a shared folder, a bucket. Nothing is ever deleted there by us: what
-an engine's history refers to must be there for as long as the history is. Knows no Strands and no engine.
+A URL names the storage, a shared folder or a bucket, which is accessed through `fsspec`. We never delete anything there: a
+payload must exist for as long as the engine's history that refers to it. Does not depend on Strands or any engine.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .change_sets import ChangeSet, map_cells, pack, unpack
 
 @dataclass(frozen=True, kw_only=True)
 class PayloadLimits:
-    """What an engine takes. The defaults suit Temporal, which refuses a payload of 2 MB."""
+    """The size limits of an engine. The defaults suit Temporal, which refuses a payload of 2 MB."""
 
     max_bytes: int = 1_800_000
     """How large a change set may be."""
     max_text: int = 1_500_000
-    """How long one result may be where there is no place outside."""
+    """How long one result may be without external storage."""
     plain_bytes: int = 200_000
-    """Above this, change sets are packed; they are for machines then."""
+    """Above this, change sets are packed, and no longer readable in the engine's views."""
     cell_bytes: int = 64_000
-    """Above this, a cell goes outside, if there is a place for it."""
+    """Above this, a cell is offloaded, if there is external storage."""
 
 
 _AWAY = "o"
@@ -38,7 +38,7 @@ _PACKED = "packed"
 
 
 class PayloadStore:
-    """A place for what is too large."""
+    """External storage for payloads that are too large for the engine."""
 
     limits = PayloadLimits()
 
@@ -49,7 +49,7 @@ class PayloadStore:
 
     @property
     def is_external(self) -> bool:
-        """Whether something may have to be written elsewhere, which takes time."""
+        """Whether payloads may be written to external storage, which takes time."""
         return self._url is not None
 
     @property
@@ -66,14 +66,14 @@ class PayloadStore:
         limit: int | None = None,
         put: Callable[[str], ChangeSet] | None = None,
     ) -> ChangeSet:
-        """Return rows in a form that an engine takes.
+        """Return rows in a form that the engine accepts.
 
         Args:
             rows: The rows.
             what: What they are, for an error.
-            plainly: Whether people look at them there.
-            limit: How many bytes the engine takes with them, if not as many as ever.
-            put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
+            plainly: Whether small rows stay readable in the engine's views.
+            limit: How many bytes the engine accepts here; its usual limit if None.
+            put: Called with packed rows above the limit if there is no external storage; returns a reference to them.
         """
         if self._url is not None:
             rows = map_cells(rows, self._offload)
@@ -89,7 +89,7 @@ class PayloadStore:
         return {_PACKED: packed}
 
     def load(self, rows: ChangeSet) -> ChangeSet:
-        """Return the rows that were sent."""
+        """Return rows in their original form, with offloaded payloads loaded."""
         if _AWAY in rows:
             rows = {_PACKED: self._get(rows[_AWAY]).decode()}
         if _PACKED in rows:
@@ -124,19 +124,19 @@ class PayloadStore:
 
     def _get(self, digest: str) -> bytes:
         if not digest.isalnum():
-            raise BackendUnavailableError("payloads", f"{digest!r} is no digest")
+            raise BackendUnavailableError("payloads", f"{digest!r} is not a digest")
         files, root = self._files()
         try:
             data: bytes = files.cat_file(f"{root}/{digest}")
         except FileNotFoundError as error:
-            raise BackendUnavailableError(self._place, f"payload {digest} is not there") from error
+            raise BackendUnavailableError(self._place, f"payload {digest} does not exist") from error
         if hashlib.sha256(data).hexdigest() != digest:
-            raise BackendUnavailableError(self._place, f"payload {digest} is not what was put there")
+            raise BackendUnavailableError(self._place, f"the content of payload {digest} has changed")
         return data
 
     @property
     def _place(self) -> str:
-        """Its URL without the password that may be in it."""
+        """Its URL, without any password."""
         scheme, found, rest = str(self._url).rpartition("://")
         host, slash, path = rest.partition("/")
         return f"{scheme}{found}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
@@ -144,7 +144,7 @@ class PayloadStore:
     def _files(self) -> tuple[Any, str]:
         if self._url is None:
             hint = "Use the same URL as the process that recorded it, with payloads= in it."
-            raise BackendUnavailableError("payloads", "history refers to a place for payloads, and none is named", hint)
+            raise BackendUnavailableError("payloads", "history refers to offloaded payloads, no storage is named", hint)
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
         files, root = url_to_fs(self._url)
@@ -153,7 +153,7 @@ class PayloadStore:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file atomically, readable only by its owner."""
     new = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "wb") as file:

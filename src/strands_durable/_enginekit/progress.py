@@ -1,4 +1,4 @@
-"""How far an execution has come when a worker leaves it, read from its replica. Knows no Strands and no engine."""
+"""The state of an execution when a worker releases it, read from its replica. Does not depend on Strands or any engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = ExecutionStatus
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """How far an execution has come here."""
+    """The state of an execution at the end of a run in one process."""
 
     status: ExecutionStatus
     """PENDING and RUNNING: it was left, and is to be resumed, by another worker or later."""
@@ -34,7 +34,7 @@ class RunEnd:
 
 
 def end_of(replica: Replica) -> RunEnd:
-    """Return how far the execution of a replica has come."""
+    """Return the state of the execution in a replica."""
     execution_id, steps, not_before, note = Dispatches(replica).standing()
     journal = Journal(look(replica, execution_id))
     status, record = journal.status(), journal.call_at(0)

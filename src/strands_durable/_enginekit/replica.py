@@ -69,29 +69,29 @@ class Replica(Store):
 
     @property
     def is_current(self) -> bool:
-        """Always: it is nowhere else."""
+        """Always true: there is no other copy on disk."""
         return True
 
     def refuse_other(self, *, lately: bool = False) -> None:
-        """There is no file that could have been replaced."""
+        """Do nothing: there is no file that could have been replaced."""
 
     @property
     def is_replaced(self) -> bool:
-        """Never: it is nowhere else."""
+        """Never true: there is no other copy on disk."""
         return False
 
     def scrub(self) -> bool:
-        """There is no file that could hold what was overwritten."""
+        """Return True: there is no file that could hold overwritten data."""
         return True
 
     def refuse_incomplete(self, call_id: int) -> None:
-        """What is in memory does not rot."""
+        """Do nothing: data in memory does not decay."""
 
     def refuse_incomplete_calls(self, execution: int, run: int) -> None:
-        """What is in memory does not rot."""
+        """Do nothing: data in memory does not decay."""
 
     def second_connection(self) -> Connection:
-        """There is only one connection to what is in memory."""
+        """Return the only connection: a database in memory has no other."""
         return self._connection
 
     def changes(self) -> ChangeSet:
@@ -113,7 +113,7 @@ class Replica(Store):
             return change_set(tables, gone)
 
     def apply(self, *changes: ChangeSet) -> None:
-        """Make changes that another replica reported, of any format, in order and all at once; they are not reported again."""
+        """Apply changes that another replica reported, of any format, in order and atomically; they are not reported again."""
         with self._lock, self._mapped():
             connection = self._connection
             connection.execute("BEGIN")
@@ -144,17 +144,17 @@ class Replica(Store):
         return found
 
     def export(self) -> ChangeSet:
-        """Return everything, as changes of an empty replica."""
+        """Return all rows, as changes to an empty replica."""
         with self._lock, self._mapped():
             found = {name: table.all(self._connection) for name, table in self._tables.items()}
             return change_set({name: rows for name, rows in found.items() if rows})
 
 
 class _EngineDecides(Liveness):
-    """Takes no owner for alive: whether one is, the engine knows, and asks nothing of a replica while one is."""
+    """Treats every owner as dead: the engine tracks owners, and does not use a replica while another owner is alive."""
 
     def is_alive(self, found: Beat, state_of: object = None) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
 
@@ -175,7 +175,7 @@ class _Table:
         self._insert = f"INSERT OR REPLACE INTO {name} ({names}) VALUES ({', '.join('?' for _ in self._defaults)})"
 
     def watch(self, connection: sqlite3.Connection) -> None:
-        """Have every change of a row noted."""
+        """Install triggers that record every changed row."""
         for event, rows in (("INSERT", ("NEW",)), ("UPDATE", ("OLD", "NEW")), ("DELETE", ("OLD",))):
             notes = "".join(
                 f"INSERT INTO changed VALUES ('{self._name}', json_array("
@@ -188,7 +188,7 @@ class _Table:
             )
 
     def row(self, connection: sqlite3.Connection, key: list[Any]) -> Row | None:
-        """Return one row as JSON data; None if it is gone."""
+        """Return one row as JSON data; None if it was deleted."""
         found = connection.execute(f"{self._select} WHERE {self._where}", key).fetchone()
         return None if found is None else self._reported(found)
 
@@ -198,7 +198,7 @@ class _Table:
         return [self._reported(row) for row in rows]
 
     def key_of(self, key: list[Any]) -> Row:
-        """Return the key of a row with its names."""
+        """Return the key of a row, by column name."""
         return dict(zip(self._key, key, strict=True))
 
     def write(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
@@ -211,14 +211,14 @@ class _Table:
         connection.executemany(sql, [[key[name] for name in self._key] for key in keys])
 
     def _reported(self, cells: Any) -> Row:
-        """Return a row without what is in the columns of every row that does not name them."""
+        """Return a row without the columns that have their default."""
         named = zip(self._defaults.items(), cells, strict=True)
         return {name: _cell(cell) for (name, default), cell in named if cell != default}
 
     def _cells(self, row: Row) -> list[Any]:
         unknown = row.keys() - self._defaults.keys()
         if unknown:
-            raise UnreadableError(f"a row of {self._name!r} has columns that are not known here: {', '.join(unknown)}")
+            raise UnreadableError(f"a row of {self._name!r} has columns unknown to this version: {', '.join(unknown)}")
         return [_read(row.get(name, default)) for name, default in self._defaults.items()]
 
 

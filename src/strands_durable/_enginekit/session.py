@@ -1,8 +1,8 @@
-"""A worker's tenure of one execution, on an `ExecutionLog`: claim it, append each batch, let its steps run, and leave.
+"""A worker's tenure of one execution on an `ExecutionLog`: claim it, append each batch, let its steps run, and release it.
 
 The order is what makes it durable. A batch holds the results of steps that have ended and the intents of those that wait. A
-step runs only after the batch with its intent is appended. If another writer was faster, this one is out: nothing that it still
-does is part of the execution.
+step runs only after the batch with its intent is appended. If another writer was faster, this one has lost the execution:
+nothing that it does from then on is recorded.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _LONG_SECONDS = 1e9
 
 
 class Session:
-    """Runs one execution as far as it goes here.
+    """Runs one execution until it ends, waits or is released.
 
     Args:
         log: Where its change sets are.
         known: The execution, as the log records it.
         loop: Runs the agents of this worker.
         runner: Builds and calls them.
-        owner: Who runs it.
-        compact_after: How many batches a session appends before it leaves the log compacted; 0 for any number.
+        owner: The owner to record.
+        compact_after: Compact the log at the end of a session that has appended more batches than this; 0: never.
         options: Further options of its `Driver`.
     """
 
@@ -69,19 +69,19 @@ class Session:
         return await self.driver.refusal()
 
     def release(self) -> None:
-        """Leave the execution to another worker, after the steps that run now."""
+        """Release the execution to another worker after the steps that run now."""
         self.driver.halt(ExecutionReleasedError(), gently=True)
 
     def cancel(self) -> None:
-        """Stop the execution for good: nothing more starts, and what runs sees its cancel signal."""
+        """Cancel the execution: no more steps start, and running ones receive their cancel signal."""
         self._is_cancelled = True
         self.driver.halt()
 
     async def run(self) -> RunEnd:
-        """Run the execution until it ends, waits, or is left; return how far it has come.
+        """Run the execution until it ends, waits or is released; return its state.
 
         Raises:
-            StaleError: Another writer has the execution now, and nothing more starts here.
+            StaleError: Another writer has the execution now; no more steps start here.
         """
         driver = self.driver
         self._loop.run(driver)
@@ -92,7 +92,7 @@ class Session:
                 await self._news.wait()
                 self._news.clear()
             if self._is_cancelled and driver.ended().status in (S.PENDING, S.RUNNING):
-                Requests(self._known.replica).cancel(self._known.execution_id)  # it was left before it heard of it
+                Requests(self._known.replica).cancel(self._known.execution_id)  # released before it saw the cancel
             await self._append(driver.batch())
         except BaseException:
             driver.halt(ExecutionReleasedError())
@@ -102,7 +102,7 @@ class Session:
         return driver.ended()
 
     async def _append(self, batch: Batch) -> None:
-        """Append what has changed, then let the steps run whose intents are part of it."""
+        """Append a batch, then let the steps run whose intents it contains."""
         if batch.rows:
             reach("append:before")
             known = self._known
@@ -115,12 +115,12 @@ class Session:
                 self.driver.open(ticket_id)
 
     async def _compact(self) -> None:
-        """Leave behind what the next worker needs, and no more."""
+        """Reduce the log to what the next worker needs."""
         prune(self._known.replica)
         try:
             await self._log.compact(self._known.execution_id, self._known.position, self._known.replica.export())
         except StaleError:
-            logger.debug("execution_id=<%s> | not compacted, it was answered meanwhile", self._known.execution_id)
+            logger.debug("execution_id=<%s> | not compacted, it has changed in the meantime", self._known.execution_id)
 
     def _notified(self) -> None:
         with suppress(RuntimeError):  # the loop of this session is closed
@@ -131,8 +131,8 @@ class SessionPool:
     """The executions that one worker runs.
 
     Args:
-        log: Where their change sets are.
-        name: Names this worker among those of its process.
+        log: Stores their change sets.
+        name: The name of this worker, if its process has several.
         compact_after: As for `Session`.
     """
 
@@ -141,20 +141,20 @@ class SessionPool:
         self._owner = Owner.me().within(name) if name else Owner.me()
         self._loop, self._runner = AgentLoop(), ExecutionRunner(_LONG_SECONDS)
         self._sessions: set[Session] = set()
-        """One that another writer has replaced may still be here, beside its successor."""
+        """A session that another writer has replaced may still be here, beside its successor."""
         self._idle = asyncio.Event()
         self._is_stopping = False
 
     @property
     def waiting(self) -> int:
-        """How many executions only wait for others, which may need this very worker."""
+        """How many executions only wait for others, which may need this same worker."""
         return sum(session.driver.is_waiting for session in self._sessions)
 
     async def run(self, known: RecordedExecution, on_start: Callable[[], None] = lambda: None) -> RunEnd | str:
-        """Run an execution as far as it goes; return how far it has come, or why this process may not run it.
+        """Run an execution until it ends, waits or is released; return its state, or why this process may not run it.
 
-        ``on_start`` is called once it is certain that it may. An execution that may have killed its worker is tried here, among
-        the others.
+        ``on_start`` is called once it is certain that it may. An execution that may have killed its worker runs here like any
+        other.
         """
         session = Session(
             self._log,
@@ -180,12 +180,12 @@ class SessionPool:
             self._idle.set()
 
     def cancel(self, execution_id: str) -> None:
-        """Stop an execution for good, if it runs here."""
+        """Cancel an execution, if it runs here."""
         for session in [each for each in self._sessions if each.execution_id == execution_id]:
             session.cancel()
 
     async def drained(self, seconds: float) -> bool:
-        """Take nothing more, and leave every execution after its current steps; return True if there was time for that."""
+        """Claim no more, and release every execution after its current steps; return True if all ended in time."""
         self._is_stopping = True
         for session in self._sessions:
             session.release()

@@ -1,7 +1,8 @@
-"""An execution at work in this process: what it has told, and whether history has it.
+"""An execution that runs in this process: what it has reported, and whether that is part of history.
 
-A worker that Temporal has lost sight of still holds what its steps return. What it has sent is kept until history is known to
-have it; if the workflow comes back to this worker, in a new epoch, it sends all that history lacks, and no step runs twice.
+A worker that Temporal has lost contact with still holds the results of its steps. It keeps what it has sent until history is
+known to contain it; if the workflow reattaches to this worker in a new epoch, the worker sends all that history lacks, and no
+step runs twice.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class ActiveExecution:
     heartbeat_seconds: float
     is_alone: bool
     beat: Beat
-    """The signs of life of the activity that holds it; another one's, once the workflow has come back."""
+    """The heartbeat of the activity that holds it; replaced when the workflow reattaches with a new activity."""
     steps: set[tuple[int, str]] = field(default_factory=set)
-    """The turns whose activities have not told yet what came out, with their epochs."""
+    """The epochs and tickets of steps whose activities have not returned yet."""
     is_lost: bool = False
-    """Whether this process was frozen for so long that another worker may have taken it over by now."""
+    """Whether this process was frozen for so long that another worker may have taken over the execution."""
     is_leaving: bool = False
     has_begun: bool = False
     """Whether a step was let run here."""
@@ -47,19 +48,19 @@ class ActiveExecution:
 
     @property
     def is_reporting(self) -> bool:
-        """Whether a step has ended and is about to tell so, and what waits since then."""
+        """Whether a step has ended and is about to return a batch, with the steps that wait since then."""
         return any(self.driver.has_ended(ticket_id) for _, ticket_id in self.steps)
 
     def look(self) -> None:
-        """Let nothing more start if this process showed no sign of life for too long: another worker may have it."""
+        """Let no more steps start if this process sent no heartbeat for too long: another worker may have the execution."""
         seconds = self.beat.age
         if seconds > 0.9 * self.heartbeat_seconds and not self.is_lost:
             self.is_lost = True
-            logger.warning("seconds=<%.0f> | this process was away for too long, its executions are left", seconds)
+            logger.warning("seconds=<%.0f> | no heartbeat for too long, executions are released", seconds)
             self.driver.halt(ExecutionReleasedError())
 
     async def change(self, seconds: float = BEAT_SECONDS) -> None:
-        """Wait for news, or for a moment."""
+        """Wait for a notification, at most for some seconds."""
         try:
             await limited(self.news.wait(), seconds)
         except TimedOut:
@@ -69,15 +70,15 @@ class ActiveExecution:
     # What it has sent
 
     def batch(self) -> Batch:
-        """Return what has changed, and keep it until history is known to have it."""
+        """Return what has changed, and keep it until history is known to contain it."""
         return self._outbox.batch()
 
     def accept(self, ticket_id: str) -> None:
-        """Take note that history has the batch that told of a step, and all before it: the step is let run."""
+        """Record that history contains the batch with a step's intent, and all before it: the workflow lets the step run."""
         self.has_begun = True
         self._outbox.accept(ticket_id)
 
     def again(self, epoch: int, accepted: int) -> tuple[list[Batch], dict[str, StepTicket]]:
-        """Begin a new epoch here: return all that history lacks as its first batches, and the steps that run."""
+        """Begin a new epoch here: return all that history lacks as its first batches, and the running steps."""
         self.epoch, self.steps = epoch, set()
         return self._outbox.again(accepted)

@@ -1,4 +1,4 @@
-"""What a worker does for the workflow: take an execution over, and let its steps run."""
+"""The activities that a worker runs for the workflow: take over an execution, and let its steps run."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Activities:
         self._left = asyncio.Event()
 
     def stop(self) -> None:
-        """Leave all executions to other workers, each after the steps that run now."""
+        """Release all executions to other workers, each after the steps that run now."""
         self._is_stopping = True
         for _, live in (*self._live.items(), *self._held.items()):
             live.driver.halt(ExecutionReleasedError(), gently=True)
 
     async def idle(self) -> None:
-        """Return when this worker has nothing left to tell."""
+        """Return when this worker has nothing left to report."""
         while self._live:
             self._left.clear()
             await self._left.wait()
@@ -104,32 +104,32 @@ class Activities:
         return len(self._live)
 
     def waiting(self, *, alone: bool = False) -> int:
-        """Return how many executions here do nothing but wait for others: they take no seat, or both would wait.
+        """Return how many executions here only wait for others: they occupy no slot, to avoid a deadlock.
 
-        ``alone``: of those that are tried alone, or else of all the others.
+        ``alone``: count only quarantined executions; otherwise only the others.
         """
-        lives = list(self._live.values())  # asked for by threads of Temporal
+        lives = list(self._live.values())  # called from Temporal's threads
         return sum(live.driver.is_waiting for live in lives if live.is_alone == alone)
 
     def steps(self) -> list[Any]:
-        """Return what is to be registered where steps are sent."""
+        """Return the activities to register on the queue for steps."""
         steps = [activity.defn(name=name)(_copy(self.step)) for name in (*STEPS.values(), WAKE)]
         others = {RELEASE: self.release, CANCEL: self.cancel, DRIVE: self.drive}
         return [*steps, *(activity.defn(name=name)(_copy(method)) for name, method in others.items())]
 
     def drives(self) -> list[Any]:
-        """Return what is to be registered where executions are taken over."""
+        """Return the activities to register on queues that offer executions."""
         return [activity.defn(name=DRIVE)(_copy(self.drive)), activity.defn(name=CARRY)(_copy(self.carry))]
 
     async def carry(self, given: Carrying) -> ChangeSet:
-        """Have a run of the workflow begin with what the one before it had come to."""
+        """Send a new run of the workflow the state of the run before it."""
         async with beating():
             return await carry(self._client, self._payload_store, given)
 
-    # Taking an execution over
+    # Taking over an execution
 
     async def drive(self, given: Driving) -> BatchMessage:
-        """Run an execution until it ends, waits, or is to be left."""
+        """Run an execution until it ends, waits or is released."""
         async with beating() as beat:
             try:
                 if "held" in given:
@@ -146,17 +146,17 @@ class Activities:
         if self._is_stopping:
             raise _not_here("the worker is being stopped")
         if self._only is not None and workflow_id not in self._only:
-            raise _not_here("the process that was asked works on its own executions only; start a worker")
+            raise _not_here("the process that polled runs only its own executions; start a worker")
         if given.get("lost") and await self._link.settle() and await is_withdrawn(self._client):
-            raise _not_here("the worker that has it lives")
+            raise _not_here("the worker that has it is alive")
         log = await read(self._client, self._payload_store, workflow_id, info.workflow_run_id or "")
         replica = await asyncio.to_thread(log.replica, given["base"])
         if replica is None:
-            raise _not_here(f"history does not go as far as {given['base']} yet")
-        if log.has_reported(given["epoch"]):  # somebody tries once more what has begun: whoever goes on is the next one
+            raise _not_here(f"history does not reach {given['base']} yet")
+        if log.has_reported(given["epoch"]):  # a retry of an epoch that has begun: the next epoch resumes it
             raise _gone(f"epoch {given['epoch']}")
         log.withdraw(replica)
-        is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else its owner is an earlier one
+        is_pardoned = log.survivor == given["base"][0] and given["base"][1] > 0  # else an earlier owner is recorded
         if is_pardoned:
             Queue(replica).clear_suspicion()
         log.accept_drift(replica)
@@ -188,14 +188,14 @@ class Activities:
         return live
 
     async def _resumed(self, given: Driving, info: activity.Info, beat: Beat) -> BatchMessage:
-        """Resume an execution that Temporal had lost sight of, and that is still here: its steps have run all the time."""
+        """Reattach an execution that Temporal had lost contact with and that kept running here."""
         key, (epoch, accepted) = _key(info), given["held"]
         live = self._held.get(key) or self._live.get(key)
         if live is None or live.epoch != epoch or live.is_lost or self._is_stopping:
             raise _gone(f"epoch {epoch}")
         self._held.let_go(key)
         self._live[key], live.beat, beat.on_look = live, beat, live.look
-        live.news.set()  # an activity of before that has not heard yet ends with this
+        live.news.set()  # ends an earlier activity that does not know of this one yet
         batches, running = live.again(given["epoch"], accepted)
         logger.warning("execution_id=<%s>, running=<%d> | resumed by the worker that has it", key[0], len(running))
         told = [(batch, running if batch is batches[-1] else {}) for batch in batches]
@@ -208,8 +208,8 @@ class Activities:
             return await self._driven(live, info, beat, lacking)
         except ApplicationError:
             raise
-        except Exception as error:  # whoever tries again must know what was told so far: it is another epoch
-            logger.warning("execution_id=<%s>, error=<%r> | not carried on here", info.workflow_id, error)
+        except Exception as error:  # a retry must build on what was reported so far, in a new epoch
+            logger.warning("execution_id=<%s>, error=<%r> | cannot continue here", info.workflow_id, error)
             raise _gone(f"epoch {live.epoch}: {error!r}") from error
         finally:
             if self._live.get(_key(info)) is live and live.beat is beat:
@@ -252,18 +252,18 @@ class Activities:
         return told
 
     async def _tell(self, live: ActiveExecution, batch: Batch, running: Mapping[str, StepTicket] = _NONE) -> None:
-        """Tell a batch that no step brings; the first of an epoch says where this worker hears."""
+        """Signal a batch that no step returns; the first of an epoch names the task queue of this worker."""
         told = await self._batch_message(live, batch, running)
         if batch.number == 1:
             told["queue"], told["stops"] = self._queue, True
-        reach("told:before")
+        reach("report:before")
         await signal(self._client, PROGRESS, told)
-        reach("told:after")
+        reach("report:after")
 
     async def _cancelled(self, live: ActiveExecution, info: activity.Info) -> None:
-        """The execution was cancelled, or it is no longer ours: what runs is to stop.
+        """Stop an execution that was cancelled, or that another worker has.
 
-        Where Temporal has only lost sight of this worker, what runs is kept, and the workflow hears that it may come back.
+        If Temporal has only lost contact with this worker, keep it running and notify the workflow that it may reattach.
         """
         is_for_good = await is_cancelled(self._client)
         if not is_for_good and self._may_hold(live) and not is_shutdown():
@@ -277,11 +277,11 @@ class Activities:
             await live.change()
 
     def _may_hold(self, live: ActiveExecution) -> bool:
-        """Say whether an execution can be resumed here, though Temporal has lost sight of this worker."""
+        """Return True if an execution may keep running here although Temporal has lost contact with this worker."""
         return live.has_begun and not live.is_lost and not live.is_alone and not self._is_stopping
 
     async def back(self, seconds: float) -> None:
-        """Say what is here that Temporal may have given up: the server was away for so long."""
+        """Announce the executions that Temporal may have given up while the server was unreachable for ``seconds``."""
         lives = [(key, live) for key, live in self._live.items() if seconds > live.heartbeat_seconds / 4]
         lives = [*self._held.items(), *((key, live) for key, live in lives if self._may_hold(live))]
         await asyncio.gather(*(self._held.announce(key, live) for key, live in lives))
@@ -289,7 +289,7 @@ class Activities:
     # Steps
 
     async def step(self, given: Stepping) -> BatchMessage:
-        """Let a step run, and tell what has changed once it has ended, with what comes next if that is soon known."""
+        """Let a step run, and return what has changed once it has ended, with the next steps if they are known soon."""
         live = self._found(given["epoch"])
         driver, ticket_id, mine = live.driver, given["turn"], (given["epoch"], given["turn"])
         live.look()
@@ -303,7 +303,7 @@ class Activities:
                     await live.change()
                 await _settled(live)
                 if live.epoch != given["epoch"]:
-                    raise _gone(ticket_id)  # Temporal had given it up; another activity brings what came out
+                    raise _gone(ticket_id)  # Temporal had given it up; another activity returns the result
                 return await self._batch_message(live, live.batch())
         except asyncio.CancelledError:
             if is_asked():
@@ -314,13 +314,13 @@ class Activities:
             live.news.set()
 
     async def release(self, given: dict[str, Any]) -> None:
-        """Leave an execution, so that it can go on in a new run of its workflow."""
+        """Release an execution, so that it can continue in a new run of its workflow."""
         live = self._found(given["epoch"])
         live.is_leaving = True
         live.driver.halt(ExecutionReleasedError())
 
     async def cancel(self, given: dict[str, Any]) -> None:
-        """Stop an execution that was cancelled: signs of life are too rare to wait for the next one."""
+        """Stop an execution that was cancelled: heartbeats are too rare to wait for the next one."""
         self._found(given["epoch"]).driver.halt()
 
     def _found(self, epoch: int) -> ActiveExecution:
@@ -343,7 +343,7 @@ class Activities:
         return {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *waiting]}
 
     async def _send(self, pieces: Pieces, name: str, info: activity.Info) -> None:
-        """Send what is too large for one payload, as long as Temporal keeps it."""
+        """Send what is too large for one payload, unless the history would become too large."""
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         try:
             await refuse_overflow(self._client, workflow_id, run_id, pieces.size, name)
@@ -361,7 +361,7 @@ def _set(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
 
 
 async def _settled(live: ActiveExecution) -> None:
-    """Return when it is known what comes next; but what has ended must not wait for a hook that takes its time."""
+    """Return when the next step is known, or after a moment: the result of a step must not wait for a slow hook."""
     until = time.monotonic() + _HOOK_SECONDS
     while not live.driver.is_settled and time.monotonic() < until:
         await live.change(_HOOK_SECONDS)
@@ -373,12 +373,12 @@ def _not_here(why: str) -> ApplicationError:
 
 def _gone(what: str) -> ApplicationError:
     return ApplicationError(
-        f"{what} is not at work here", type=GONE, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+        f"{what} is not running here", type=GONE, non_retryable=True, category=ApplicationErrorCategory.BENIGN
     )
 
 
 def _copy(method: Any) -> Any:
-    """Return a function of its own for each name that an activity is known by."""
+    """Return a separate function, so that a method can be registered under several activity names."""
 
     async def act(given: dict) -> Any:  # type: ignore[type-arg]
         return await method(given)

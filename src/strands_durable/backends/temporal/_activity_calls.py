@@ -1,4 +1,4 @@
-"""What the workflow asks of workers, and how long it waits for it. Imported into the sandbox."""
+"""The activities that the workflow schedules on workers, and their timeouts. Imported into the sandbox."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ._protocol import CARRY, DRIVE, GONE, BatchMessage, Carrying, Driving, Star
 _FOR_EVER = timedelta(days=3650)
 _ID_BYTES = 200
 _STEP_HEARTBEATS = 6
-"""How many times rarer than an execution its steps show signs of life: those of the execution say that the worker is there."""
+"""How many times rarer a step heartbeats than its execution, whose heartbeat already shows that the worker is alive."""
 _HOLDER_TIMEOUT = timedelta(seconds=25)
-"""How long a worker that still has the execution may take to poll again: after a long outage it asks every ten seconds."""
+"""How long a worker that still has the execution may take to poll again: after a long outage it polls every ten seconds."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _UNTIL_A_WORKER_HAS_IT = RetryPolicy(
     initial_interval=timedelta(seconds=1),
@@ -24,12 +24,12 @@ _UNTIL_A_WORKER_HAS_IT = RetryPolicy(
     maximum_interval=timedelta(seconds=10),
     non_retryable_error_types=["TemporalTimeout:Heartbeat", GONE],
 )
-"""A worker that lacks the agent hands it back; Temporal offers it again. A worker that is lost is for us to see to."""
+"""Temporal retries when a worker lacks the agent. The workflow itself handles a lost worker."""
 _UNTIL_IT_IS_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
 
 def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[BatchMessage]:
-    """Offer an execution to workers: to all, to those that try it alone, or to the one that still has it."""
+    """Offer an execution to workers: to all, to those that run quarantined executions, or to the one that still has it."""
     queue = workflow.info().task_queue
     drive: asyncio.Task[BatchMessage] = workflow.start_activity(
         DRIVE,
@@ -48,11 +48,11 @@ def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[Bat
 
 
 async def ask(what: str, given: Any, activity_id: str, queue: str, start: Start, summary: str) -> BatchMessage:
-    """Ask the worker that has an execution for something: to let a step run, to leave it, to stop."""
+    """Ask the worker that has an execution to let a step run, to release the execution or to stop it."""
     told: BatchMessage = await workflow.execute_activity(
         what,
         given,
-        activity_id=activity_id.encode()[:_ID_BYTES].decode(errors="ignore"),  # every server takes that
+        activity_id=activity_id.encode()[:_ID_BYTES].decode(errors="ignore"),  # every server accepts that length
         task_queue=queue,
         start_to_close_timeout=_FOR_EVER,
         heartbeat_timeout=_STEP_HEARTBEATS * _heartbeat(start),
@@ -65,7 +65,7 @@ async def ask(what: str, given: Any, activity_id: str, queue: str, start: Start,
 
 
 async def carry(given: Carrying, start: Start) -> None:
-    """Have a worker, any of them, send this run what the one before it had come to."""
+    """Have any worker send this run the state of the run before it."""
     await workflow.execute_activity(
         CARRY,
         given,

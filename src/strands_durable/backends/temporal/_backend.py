@@ -1,4 +1,4 @@
-"""Executions on a Temporal cluster: dispatched as workflows, carried by workers anywhere."""
+"""Executions on a Temporal cluster: dispatched as workflows, run by workers anywhere."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class TemporalBackend(LogBackend):
     """Runs executions on a Temporal cluster. An execution is a workflow of the same id.
 
     Args:
-        url: ``temporal://host:7233?namespace=default&task_queue=strands-durable``. ``prefix`` is put before the workflow ids of
-            executions. ``heartbeat_seconds`` (10) is after how long without a sign of life a worker counts as lost,
-            ``payloads`` the URL of a folder or bucket for what is too large for Temporal. `start` has this process work too,
-            unless ``worker=off``; with ``worker=own`` on what it dispatched or holds alone.
-        client: A client to use instead of a connection of its own: with your own TLS, data converter, codec, interceptors.
+        url: ``temporal://host:7233?namespace=default&task_queue=strands-durable``. ``prefix`` is prepended to the workflow ids
+            of executions. A worker counts as lost after ``heartbeat_seconds`` (10) without a heartbeat. ``payloads`` is the URL
+            of a folder or bucket for payloads that are too large for Temporal. `start` runs a worker in this process, unless
+            ``worker=off``; with ``worker=own`` only for executions that it dispatched or has a handle on.
+        client: A client to use instead of a new connection: with your own TLS, data converter, codec, interceptors.
         plugins: Plugins for the workers that this process runs.
-        connect: What `temporalio.client.Client.connect` is given besides the address and the namespace. Without it, TLS and API
-            key are as Temporal's environment variables and config file say.
+        connect: Arguments for `temporalio.client.Client.connect` besides the address and the namespace. Without it, TLS and API
+            key come from Temporal's environment variables and config file.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TemporalBackend(LogBackend):
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"TemporalBackend({str(self.config)!r})"  # in the whole URL there may be a password
+        return f"TemporalBackend({str(self.config)!r})"  # the full URL may contain a password
 
     async def client(self) -> Client:
         """Return a connected client."""
@@ -113,7 +113,7 @@ class TemporalBackend(LogBackend):
     # A worker of this process
 
     def _thread(self) -> WorkerThread:
-        """Return the worker of this process: one for all backends of a URL, since a server may connect for every request."""
+        """Return the worker of this process: one for all backends of a URL, since a web server may connect per request."""
         found = WorkerThread(self._work_here, is_own=self.config.worker == "own")
         if self._given is not None or self._plugins or self._connect:
             return found
@@ -123,14 +123,14 @@ class TemporalBackend(LogBackend):
         await self._work(10, DRAIN_SECONDS, stop, only=only)
 
     def working(self, what: WorkerMode) -> TemporalBackend:
-        """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
+        """Return the same backend with a worker for all executions, for none, or for those that this process holds."""
         url = with_worker(self.url, what)
         return TemporalBackend(url, client=self._given, plugins=self._plugins, connect=self._connect)
 
     def start(self) -> None:
-        """Start a worker in a thread of this process, unless it is off or there is no agent here that it could run.
+        """Start a worker in a thread of this process, unless it is off or no agent is registered here.
 
-        Nothing else does so, except that a process which works on its own executions (``worker=own``) begins with the first.
+        Nothing else starts one, except that with ``worker=own`` the first execution of this process does.
         """
         if self._worker is not None and registry.agents:
             self._worker.start(self)
@@ -142,7 +142,7 @@ class TemporalBackend(LogBackend):
         return TemporalHandle(self, execution_id)
 
     async def close(self) -> None:
-        """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
+        """Stop the worker of this process, unless another backend here uses it; other workers resume its executions."""
         if self._worker is not None and self._worker.is_left_by(self):
             await asyncio.to_thread(self._worker.stop)
 
@@ -182,7 +182,7 @@ class TemporalBackend(LogBackend):
             )
 
     async def go_on(self, known: ExecutionHistory) -> None:
-        """Start a new run of a workflow that has failed, with what is recorded."""
+        """Start a new run of a failed workflow from what is recorded."""
         given = self._start_of(known.execution_id, known.agent)
         given["changes"] = self.payload_store.offload(known.replica.changes(), "What is resumed")
         prune(known.replica)
@@ -192,14 +192,14 @@ class TemporalBackend(LogBackend):
         known_as = known.replica.detail().execution
         memo = {"steps": known_as.steps, "created_at": known_as.created_at}
         if (await self.describe(given["execution_id"])).run_id != known.run_id:
-            return  # somebody else has resumed it, and it may have failed again: what he has done must not be done twice
+            return  # another client has resumed it, and it may have failed again: its steps must not run twice
         try:
             await self._start(given, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, **memo)
         except WorkflowAlreadyStartedError:
-            return  # somebody else has resumed it
+            return  # another client has resumed it
 
     def _carry_on(self, given: Start, known: ExecutionHistory) -> None:
-        """Have a new run begin with what is recorded; what is too large for that it takes over from the run before."""
+        """Give a new run what is recorded; if that is too large, the new run loads it from the run before."""
 
         def previous(packed: str) -> ChangeSet:
             if len(packed) > CARRIED_BYTES:
@@ -217,7 +217,7 @@ class TemporalBackend(LogBackend):
         return self._handle(execution_id)
 
     async def describe(self, execution_id: str) -> WorkflowExecutionDescription:
-        """Return what Temporal knows of the workflow of an execution."""
+        """Return Temporal's description of the workflow of an execution."""
         handle = await self.workflow(execution_id)
         return await self._found(execution_id, handle.describe())
 
@@ -226,7 +226,7 @@ class TemporalBackend(LogBackend):
         return await self.history(execution_id)
 
     async def history(self, execution_id: str, *, whole: bool = False) -> ExecutionHistory:
-        """Read an execution from history; ``whole`` with that of runs before the last."""
+        """Read an execution from history; with ``whole``, including the runs before the last."""
         asking = execution_history(await self.client(), self.payload_store, self.workflow_id(execution_id), whole=whole)
         return await self._found(execution_id, asking)
 
@@ -238,10 +238,10 @@ class TemporalBackend(LogBackend):
                 yield found
 
     async def wake(self, execution_id: str) -> None:
-        """Nothing has to be done: what is appended wakes the workflow."""
+        """Do nothing: an append wakes the workflow."""
 
     async def presence(self, execution_id: str) -> Presence:
-        """Return who works on an execution, or why nobody does."""
+        """Return which worker runs an execution, or why none does."""
         return await pending_activity_of(await self.client(), await self.describe(execution_id))
 
     async def ask_to_stop(self, execution_id: str) -> bool:
@@ -256,7 +256,7 @@ class TemporalBackend(LogBackend):
             return await asking
 
     async def asked(self, asking: Awaitable[None]) -> None:
-        """Ask something of a workflow; if it has ended in the meantime, there is nothing to ask for."""
+        """Await a request to a workflow; ignore it if the workflow has ended in the meantime."""
         try:
             await asking
         except RPCError as error:
@@ -271,7 +271,7 @@ class TemporalBackend(LogBackend):
         since: float | None = None,
         limit: int | None = None,
     ) -> builtins.list[ExecutionRecord]:
-        """Return executions, the one that changed last first."""
+        """Return executions, most recently changed first."""
         wanted = None if status is None else statuses(status)
         client = await self.client()
         with translated(self.config):
@@ -283,13 +283,13 @@ class TemporalBackend(LogBackend):
         return True
 
     async def unattended(self) -> str | None:
-        """Return what to say where no worker polls the task queue; None if one does."""
+        """Return a message if no worker polls the task queue; None if one does."""
         client = await self.client()
         with translated(self.config):
             return await unattended(client, self.config)
 
     async def remove(self, execution_id: str) -> None:
-        """Forget an execution that has ended, with all it recorded."""
+        """Delete an execution that has ended, with all it recorded."""
         description = await self.describe(execution_id)
         status = await status_of(description)
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
@@ -309,7 +309,7 @@ class TemporalBackend(LogBackend):
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
     ) -> bool:
-        """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+        """Run executions of the agents that are registered in this process until ``stop`` is set."""
         quarantine = None if trial_command is None else QuarantineProcess(trial_command)
         return await self._work(
             concurrency, drain_seconds, stop or asyncio.Event(), quarantine=quarantine, is_trial=is_trial
@@ -339,7 +339,7 @@ _settling: list[bool] = []
 
 
 def _settle_at_exit() -> None:
-    """Give Temporal's threads a moment when the process ends: a Python that ends while one of them still answers aborts."""
+    """Give Temporal's threads a moment at exit: Python aborts if it ends while one of them still runs a callback."""
     if not _settling:
         _settling.append(True)
         atexit.register(time.sleep, _SETTLE_SECONDS)

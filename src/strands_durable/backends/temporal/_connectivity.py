@@ -1,4 +1,4 @@
-"""Whether the server can be reached: asked once for all that a worker carries. It is no action that is billed."""
+"""Checks that the server is reachable, once for all executions of a worker. The check is not a billed action."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = safe_logger(__name__)
 
 _ASK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
 _GRACE_SECONDS, _MAX_GRACE_SECONDS = 2.0, 12.0
-"""The longer the server was away, the rarer its workers poll; after a while every ten seconds."""
+"""The longer the server was unreachable, the less often its workers poll; after a while every ten seconds."""
 
 
 class Link:
@@ -33,7 +33,7 @@ class Link:
 
     @asynccontextmanager
     async def watched(self, on_back: Callable[[float], Awaitable[None]]) -> AsyncIterator[None]:
-        """Look after the connection; when the server is back, ``on_back`` is called with how long it was away."""
+        """Monitor the connection; when the server is back, call ``on_back`` with the seconds it was unreachable."""
         task = asyncio.ensure_future(self._watch(on_back))
         try:
             yield
@@ -67,7 +67,7 @@ class Link:
         return True
 
     async def settle(self) -> bool:
-        """Return when others have had the time to say that they live, if the server was away until now; True if it was."""
+        """After an outage, wait until other workers have had time to report that they are alive; True if there was one."""
         was_away = False
         while self.is_away or uptime() < self._settled_at:
             was_away = True

@@ -1,7 +1,7 @@
-"""Taking an execution from one run of its workflow to the next: in the new run's input where it fits, else in pieces.
+"""Moves an execution from one run of its workflow to the next: in the new run's input if it fits, else in pieces.
 
-Temporal gives a new run 2 MB at most. What is larger stays in the history of the run before, until a worker has sent it to the
-new one; nothing else happens there before.
+Temporal limits the input of a new run to 2 MB. A larger execution stays in the history of the run before until a worker has
+sent it to the new run, which does nothing else before that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ logger = safe_logger(__name__)
 
 
 def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, execution_id: str) -> BatchMessage:
-    """Return the last batch of a worker that leaves, with what the next run of the workflow begins with.
+    """Return the last batch of a worker that releases an execution, with the state for the next run of the workflow.
 
-    Without it, where that is more than a run may begin with: the execution then continues in the same run.
+    If the state is larger than a run may begin with, it is left out, and the execution continues in the same run.
     """
     prune(replica)
     room, sizes = payload_store.limits.max_bytes - len(json.dumps(told)), list[int]()
@@ -48,7 +48,7 @@ def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, exe
         return {**told, "whole": whole, "whole_bytes": sizes[0]}
     logger.warning(
         "execution_id=<%s>, bytes=<%d>, limit=<%d> | too large for a new run of the workflow, continues in the same one; "
-        "Temporal ends it at 50 MB: have the agent forget, or name a place for large payloads (payloads=) and resume",
+        "Temporal ends it at 50 MB: trim the conversation, or set a storage for large payloads (payloads=) and resume",
         execution_id,
         sizes[0],
         CARRIED_BYTES,
@@ -57,7 +57,7 @@ def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, exe
 
 
 async def carry(client: Client, payload_store: PayloadStore, given: Carrying) -> ChangeSet:
-    """Send this run what the one before it had come to; return what refers to it."""
+    """Send this run the state of the one before it; return a reference to it."""
     workflow_id = activity.info().workflow_id or ""
     try:
         replica = await rebuilt(client, payload_store, workflow_id, given["run_id"], given["base"])

@@ -1,4 +1,4 @@
-"""Forgetting an execution: every run of its workflow is deleted, and with it all that was recorded."""
+"""Deletes an execution: every run of its workflow, with all that was recorded."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ._history import runs_of
 
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 60.0
-"""Temporal deletes what ended a moment ago only when it has done all else about it, after half a minute or so."""
+"""Temporal deletes a workflow that has just ended only after its other background tasks, about half a minute later."""
 
 
 async def remove(client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str) -> None:
-    """Delete a workflow that has ended, its last run first; return when Temporal knows and lists nothing of it."""
+    """Delete a workflow that has ended, its last run first; return when Temporal neither describes nor lists it."""
     for each in await runs_of(client, payload_store, workflow_id, run_id):
         await _delete(client, workflow_id, each)
     try:
         await asyncio.wait_for(_forgotten(client, workflow_id), _PATIENCE_SECONDS)
     except TimeoutError:
-        return  # Temporal has it to do, and does it
+        return  # Temporal has accepted the request and completes it later
 
 
 async def _delete(client: Client, workflow_id: str, run_id: str) -> None:
@@ -39,8 +39,8 @@ async def _delete(client: Client, workflow_id: str, run_id: str) -> None:
 
 
 async def _forgotten(client: Client, workflow_id: str) -> None:
-    """Return when a deleted workflow is gone: Temporal does it when it gets round to it."""
-    while await _is_known(client, workflow_id):  # noqa: ASYNC110, nobody tells when
+    """Return when a deleted workflow is gone: Temporal deletes asynchronously."""
+    while await _is_known(client, workflow_id):  # noqa: ASYNC110, Temporal sends no event
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Temporal's errors as ours: the one place where they are told apart."""
+"""Maps Temporal's errors to ours; no other module inspects them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _HINTS = {RPCStatusCode.UNAUTHENTICATED: _KEYS, RPCStatusCode.PERMISSION_DENIED:
 
 @contextmanager
 def translated(where: object, execution_id: str | None = None) -> Iterator[None]:
-    """Raise what Temporal says in there in our words; ``execution_id`` is what it is asked about, if it is about one."""
+    """Map errors of Temporal in this block to ours; ``execution_id`` is the execution that is asked about, if any."""
     try:
         yield
     except RPCError as error:
         raise error_of(error, where, execution_id) from error
     except KeyError as error:
-        if "payload encoding" not in str(error):  # that is how Temporal's converter says it
+        if "payload encoding" not in str(error):  # the text of Temporal's converter
             raise
         raise BackendUnavailableError(
             str(where),
-            f"what was recorded is in a form that this client does not read: {error.args[0]}",
-            "Read it with the data converter and codec of those who wrote it: TemporalBackend(url, connect={...}).",
+            f"what was recorded is in a form that this client cannot read: {error.args[0]}",
+            "Use the data converter and codec of the process that wrote it: TemporalBackend(url, connect={...}).",
         ) from error
 
 
@@ -44,22 +44,22 @@ def error_of(error: RPCError, where: object, execution_id: str | None = None) ->
 
 
 def is_unknown(error: RPCError) -> bool:
-    """Say whether Temporal knows of no such workflow, or of none that has not ended."""
+    """Return True if Temporal knows no such workflow, or none that is still open."""
     return error.status is RPCStatusCode.NOT_FOUND and _missing_namespace(error) is None
 
 
 def is_astray(error: RPCError) -> bool:
-    """Say whether Temporal no longer knows the place in a history from which it was to go on: it is to be read anew."""
+    """Return True if Temporal no longer accepts the page token of a history, which must be read again from the start."""
     return error.status is RPCStatusCode.INVALID_ARGUMENT
 
 
 def unreachable(where: object, address: str, error: BaseException) -> BackendUnavailableError:
-    """Return the error for a server that cannot be talked to at all."""
+    """Return the error for a server that cannot be reached."""
     said = str(error).rpartition("Failed client connect: ")[2]
     return BackendUnavailableError(
         str(where),
         f"no Temporal server answers at {address}" + (f" ({said})" if said else ""),
-        "Start one ('temporal server start-dev' on your own machine), or mend the address.",
+        "Start one ('temporal server start-dev' on your own machine), or fix the address.",
     )
 
 

@@ -1,4 +1,4 @@
-"""One execution on Temporal, held from any process: everything is read from history, so that no worker need run for it."""
+"""A handle on one execution on Temporal, for any process: everything is read from history, so it needs no running worker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TemporalHandle(LogHandle):
         return await pending_activity_of(await self._backend.client(), cast(ExecutionHistory, known).description)
 
     async def _append(self, base: Position, changes: ChangeSet, what: str) -> bool:
-        """Add something to the execution; False if it is no longer as it was when it was read."""
+        """Append changes to the execution; False if it has changed since it was read."""
         given: Commit = {"base": base, "rows": self._backend.payload_store.offload(changes, what)}
         handle = await self._backend.workflow(self.execution_id)
         try:
@@ -78,7 +78,7 @@ class TemporalHandle(LogHandle):
         return True
 
     async def _brought_in(self, updating: Awaitable[Any]) -> None:
-        """Wait for an update; where no worker is there to take it, this process does what a worker does for the workflow."""
+        """Wait for an update; if no worker takes it, this process runs the workflow itself for a moment."""
         update = asyncio.ensure_future(updating)
         try:
             done, _ = await asyncio.wait({update}, timeout=_ALONE_SECONDS)
@@ -88,7 +88,7 @@ class TemporalHandle(LogHandle):
             update.result()
         except TimeoutError:
             raise BackendUnavailableError(
-                str(self._backend.config), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
+                str(self._backend.config), f"execution {self.execution_id!r} accepts no update", "Start a worker."
             ) from None
         finally:
             update.cancel()
@@ -97,7 +97,7 @@ class TemporalHandle(LogHandle):
         return translated(self._backend.config, self.execution_id)
 
     async def _resumed(self, known: RecordedExecution) -> bool:
-        """Start a new run of a workflow that has failed; else leave word in the history for the next worker."""
+        """Start a new run of a failed workflow; else signal that the next worker may accept drift."""
         if known.status is S.FAILED:
             await self._backend.go_on(cast(ExecutionHistory, known))
         else:

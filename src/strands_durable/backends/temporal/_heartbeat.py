@@ -1,4 +1,4 @@
-"""Signs of life of a worker, and talking to the workflow that an activity works for."""
+"""Heartbeats of activities, and access to the workflow that an activity belongs to."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ logger = safe_logger(__name__)
 
 BEAT_SECONDS = 1.0
 _LATE_SECONDS = 4.0
-"""How late a sign of life may come, where the time that Temporal waits for it is long enough."""
+"""How late a heartbeat may arrive, if Temporal's timeout is long enough for that."""
 _CANCEL_REQUESTED = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
 _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
 
 
 def uptime() -> float:
-    """Return seconds that go on also while this process, or the machine, is stopped."""
+    """Return seconds on a clock that also advances while this process, or the machine, is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Beat:
-    """When an activity showed a sign of life last; that it has begun is one."""
+    """When an activity last sent a heartbeat; its start counts as one."""
 
     def __init__(self) -> None:
         self._sent = uptime()
@@ -38,11 +38,11 @@ class Beat:
 
     @property
     def age(self) -> float:
-        """How many seconds ago that was."""
+        """Seconds since the last heartbeat."""
         return uptime() - self._sent
 
     def look(self, every: float) -> None:
-        """Have it looked whether this process was away; show a sign of life if it is time."""
+        """Call `on_look`, which checks whether this process was frozen; send a heartbeat if one is due."""
         self.on_look()
         if self.age >= every:
             activity.heartbeat()
@@ -51,7 +51,7 @@ class Beat:
 
 @asynccontextmanager
 async def beating() -> AsyncIterator[Beat]:
-    """Show signs of life, whatever this activity does, and as few as that takes: each of them is an action that is billed."""
+    """Send heartbeats while this activity runs, and as few as possible: each of them is a billed action."""
     timeout = activity.info().heartbeat_timeout
     limit = 4 * BEAT_SECONDS if timeout is None else timeout.total_seconds()
     every = max(limit - _LATE_SECONDS, limit / 2)
@@ -70,39 +70,39 @@ async def beating() -> AsyncIterator[Beat]:
 
 
 def is_asked() -> bool:
-    """Say whether the workflow wants an activity to stop; else it is over for other reasons, the end of the worker for one."""
+    """Return True if the workflow has cancelled the current activity; else it ends for another reason, such as a shutdown."""
     details = activity.cancellation_details()
     return details is None or details.cancel_requested
 
 
 def is_shutdown() -> bool:
-    """Say whether an activity is to stop because its worker does."""
+    """Return True if the current activity is to stop because its worker shuts down."""
     details = activity.cancellation_details()
     return details is not None and details.worker_shutdown
 
 
 async def is_withdrawn(client: Client) -> bool:
-    """Say whether the workflow no longer wants what the current activity was asked for."""
+    """Return True if the workflow has requested the cancellation of the current activity."""
     mine = activity.info().activity_id
     pending = (await workflow_of(client).describe()).raw_description.pending_activities
     return any(each.activity_id == mine and each.state == _CANCEL_REQUESTED for each in pending)
 
 
 async def is_cancelled(client: Client) -> bool:
-    """Say whether the execution that the current activity is to stop for was cancelled; else it was taken back."""
+    """Return True if the current activity is to stop because its execution was cancelled, not moved to another worker."""
     if not is_asked():
         return False
     try:
         found = await workflow_of(client).describe()
-    except Exception as error:  # to leave it is right in either case
-        logger.debug("execution_id=<%s>, error=<%s> | left", activity.info().workflow_id, error)
+    except Exception as error:  # releasing it is right in either case
+        logger.debug("execution_id=<%s>, error=<%s> | released", activity.info().workflow_id, error)
         return False
     is_running = found.status is WorkflowExecutionStatus.RUNNING
     return not is_running or found.raw_description.workflow_extended_info.cancel_requested
 
 
 async def signal(client: Client, name: str, what: Any) -> None:
-    """Tell the workflow something; while the server is away, again and again: what it has twice it takes once."""
+    """Signal the workflow, and retry while the server is unreachable: the workflow ignores duplicates."""
     handle = workflow_of(client)
     while True:
         try:
@@ -110,11 +110,11 @@ async def signal(client: Client, name: str, what: Any) -> None:
         except RPCError as error:
             if error.status not in _AWAY:
                 raise
-            logger.debug("execution_id=<%s>, error=<%s> | not told yet", activity.info().workflow_id, error)
+            logger.debug("execution_id=<%s>, error=<%s> | signal not sent yet", activity.info().workflow_id, error)
             await asyncio.sleep(BEAT_SECONDS)
 
 
 def workflow_of(client: Client) -> WorkflowHandle[Any, Any]:
-    """Return a handle on the workflow that the current activity works for."""
+    """Return a handle on the workflow of the current activity."""
     info = activity.info()
     return client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)

@@ -1,4 +1,4 @@
-"""An execution as the histories of its workflow's runs tell it, and waiting for what they tell next."""
+"""Rebuilds an execution from the histories of its workflow's runs, and follows them."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _SHOWING = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
 }
-"""The events with which an execution is seen to do something else."""
+"""The events that show a change of an execution's status."""
 
 
 async def status_of(description: WorkflowExecution) -> ExecutionStatus:
-    """Return what an execution is doing, by what Temporal knows of its workflow."""
+    """Return the status of an execution from Temporal's description of its workflow."""
     if description.status in _CLOSED:
         return _CLOSED[description.status]
     return S((await description.memo()).get("status", "PENDING"))
 
 
 class ExecutionHistory(RecordedExecution):
-    """What the runs of a workflow tell of its execution, the oldest first."""
+    """An execution as the runs of its workflow record it, oldest run first."""
 
     def __init__(self, description: WorkflowExecutionDescription, logs: list[HistoryReader]) -> None:
         self.description = description
@@ -64,21 +64,21 @@ class ExecutionHistory(RecordedExecution):
         self.follow()
 
     def _new(self) -> Replica:
-        """Return the execution as it stood when the last run began."""
+        """Return the execution as it was when the last run began."""
         return _begun(self._logs)
 
     def follow(self) -> None:
-        """Take over what the last run has told since."""
+        """Apply what the last run has recorded since."""
         log = self._logs[-1]
         places, known = log.batches(), len(self._applied)
-        if places[:known] != self._applied:  # what a worker told that had been given up was no part of it
+        if places[:known] != self._applied:  # batches of a worker that was given up were applied
             self.replica, known = self._new(), 0
         self.replica.apply(*map(log.batch, places[known:]))
         self._applied, self.position = places, log.position()
 
     @property
     def failure(self) -> str:
-        """What the workflow has ended with, where the execution has not failed itself."""
+        """Why the workflow has ended, if the execution itself has not failed."""
         return self._logs[-1].failure or f"its workflow has ended as {self.ended_as}"
 
     @property
@@ -100,7 +100,7 @@ class ExecutionHistory(RecordedExecution):
         return super().detail(presence, run)
 
     def _close(self) -> None:
-        """Record, in the replica, how the workflow has ended where the execution itself has not come to its end."""
+        """Record in the replica how the workflow has ended, if the execution itself has not."""
         journal = self.journal()
         if self._closed is None or journal.status() is self._closed:
             return
@@ -115,7 +115,7 @@ class ExecutionHistory(RecordedExecution):
 
 
 def _begun(logs: list[HistoryReader]) -> Replica:
-    """Return the execution as it stood when the last of these runs began."""
+    """Return the execution as it was when the last of these runs began."""
     first = logs[0]
     replica = first.empty()
     replica.apply(first.rows())
@@ -133,7 +133,7 @@ async def rebuilt(
     def build() -> Replica:
         replica, last = _begun(logs), logs[-1]
         if last.position() != upto:
-            raise BackendUnavailableError(workflow_id, f"the run {run_id} tells {last.position()} and not {upto}")
+            raise BackendUnavailableError(workflow_id, f"the run {run_id} ends at {last.position()}, not at {upto}")
         replica.apply(*map(last.batch, last.batches()))
         return replica
 
@@ -143,7 +143,7 @@ async def rebuilt(
 async def execution_history(
     client: Client, payload_store: PayloadStore, workflow_id: str, *, whole: bool = False
 ) -> ExecutionHistory:
-    """Read an execution; ``whole`` with the results of runs that went on in others, as far as Temporal still has them."""
+    """Read an execution; with ``whole``, including the results of continued runs, as far as Temporal still has them."""
     description = await client.get_workflow_handle(workflow_id).describe()
     logs = await _logs(client, payload_store, workflow_id, description.run_id or "", whole)
     return await asyncio.to_thread(ExecutionHistory, description, logs)
@@ -159,12 +159,12 @@ async def _logs(
         except RPCError as error:
             if not is_unknown(error) or not logs[0].is_rooted:
                 raise
-            break  # Temporal has forgotten it
+            break  # Temporal has deleted it
     return logs
 
 
 async def runs_of(client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str) -> list[str]:
-    """Return a run and those that it went on from, as far as Temporal still has them."""
+    """Return a run and the runs that it continues, as far as Temporal still has them."""
     runs: list[str] = []
     while run_id:
         log = HistoryReader(client.data_converter, payload_store)
@@ -184,7 +184,7 @@ async def runs_of(client: Client, payload_store: PayloadStore, workflow_id: str,
 async def execution_histories(
     client: Client, payload_store: PayloadStore, workflow_id: str
 ) -> AsyncIterator[ExecutionHistory]:
-    """Yield an execution as it stands, and again whenever it has told or done something, until its workflow is closed."""
+    """Yield an execution as it is now, and again after each batch or change of status, until its workflow is closed."""
     while True:
         description = await client.get_workflow_handle(workflow_id).describe()
         run_id = description.run_id or ""
@@ -207,7 +207,7 @@ async def execution_histories(
 
 
 async def _coming(client: Client, workflow_id: str, run_id: str) -> AsyncIterator[Any]:
-    """Yield the events of a run and those to come, until it is closed; or fewer, if it is to be read anew."""
+    """Yield the events of a run, and new ones until it is closed; stop early if it must be read again from the start."""
     try:
         async for event in events_of(client, workflow_id, run_id, waiting=True):
             yield event
@@ -226,7 +226,7 @@ async def still(client: Client, workflow_id: str) -> None:
 
 
 async def _shown(client: Client, workflow_id: str, description: WorkflowExecutionDescription) -> None:
-    """Return when an execution is seen to do something else."""
+    """Return when history shows a change of an execution's status."""
     async for event in _coming(client, workflow_id, description.run_id or ""):
         if event.event_id > description.history_length and event.event_type in _SHOWING:
             return

@@ -1,4 +1,4 @@
-"""From a workflow's history to the execution that it records: which batches count, in which order, and how to add one."""
+"""Reads the execution that a workflow's history records: which batches count, and in which order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TELLING = {DRIVE, WAKE, *STEPS.values()}
 
 
 class HistoryReader:
-    """What the history of one run tells, event by event."""
+    """Reads the history of one run, event by event."""
 
     def __init__(self, converter: DataConverter, payload_store: PayloadStore) -> None:
         self._converter, self._payload_store = converter, payload_store
@@ -56,20 +56,20 @@ class HistoryReader:
         """What the workflow failed with, if it did."""
         self.start: Start = {}
         self.survivor = 0
-        """The last epoch whose worker was given up, and lives."""
+        """The last epoch whose worker was given up but is alive."""
         self.accepted_drift = ""
-        """Names the last time that somebody accepted another version of the agent."""
+        """Identifies the last time that a client accepted another version of the agent."""
         self.continued_from = ""
         self._parcels = Parcels()
         self._carried: ChangeSet | None = None
-        """What the run began with, where that is not in its first event."""
+        """What the run began with, if that is not in its first event."""
         self._log = EpochLog(self._parcels.has)
         self._scheduled: dict[int, str] = {}
         self._updates: dict[str, Any] = {}
         self._steps: dict[int, tuple[int, Step]] = {}
 
     async def add(self, event: HistoryEvent) -> bool:
-        """Take an event; return True if it tells something new."""
+        """Add an event; return True if it contains something new."""
         kind = event.event_type
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             return await self._completed(event)
@@ -99,7 +99,7 @@ class HistoryReader:
         return False
 
     async def _signaled(self, event: HistoryEvent) -> bool:
-        """Take a signal; what is malformed the workflow has ignored, too."""
+        """Add a signal; ignore a malformed one, as the workflow does."""
         signal = event.workflow_execution_signaled_event_attributes
         if signal.signal_name == ACCEPT_DRIFT:
             self.accepted_drift = str(event.event_time.ToNanoseconds())
@@ -131,7 +131,7 @@ class HistoryReader:
             self._log.begin(driving["epoch"], driving["base"])
         elif name in _TELLING and name != WAKE:
             given = await self._decoded(scheduled.input)
-            if not given.get("held"):  # else it has begun in an epoch before, whatever becomes of this activity
+            if not given.get("held"):  # else it started in an earlier epoch, whatever the outcome of this activity
                 self._steps[event.event_id] = given["epoch"], given["step"]
             self._log.start(given["epoch"], given["turn"])
         return False
@@ -152,7 +152,7 @@ class HistoryReader:
         return self._log.add(told["epoch"], told["number"], told["rows"], waiting)
 
     def accept_drift(self, replica: Replica) -> None:
-        """Let any version take the execution over, if somebody accepted that and no worker has acted on it yet."""
+        """Let any version take over the execution, if a client accepted that and no worker has acted on it yet."""
         if not self.accepted_drift:
             return
         if self.accepted_drift == Queue(replica).only().given.get(ACCEPTED, {}).get("token"):
@@ -162,7 +162,7 @@ class HistoryReader:
             Requests(replica).accept_drift(journal, self.accepted_drift)
 
     def withdraw(self, replica: Replica) -> None:
-        """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
+        """Withdraw the intents of steps that the last worker was to start but did not: they are not in doubt."""
         self._log.withdraw(replica, self.start["execution_id"])
 
     async def _decoded(self, payloads: Payloads) -> Any:
@@ -170,7 +170,7 @@ class HistoryReader:
         return found[0] if found else None
 
     async def _heard(self, payloads: Payloads) -> Any:
-        """Return what was sent; None if it is no single value of ours. What a codec refuses is raised: it may be ours."""
+        """Return the value that was sent; None if it is not a single value of ours. Codec errors are raised: it may be ours."""
         raw = await self._converter.decode(payloads.payloads, [RawValue] * len(payloads.payloads))
         try:
             (found,) = self._converter.payload_converter.from_payloads([each.payload for each in raw])
@@ -179,10 +179,10 @@ class HistoryReader:
             return None
         return found
 
-    # What it comes to
+    # The execution
 
     def has_reported(self, epoch: int) -> bool:
-        """Say whether a worker of this epoch has told anything."""
+        """Return True if a worker of this epoch has reported anything."""
         return self._log.has(epoch)
 
     def batches(self, upto: Position | None = None) -> list[tuple[int, int]]:
@@ -193,7 +193,7 @@ class HistoryReader:
         return self._payload_store.load(self._parcels.joined(rows))
 
     def position(self) -> Position:
-        """Return where whoever goes on from here begins."""
+        """Return the position at which the next writer begins."""
         return self._log.position(self.start["epoch"])
 
     def batch(self, place: tuple[int, int]) -> ChangeSet:
@@ -201,12 +201,12 @@ class HistoryReader:
         return self._received(self._log.changes(place))
 
     def rows(self) -> ChangeSet:
-        """Return the execution as the run found it."""
+        """Return the execution as it was when the run began."""
         return self._received(self.start["rows"] if self._carried is None else self._carried)
 
     @property
     def is_rooted(self) -> bool:
-        """Whether the history has all that the run began with; else it is yet to be taken over from the run before."""
+        """Whether the history has all that the run began with; else it still has to be copied from the run before."""
         return PREVIOUS not in self.start["rows"] or self._carried is not None
 
     def changes(self) -> ChangeSet:
@@ -218,7 +218,7 @@ class HistoryReader:
         return Replica(f"{self.start['execution_id']}:{uuid.uuid4().hex}", self._payload_store.max_text)
 
     def replica(self, upto: Position) -> Replica | None:
-        """Return the execution as it stood at a position; None if history does not go as far yet."""
+        """Return the execution as it was at a position; None if history does not reach it yet."""
         if not self._log.reaches(upto):
             return None
         replica = self.empty()
@@ -227,14 +227,14 @@ class HistoryReader:
 
 
 async def events_of(client: Client, workflow_id: str, run_id: str, *, waiting: bool = False) -> AsyncIterator[Any]:
-    """Yield the events of a run; with ``waiting``, also those that are yet to come, until it is closed."""
+    """Yield the events of a run; with ``waiting``, also new ones until it is closed."""
     handle = client.get_workflow_handle(workflow_id, run_id=run_id or None)
     async for event in handle.fetch_history_events(wait_new_event=waiting):
         yield event
 
 
 async def read(client: Client, payload_store: PayloadStore, workflow_id: str, run_id: str) -> HistoryReader:
-    """Return what the history of a run tells."""
+    """Return a reader that has read the history of a run."""
     log = HistoryReader(client.data_converter, payload_store)
     async for event in events_of(client, workflow_id, run_id):
         await log.add(event)

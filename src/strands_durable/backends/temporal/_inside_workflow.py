@@ -1,4 +1,4 @@
-"""For people who own a workflow: a durable agent inside it, awaited like an activity. Knows no Strands."""
+"""A durable agent inside a workflow of your own, awaited like an activity. Does not depend on Strands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class WorkflowAgentFailedError(ExecutionFailedError, ApplicationError):
-    """A durable agent inside a workflow failed; if nobody catches it, the workflow fails with it."""
+    """A durable agent inside a workflow failed; the workflow fails with it unless it catches this error."""
 
     cause: Any = None
 
@@ -55,7 +55,7 @@ class WorkflowAgentFailedError(ExecutionFailedError, ApplicationError):
 
 
 class WorkflowAgentCancelledError(ExecutionCancelledError, ApplicationError):
-    """Somebody cancelled a durable agent inside a workflow, and not the workflow itself."""
+    """A durable agent inside a workflow was cancelled, and not the workflow itself."""
 
     cause: Any = None
 
@@ -70,7 +70,7 @@ class WorkflowAgentCancelledError(ExecutionCancelledError, ApplicationError):
 
 
 class WorkflowAgentRefusedError(DurableError, ApplicationError):
-    """A durable agent inside a workflow was not begun; ``__cause__`` says why in its own class."""
+    """A durable agent inside a workflow was not started; ``__cause__`` is the original error."""
 
     cause: Any = None
 
@@ -82,20 +82,20 @@ class WorkflowAgentRefusedError(DurableError, ApplicationError):
 
 
 class TemporalDurability:
-    """A durable agent in a workflow of your own: each of its calls is a child workflow, with all that an execution has.
+    """A durable agent in a workflow of your own: each of its calls is a child workflow and a full execution.
 
         @workflow.run
         async def run(self, trip: str) -> str:
             result = await TemporalDurability("trip_planner").invoke_async(trip)
             return str(result)
 
-    Its steps, questions and answers are those of any execution: `strands-durable show` and `respond` work on its id. A
-    worker of the agent must run on ``task_queue``: `strands-durable worker`, or the plugin `StrandsDurablePlugin` beside yours.
+    It has steps, questions and answers like any execution: `strands-durable show` and `respond` work on its id. A worker of the
+    agent must poll ``task_queue``: `strands-durable worker`, or your own worker with the plugin `StrandsDurablePlugin`.
 
     Args:
-        agent: A `DurableAgent`, or its name: then the workflow need not import it.
-        task_queue: Where the workers of the agent are.
-        heartbeat_seconds: After how long without a sign of life a worker counts as lost.
+        agent: A `DurableAgent`, or its name, so that the workflow need not import it.
+        task_queue: The task queue of the agent's workers.
+        heartbeat_seconds: How long a worker may send no heartbeat before it counts as lost.
     """
 
     def __init__(
@@ -127,21 +127,25 @@ class TemporalDurability:
 
         Args:
             prompt: As for a Strands agent.
-            execution_id: The id of the execution, and of its workflow, for one call; made of this workflow's if None.
+            execution_id: The id of the execution and of its workflow, for one call; derived from this workflow's id if None.
             invocation_state: JSON-safe, for its tools and hooks.
             limits: As for a Strands agent.
             arguments: For the agent's factory.
 
         Raises:
             ExecutionFailedError: It failed.
-            ExecutionCancelledError: Somebody cancelled it.
-            DurableError: It was not begun: there is an execution of this id, or something given has no recorded form.
+            ExecutionCancelledError: It was cancelled.
+            DurableError: It was not started: the id is in use, or an argument cannot be recorded.
         """
         try:
             found = checked_id(execution_id) if execution_id is not None else self._made_up()
             given = self._start(found, prompt, invocation_state, limits, arguments)
-        except DurableError as error:  # what is no failure of Temporal's would have the workflow's task tried for ever
+        except DurableError as error:  # an error that is not Temporal's would have the workflow task retried forever
             raise WorkflowAgentRefusedError(error) from error
+        return await self._run_child(found, given)
+
+    async def _run_child(self, found: str, given: Start) -> ExecutionResult:
+        """Run the execution as a child workflow and return its result."""
         try:
             told: dict[str, Any] = await workflow.execute_child_workflow(
                 WORKFLOW,
@@ -172,7 +176,7 @@ class TemporalDurability:
         return ExecutionResult.from_json(told)
 
     def _made_up(self) -> str:
-        """Return an id that tells where it comes from, where that makes an id."""
+        """Return an id that names this workflow and the agent, or a random one if that is not a valid id."""
         mine = f"{workflow.info().workflow_id}:{self._name}:{workflow.uuid4().hex[:8]}"
         try:
             return checked_id(re.sub(r"[^A-Za-z0-9._:@+=-]", "-", mine))
@@ -188,7 +192,7 @@ class TemporalDurability:
         arguments: dict[str, Any],
     ) -> Start:
         replica = Replica.new("new", workflow.random().randbytes(32))
-        spec = AgentSpec(name=self._name, arguments=arguments)  # whatever version of it the worker has
+        spec = AgentSpec(name=self._name, arguments=arguments)  # any version that the worker has
         Requests(replica, workflow.time).dispatch(spec, prompt, execution_id, invocation_state, limits)
         return {
             "execution_id": execution_id,
@@ -201,19 +205,19 @@ class TemporalDurability:
 
 
 def _is_cancelled() -> bool:
-    """Say whether it is the code around this that was cancelled."""
+    """Return True if the calling task was cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 class StrandsDurablePlugin(Plugin):
-    """For your own worker: carries executions of the agents that are registered here, beside your workflows.
+    """For your own worker: runs executions of the agents that are registered here, beside your workflows.
 
     Args:
-        task_queue: Where executions are offered; not the one of your worker.
+        task_queue: The task queue for executions; not the one of your worker.
         concurrency: How many executions at a time.
         drain_seconds: How long the current steps may take to end when your worker is stopped.
-        payloads: The URL of a place for what is too large for Temporal.
+        payloads: The URL of a folder or bucket for payloads that are too large for Temporal.
     """
 
     def __init__(
@@ -271,5 +275,5 @@ class StrandsDurablePlugin(Plugin):
         return config
 
     def run_replayer(self, replayer: Replayer, histories: Any, next: Any) -> Any:
-        """Replay as always."""
+        """Replay without changes."""
         return next(replayer, histories)

@@ -1,4 +1,4 @@
-"""What a worker tells of a batch, a step and an end, in forms that Temporal takes and people read."""
+"""How a worker reports a batch, a step and an end: within Temporal's limits, and readable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEXT_LENGTH = 10_000
 
 
 def ended(driver: Driver, beside: int) -> dict[str, Any]:
-    """Return how far an execution has come, in a form that Temporal takes with so many bytes beside it."""
+    """Return the state of an execution, small enough for Temporal together with ``beside`` more bytes."""
     end = driver.ended()
     result, error = end.result, end.error
     if len(json.dumps(result)) + beside > PayloadStore.limits.max_bytes:
@@ -33,14 +33,14 @@ def ended(driver: Driver, beside: int) -> dict[str, Any]:
 
 
 def what(rows: ChangeSet, workflow_id: str | None) -> str:
-    """Return what a batch is, for an error."""
+    """Describe a batch, for an error message."""
     names = sorted({row["name"] for row in rows_of(rows, "steps") if row["kind"] == "tool"})
     of_tools = f", of {', '.join(names)}" if names else ""
     return f"Execution {workflow_id!r}: what is recorded at once{of_tools}"
 
 
 def asked(ticket_id: str, ticket: StepTicket, is_inner: bool) -> dict[str, Any]:
-    """Return what the workflow is to know of a step that waits."""
+    """Return what the workflow needs to know about a waiting step."""
     asked: dict[str, Any] = {"id": ticket_id, "kind": ticket.kind, "step": [ticket.call_id, ticket.key, ticket.attempt]}
     asked["summary"] = ""
     if is_inner:

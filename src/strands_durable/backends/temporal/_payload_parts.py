@@ -1,6 +1,6 @@
-"""What is larger than one payload, in several: each is a signal, and they count once a batch refers to all of them.
+"""Splits data that is larger than one payload into pieces, each sent as a signal; a batch that refers to them makes them count.
 
-A piece is named by its digest. A worker that sends one twice, or dies before the last, has changed nothing.
+A piece is identified by its digest. If a worker sends one twice, or dies before the last, nothing has changed.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ...errors import PayloadTooLargeError
 from ._protocol import PACKED, PIECES, Piece
 
 HISTORY_BYTES = 48_000_000
-"""How large a history may become. Temporal ends a workflow at 50 MB, and what it ends so cannot be resumed."""
+"""How large a history may become. Temporal terminates a workflow at 50 MB, and it could not be resumed then."""
 CARRIED_BYTES = 20_000_000
 """How much of it a run may begin with."""
 
 
 class Pieces:
-    """ChangeSet on their way to one run of a workflow, in pieces where they are too large."""
+    """Change sets to send to one run of a workflow, in pieces if they are too large."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
 
     def put(self, packed: str) -> ChangeSet:
-        """Take packed rows; return what refers to them."""
+        """Split packed rows into pieces; return a reference to them."""
         size = PayloadStore.limits.max_bytes
         parts = [packed[begin : begin + size] for begin in range(0, len(packed), size)]
         pieces: list[Piece] = [{"digest": _digest(part), "data": part} for part in parts]
@@ -43,7 +43,7 @@ class Pieces:
         return sum(len(piece["data"]) for piece in self._pieces)
 
     async def send(self, signal: Callable[[Piece], Awaitable[None]]) -> None:
-        """Send them all; what refers to them may be sent then."""
+        """Send all pieces; the reference to them may be sent after that."""
         for piece in self._pieces:
             await signal(piece)
             reach("piece:after")
@@ -56,23 +56,23 @@ class Parcels:
         self._found: dict[str, str] = {}
 
     def add(self, piece: Piece | None) -> None:
-        """Take a piece, unless it is not what it says it is."""
+        """Add a piece, unless its digest does not match."""
         if piece is not None and _digest(piece["data"]) == piece["digest"]:
             self._found[piece["digest"]] = piece["data"]
 
     def joined(self, rows: ChangeSet) -> ChangeSet:
-        """Return rows as they were before they were cut into pieces."""
+        """Return rows as they were before they were split into pieces."""
         if PIECES not in rows:
             return rows
         return {PACKED: "".join(self._found[digest] for digest in rows[PIECES])}
 
     def has(self, rows: ChangeSet) -> bool:
-        """Say whether all pieces of rows are here."""
+        """Return True if all pieces of these rows have arrived."""
         return all(digest in self._found for digest in rows.get(PIECES, ()))
 
 
 async def refuse_overflow(client: Client, workflow_id: str, run_id: str, size: int, what: str) -> None:
-    """Raise if so much more would bring a history to where Temporal ends the workflow."""
+    """Raise if ``size`` more bytes would bring a history to where Temporal terminates the workflow."""
     found = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
     known = found.raw_description.workflow_execution_info.history_size_bytes
     if known + size > HISTORY_BYTES:
@@ -84,7 +84,7 @@ def _digest(data: str) -> str:
 
 
 def piece_of(given: Any) -> Piece | None:
-    """Return a piece; None if it is none."""
+    """Return a piece; None if the value is malformed."""
     if (
         not isinstance(given, dict)
         or not isinstance(given.get("digest"), str)

@@ -1,4 +1,4 @@
-"""Who is at work on an execution, or why nobody is: by the activity with which a worker holds it."""
+"""Which worker runs an execution, or why none does: read from the activity that a worker runs for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AT_WORK = (
 
 
 async def pending_activity_of(client: Client, description: WorkflowExecutionDescription) -> Presence:
-    """Return who holds an execution; nobody, if it has ended."""
+    """Return which worker runs an execution; none if it has ended."""
     if description.status is not WorkflowExecutionStatus.RUNNING:
         return Presence()
     is_cancelling = description.raw_description.workflow_extended_info.cancel_requested
@@ -32,7 +32,7 @@ async def pending_activity_of(client: Client, description: WorkflowExecutionDesc
 
 
 def _named(identity: str) -> str:
-    """Return a worker's identity in the words that owners have elsewhere."""
+    """Return a worker's identity in the form that other backends use for owners."""
     found = re.fullmatch(r"(\d+)@(.+)", identity)
     return f"process {found[1]} on {found[2]}" if found else identity
 

@@ -1,4 +1,4 @@
-"""Whether anybody works on a task queue. An execution that no worker takes waits without a word; here the word is said."""
+"""Detects a task queue without workers. An execution that no worker takes would otherwise wait silently."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ logger = safe_logger(__name__)
 
 _FIRST_SECONDS, _AGAIN_SECONDS = 4.0, 5.0
 _POLL_SECONDS = 70.0
-"""How long a poll of a worker stays open: Temporal names who has polled in the last five minutes, also who is gone."""
+"""How long a worker's poll stays open: Temporal lists all pollers of the last five minutes, including those that are gone."""
 _KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
 
 
 async def unattended(client: Client, config: TemporalConfig) -> str | None:
-    """Return what to say where no worker polls the task queue, with the command that starts one; None if one does."""
+    """Return a message with the command to start a worker if none polls the task queue; None if one does."""
     for kind in _KINDS:
         queue = TaskQueue(name=config.task_queue)
         asked = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=kind)
@@ -43,7 +43,7 @@ async def unattended(client: Client, config: TemporalConfig) -> str | None:
 
 
 def worker_command(config: TemporalConfig) -> str:
-    """Return the command that starts a worker, without what may hold a password."""
+    """Return the command that starts a worker, without anything that may contain a password."""
     given = {
         "namespace": config.namespace,
         "task_queue": config.task_queue if config.task_queue != DEFAULT_QUEUE else None,
@@ -57,7 +57,7 @@ def worker_command(config: TemporalConfig) -> str:
 
 @asynccontextmanager
 async def watched(execution_id: str, look: Callable[[], Awaitable[str | None]]) -> AsyncIterator[None]:
-    """Say once, while something is waited for, that nobody works on it."""
+    """Log once, while the caller waits, that no worker runs the execution."""
     watching = asyncio.ensure_future(_watch(execution_id, look))
     try:
         yield

@@ -1,4 +1,4 @@
-"""What workflow, workers and clients say to each other: names, and how batches are written. Imported into the sandbox."""
+"""The protocol between workflow, workers and clients: names, and the form of messages. Imported into the sandbox."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ GONE = "Gone"
 TOO_LARGE = "PayloadTooLarge"
 FORGOTTEN = "Forgotten"
 OMITTED = "omitted"
-"""In the place of a result that is too large for Temporal; what is recorded has it whole."""
+"""Replaces a result that is too large for Temporal; the recorded rows contain it in full."""
 
 PACKED, AWAY, PIECES = "packed", "o", "pieces"
-"""In the place of a table's name, for rows in a form that people do not read: see `PayloadStore`, and `Pieces`."""
+"""Used as a table's name, for packed or offloaded rows and for pieces: see `PayloadStore` and `Pieces`."""
 PREVIOUS = "previous"
-"""In the place of a table's name: a run begins with what the one before it had come to, at this position."""
+"""Used as a table's name: a run begins with the state of the one before it, at this position."""
 
 Position = list[int]
-"""Epoch and batch. Whoever writes begins an epoch: a worker that takes the execution over, or a client that answers."""
+"""Epoch and batch. Each writer begins an epoch: a worker that takes over the execution, or a client that answers."""
 
 
 _TASK_SECONDS = 5.0
-"""What Temporal gives a worker for a workflow task. One that a worker took while it ended is lost until then."""
+"""Timeout of a workflow task. A task that a worker received while it shut down is lost until then."""
 
 
 def task_timeout(heartbeat_seconds: float) -> timedelta:
-    """Return how long a worker may take with a workflow until it counts as lost: not longer than with anything else."""
+    """Return how long a worker may take for a workflow task before it counts as lost: at most as long as a heartbeat."""
     return timedelta(seconds=min(_TASK_SECONDS, heartbeat_seconds))
 
 
 class Start(TypedDict, total=False):
-    """What a run of the workflow is given."""
+    """The input of a run of the workflow."""
 
     execution_id: str
     agent: str
     rows: dict[str, Any]
-    """The execution as it stands at ``epoch``."""
+    """The execution as it is at ``epoch``."""
     epoch: int
     heartbeat_seconds: float
     changes: dict[str, Any]
-    """What was changed between the run before and this one, where somebody resumed it."""
+    """What was changed between the run before and this one, if a client resumed it."""
     max_events: int
-    """Go on in a new run after so many events; 0: when Temporal suggests it."""
+    """Continue in a new run after so many events; 0: when Temporal suggests it."""
     previous_run_id: str
-    """The run that this one goes on from, if it was not continued by itself."""
+    """The run that this one resumes, if a client started it (no continue-as-new)."""
     carried_bytes: int
-    """How much this run takes over from the one before, where that is more than it could be given."""
+    """How many bytes this run copies from the one before, if they do not fit into its input."""
 
 
 class _Driving(TypedDict):
@@ -71,12 +71,12 @@ class _Driving(TypedDict):
 
 
 class Driving(_Driving, total=False):
-    """What a worker is given to take an execution over."""
+    """The input of the activity with which a worker takes over an execution."""
 
     lost: bool
-    """Whether Temporal has lost sight of the worker before; it may live."""
+    """Whether Temporal has lost contact with the previous worker, which may be alive."""
     held: Position
-    """The last batch that history has of the worker that is given this: it still has the execution, and tells the rest."""
+    """The last batch in history of the worker that receives this: it still has the execution, and reports the rest."""
 
 
 class _Alive(TypedDict):
@@ -84,21 +84,21 @@ class _Alive(TypedDict):
 
 
 class Alive(_Alive, total=False):
-    """What a worker says that was given up, and lives."""
+    """Sent by a worker that was given up but is alive."""
 
     queue: str
-    """Where the workflow finds it, if it still has the execution."""
+    """Its task queue, if it still has the execution."""
 
 
 class Piece(TypedDict):
-    """A part of what is too large for one payload."""
+    """A part of data that is too large for one payload."""
 
     digest: str
     data: str
 
 
 class Carrying(TypedDict):
-    """What a worker is given to have a run begin with what the one before it had come to."""
+    """The input of the activity that sends a run the state of the one before it."""
 
     run_id: str
     base: Position
@@ -106,22 +106,22 @@ class Carrying(TypedDict):
 
 
 class BatchMessage(TypedDict, total=False):
-    """A batch on its way."""
+    """A batch as it is sent to the workflow."""
 
     epoch: int
     number: int
     rows: dict[str, Any]
     turns: list[dict[str, Any]]
     queue: str
-    """Where the worker hears, with the first batch of an epoch."""
+    """The task queue of the worker, in the first batch of an epoch."""
     stops: bool
-    """Whether it hears there that the execution was cancelled."""
+    """Whether the worker accepts a cancel request on that queue."""
     end: dict[str, Any]
-    """How far it has come, with the last batch of an epoch."""
+    """The state of the execution, in the last batch of an epoch."""
     whole: dict[str, Any]
-    """The whole execution, if the workflow is to be continued as new; or where the new run finds it."""
+    """The whole execution, or a reference to it, if the workflow is to be continued as new."""
     whole_bytes: int
-    """How much that is, where it is more than a payload takes."""
+    """The size of the whole execution, if it does not fit into a payload."""
 
 
 class _Stepping(TypedDict):
@@ -132,24 +132,24 @@ class _Stepping(TypedDict):
 
 
 class Stepping(_Stepping, total=False):
-    """What a step is given."""
+    """The input of the activity of a step."""
 
     held: bool
-    """Whether it was let run in an epoch before, and runs, or has ended: it is waited for."""
+    """Whether the step was let run in an earlier epoch: the activity only waits for its end."""
 
 
 class Commit(TypedDict):
-    """What a client adds to an execution that nobody works on."""
+    """What a client adds to an execution that no worker runs."""
 
     base: Position
     rows: dict[str, Any]
 
 
-# What is taken for one of these: a signal or an update may come from anybody, and one that is malformed must stop nothing.
+# Validation: any client may send a signal or an update, and a malformed one must not stop the workflow.
 
 
 def batch_message_of(given: Any) -> BatchMessage | None:
-    """Return a batch; None if it is none."""
+    """Return a batch; None if the value is malformed."""
     if not isinstance(given, dict) or not _has_numbers(given, "epoch", "number"):
         return None
     turns, queue, end = given.get("turns"), given.get("queue", ""), given.get("end", {})
@@ -160,14 +160,14 @@ def batch_message_of(given: Any) -> BatchMessage | None:
 
 
 def alive_of(given: Any) -> Alive | None:
-    """Return what a worker says that lives; None if it is nothing of the kind."""
+    """Return the message of a worker that is alive; None if the value is malformed."""
     if not isinstance(given, dict) or not _has_numbers(given, "epoch") or not isinstance(given.get("queue", ""), str):
         return None
     return cast(Alive, given)
 
 
 def commit_of(given: Any) -> Commit | None:
-    """Return what a client adds; None if it is nothing of the kind."""
+    """Return what a client adds; None if the value is malformed."""
     if not isinstance(given, dict) or not _is_rows(given.get("rows")):
         return None
     base = given.get("base")
@@ -194,7 +194,7 @@ def _is_turn(turn: Any) -> bool:
 
 
 def _is_rows(rows: Any) -> bool:
-    """Say whether something has the form of a change set, whole or packed, of this format or of one before."""
+    """Return True if a value has the form of a change set, plain or packed, of this format or an earlier one."""
     if not isinstance(rows, dict):
         return False
     if _is_number(rows.get("format")):
@@ -204,8 +204,8 @@ def _is_rows(rows: Any) -> bool:
 
 
 def _is_table(name: str, found: Any) -> bool:
-    """Say whether something is a table of format 3, or stands for a change set that is kept elsewhere."""
-    if isinstance(found, dict):  # by table, the keys of rows that are gone
+    """Return True if a value is a table of format 3, or refers to a change set that is stored elsewhere."""
+    if isinstance(found, dict):  # by table, the keys of deleted rows
         return all(isinstance(keys, list) for keys in found.values())
     if isinstance(found, str):
         return name in (PACKED, AWAY)

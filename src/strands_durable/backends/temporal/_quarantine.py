@@ -1,4 +1,4 @@
-"""Executions that may have killed their worker: a process of its own tries them, and is started with the first of them."""
+"""Runs executions that may have killed their worker in a separate process, which is started for the first of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AGAIN = timedelta(seconds=1)
 async def calling_for(
     client: Client, task_queue: str, quarantine: QuarantineProcess, drain_seconds: float, stop: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Start the process once an execution waits on its task queue, and again whenever it has died; end it with ``stop``."""
+    """Start the process once an execution waits on its task queue, restart it whenever it dies, and end it with ``stop``."""
     task = asyncio.ensure_future(_call_for(client, task_queue, quarantine))
     try:
         async with quarantine.until(stop, drain_seconds):
@@ -40,15 +40,15 @@ async def _call_for(client: Client, task_queue: str, quarantine: QuarantineProce
 
     @activity.defn(name=DRIVE)
     async def hand_on(given: dict) -> Any:  # type: ignore[type-arg]
-        found.set()  # an execution waits there; it is offered again a moment later
+        found.set()  # an execution waits; Temporal offers it again a moment later
         raise ApplicationError(
-            "it is to be tried in a process of its own",
+            "it has to run in a separate process",
             type=NOT_HERE,
             category=ApplicationErrorCategory.BENIGN,
             next_retry_delay=_AGAIN,
         )
 
-    # From then on it does not ask again, and is not stopped: a worker that stops may lose what it asked for last.
+    # From then on this worker does not poll, but is not stopped: a worker that stops may lose the task of its last poll.
     slots = SlotSupplier(lambda: 0 if found.is_set() else 1)
     poll = PollerBehaviorSimpleMaximum(1)
     async with Worker(

@@ -1,4 +1,4 @@
-"""How many executions a worker takes at a time. Where there is no slot it does not even ask for one."""
+"""Limits how many executions a worker takes at a time. Without a free slot it does not even poll."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SlotSupplier(CustomSlotSupplier):
     """Gives out slots.
 
     Args:
-        count: Says how many there are at the moment.
+        count: Returns the current number of slots.
     """
 
     def __init__(self, count: Callable[[], int]) -> None:
@@ -51,7 +51,7 @@ class SlotSupplier(CustomSlotSupplier):
         return SlotPermit()
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
-        """A slot that was taken is used."""
+        """Do nothing: a slot counts from its reservation."""
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:
         """Free a slot."""
@@ -63,7 +63,7 @@ class SlotSupplier(CustomSlotSupplier):
 
 
 def tuner(slots: SlotSupplier) -> WorkerTuner:
-    """Return what has a worker go by the slots."""
+    """Return a tuner that limits the activities of a worker to these slots."""
     return WorkerTuner.create_composite(
         workflow_supplier=FixedSizeSlotSupplier(_MANY),
         activity_supplier=slots,

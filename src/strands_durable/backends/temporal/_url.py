@@ -1,4 +1,4 @@
-"""What a ``temporal://`` URL says. TLS and keys are not in it: those come from Temporal's own environment and config file."""
+"""Parses a ``temporal://`` URL. It contains no TLS settings or keys: those come from Temporal's environment and config file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._protocol import DEFAULT_QUEUE
 
 DEFAULT_ADDRESS = "localhost:7233"
 PAYLOADS = "STRANDS_DURABLE_PAYLOADS"
-"""The place for payloads where the URL names none: a key in it is then on no command line."""
+"""The payload storage if the URL names none, so that a key in it appears on no command line."""
 _TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
 _WORKERS = get_args(WorkerMode)
 
@@ -23,7 +23,7 @@ class TemporalConfig:
     """Where executions are on Temporal."""
 
     address: str | None
-    """None: where Temporal's environment says."""
+    """None: taken from Temporal's environment."""
     namespace: str | None
     task_queue: str
     prefix: str
@@ -31,7 +31,7 @@ class TemporalConfig:
     max_events: int
     payloads: str | None
     worker: WorkerMode
-    """What a worker of this very process carries, once it is started: everything, nothing, or only what is held here."""
+    """What a worker in this process runs, once it is started: everything, nothing, or only executions held here."""
 
     @classmethod
     def of(cls, url: str) -> TemporalConfig:
@@ -40,7 +40,7 @@ class TemporalConfig:
             return _read(urlsplit(url))
         except ValueError as error:
             raise UnsupportedFeatureError(
-                f"This {url.partition('://')[0]}:// URL",  # not the whole URL: there may be a password in it
+                f"This {url.partition('://')[0]}:// URL",  # not the full URL: it may contain a password
                 f"{error}; a Temporal URL is temporal://HOST:PORT, with {', '.join(_TAKES)} behind a question mark",
                 "TLS and API keys come from Temporal's own environment variables or config file, never from a URL.",
             ) from error

@@ -1,6 +1,6 @@
-"""Executions as Temporal's visibility lists them. It may be a moment behind; what it says of one is its last run.
+"""Lists executions through Temporal's visibility, which may lag by a moment and describes the last run of each.
 
-Only what says itself why it waits, or who is at work on it, is asked for one by one.
+Only executions whose owner or note has to be looked up are described one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def records(
     since: float | None,
     limit: int | None,
 ) -> list[ExecutionRecord]:
-    """Return executions, the one that changed last first; with ``limit``, those that are open before those that are not."""
+    """Return executions, most recently changed first; with ``limit``, open ones are preferred to closed ones."""
     found: list[ExecutionRecord] = []
     async for record in _looked_at(client, config, client.list_workflows(_query(config, wanted, since))):
         if (
@@ -78,7 +78,7 @@ def _quoted(text: str) -> str:
 async def _looked_at(
     client: Client, config: TemporalConfig, listed: AsyncIterator[WorkflowExecution]
 ) -> AsyncIterator[ExecutionRecord]:
-    """Yield a record for each execution, looking at some at a time."""
+    """Yield a record for each execution, describing several at a time."""
     seen: set[str] = set()
     batch: list[WorkflowExecution] = []
 
@@ -100,7 +100,7 @@ async def _looked_at(
 
 
 async def _record(client: Client, config: TemporalConfig, listed: WorkflowExecution) -> ExecutionRecord | None:
-    """Return a record; None if the run that was listed is no longer the last one of its execution."""
+    """Return a record; None if the listed run is no longer the last one of its execution."""
     status = await status_of(listed)
     if status in (S.COMPLETED, S.CANCELLED, S.SUSPENDED):
         return await _record_of(config, listed, status, Presence())
@@ -118,7 +118,7 @@ async def _record(client: Client, config: TemporalConfig, listed: WorkflowExecut
 async def _described(
     client: Client, config: TemporalConfig, description: WorkflowExecutionDescription
 ) -> ExecutionRecord:
-    """Return the record of an execution that Temporal was asked about."""
+    """Return the record of an execution that Temporal has described."""
     presence = await pending_activity_of(client, description)
     return await _record_of(config, description, await status_of(description), presence)
 

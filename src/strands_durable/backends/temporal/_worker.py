@@ -1,4 +1,4 @@
-"""The worker of a Temporal backend: hosts the workflow, takes executions over, and has a queue of its own for their steps."""
+"""The worker of a Temporal backend: hosts the workflow, takes over executions, and has its own task queue for their steps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ logger = safe_logger(__name__)
 _MAX_STEPS = 1000
 _THROTTLE_SECONDS = 2.0
 _GRACE = timedelta(seconds=2)
-"""For a step that comes when nothing is at work any more, to be told so."""
+"""For a step that arrives after its execution was released: it is answered that the execution does not run here."""
 _STICKY = timedelta(seconds=1)
-"""How long a workflow waits for the worker that remembers it. Another one reads its history, which is quick."""
+"""How long a workflow waits for the worker that has it cached. Any other worker replays its history, which is quick."""
 _ONE_POLL = PollerBehaviorSimpleMaximum(1)
-"""A worker that is frozen swallows an execution with every poll that is open."""
+"""A frozen worker delays one execution for every open poll."""
 
 
 async def work(
@@ -49,10 +49,10 @@ async def work(
     is_trial: bool = False,
     plugins: Sequence[Plugin] = (),
 ) -> bool:
-    """Carry executions until ``stop`` is set, then let the current steps end; return True if all of them did.
+    """Run executions until ``stop`` is set, then let the current steps end; return True if all of them did.
 
-    With ``only``, those of these workflows alone. What may have killed its worker is tried by ``quarantine``, if it is
-    given; with ``is_trial``, nothing else is done here.
+    With ``only``, run only the executions of these workflows. ``quarantine``, if given, runs executions that may have killed
+    their worker; with ``is_trial``, this process runs only those.
     """
     own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", AgentLoop()
     link = Link(client, heartbeat_seconds)
@@ -80,7 +80,7 @@ async def work(
 
 
 def _driving(activities: Activities, drain_seconds: float) -> dict[str, Any]:
-    """Return what every worker is given that takes executions over."""
+    """Return the options of every worker that takes over executions."""
     return {
         "activities": activities.drives(),
         "graceful_shutdown_timeout": timedelta(seconds=drain_seconds),
@@ -112,7 +112,7 @@ def _executions_worker(client: Client, task_queue: str, slots: SlotSupplier, dri
 
 
 async def _run(workers: list[Worker], activities: Activities, drain_seconds: float, stop: asyncio.Event) -> bool:
-    """Run workers until ``stop`` is set; the first of them, which has the steps, ends after the others."""
+    """Run workers until ``stop`` is set; the first one, which runs the steps, ends after the others."""
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -129,7 +129,7 @@ async def _run(workers: list[Worker], activities: Activities, drain_seconds: flo
 
 
 async def _drained(activities: Activities, seconds: float) -> bool:
-    """Have every execution left after its current steps, and take no other; return True if there was time for that."""
+    """Release every execution after its current steps, and claim no more; return True if all ended in time."""
     activities.stop()
     try:
         await asyncio.wait_for(activities.idle(), seconds)

@@ -1,9 +1,9 @@
-"""The workflow under every execution: it keeps what it is told, and gives out turns. It runs no code of an agent.
+"""The workflow of every execution: it records what workers report, and schedules steps. It runs no code of an agent.
 
-History is the journal. A worker that takes the execution over (an epoch) tells in batches what has changed; every step that
-waits for its turn becomes an activity on that very worker, and is let run once the batch that asked for it is part of history.
-If the worker is lost, another one reads the history and goes on. Because no agent runs here, replay costs next to nothing,
-nothing an agent does can be non-deterministic, and a new version of an agent breaks no workflow.
+History is the journal. A worker that takes over the execution (an epoch) reports what has changed in batches; every waiting
+step becomes an activity on that same worker, and runs once the batch with its intent is part of history. If the worker is lost,
+another one reads the history and resumes. Because no agent runs here, replay costs next to nothing, nothing an agent does can
+be non-deterministic, and a new version of an agent breaks no workflow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ._protocol import (
 
 _CANCEL_SECONDS = 15.0
 _SURVIVOR_SECONDS = 3.0
-"""How long it takes at most, with a server that is back, until a worker hears that it was given up, and says that it lives."""
+"""Upper bound, once the server is back, until a worker learns that it was given up and reports that it is alive."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -65,7 +65,7 @@ class ExecutionWorkflow:
         self._may_be_cleared = False
         self._is_taken_back = False
         self._survivor = 0
-        """The last epoch whose worker was given up, and lives."""
+        """The last epoch whose worker was given up but is alive."""
         self._is_woken = False
         self._queue = ""
         self._late: dict[int, BatchMessage] = {}
@@ -78,21 +78,21 @@ class ExecutionWorkflow:
         """Whether a step was let run since this run of the workflow began."""
         self._growth = Growth(start)
         self._last: Position = [0, 0]
-        """The last batch that was taken; one that a client has brought is of no worker."""
+        """The last batch of a worker; reset by the batch of a client."""
         self._holder = ""
-        """Where the worker of the last batch is, if it was given up and still has the execution."""
+        """The task queue of the last batch's worker, if it was given up and still has the execution."""
         self._is_with_holder = False
         self._is_held_back = False
         """Whether no batch of this epoch counts: the workflow returns to the holder."""
         self._is_timed_out = False
-        """Whether Temporal has lost sight of the last worker."""
+        """Whether Temporal has lost contact with the last worker."""
         self._can_stop = False
         self._fruitless = 0
-        """Workers in a row that took it over and got nowhere."""
+        """How many workers in a row took over the execution and made no progress."""
 
     @workflow.run
     async def run(self, start: Start) -> Any:
-        """Carry the execution to its end, and return its result."""
+        """Run the execution to its end, and return its result."""
         if PREVIOUS in start["rows"]:
             await self._take_over()
         while True:
@@ -118,7 +118,7 @@ class ExecutionWorkflow:
                 self._growth.stay(told["whole_bytes"])
 
     async def _rest(self, not_before: float) -> None:
-        """Wait before the next worker takes over: as long as the last one said, and longer if none gets anywhere."""
+        """Wait before the next worker takes over: until the time that the last one set, or longer if none makes progress."""
         self._fruitless = 0 if self._number > 1 or self._is_leaving else self._fruitless + 1
         seconds = max(
             not_before - workflow.time(), min(30.0, 2.0 ** (self._fruitless - 2)) if self._fruitless > 1 else 0.0
@@ -127,7 +127,7 @@ class ExecutionWorkflow:
             await asyncio.sleep(seconds)
 
     async def _take_over(self) -> None:
-        """Have a worker send what the run before had come to, which was too large to be given."""
+        """Have a worker send the state of the run before, which was too large for the input."""
         info = workflow.info()
         given: Carrying = {
             "run_id": info.continued_run_id or self._start["previous_run_id"],
@@ -137,7 +137,7 @@ class ExecutionWorkflow:
         await carry(given, self._start)
 
     def _continue(self, whole: dict[str, Any], size: int) -> None:
-        """Go on in a new run, with an empty history."""
+        """Continue in a new run, with an empty history."""
         given: Start = {**self._start, "rows": whole, "epoch": self._epoch}
         given.pop("carried_bytes", None)
         if size:
@@ -147,16 +147,16 @@ class ExecutionWorkflow:
         workflow.continue_as_new(given, memo={**workflow.memo(), "status": self._status, "steps": self._steps})
 
     def _show(self, status: str) -> None:
-        """Let everybody see what the execution is doing, also where no worker runs."""
+        """Publish the status in the memo, where it can be read without a worker."""
         if status != self._status:
             self._status = status
             workflow.upsert_memo({"status": status, "steps": self._steps, "updated_at": workflow.time()})
 
-    # What others say
+    # Signals and updates
 
     @workflow.signal(name=PROGRESS)
     def progress(self, *given: Any) -> None:
-        """Take a batch that no step has brought."""
+        """Accept a batch that no step returned."""
         told = batch_message_of(_one(given))
         if told is None:
             _ignore(PROGRESS)
@@ -165,7 +165,7 @@ class ExecutionWorkflow:
 
     @workflow.signal(name=ALIVE)
     def alive(self, *given: Any) -> None:
-        """Hear of a worker that it lives: if it was given up, the execution has not killed it."""
+        """Record that a worker is alive: if it was given up, the execution has not killed it."""
         alive = alive_of(_one(given))
         if alive is None:
             _ignore(ALIVE)
@@ -176,22 +176,22 @@ class ExecutionWorkflow:
 
     @workflow.signal(name=PIECE)
     def piece(self, *given: Any) -> None:
-        """A part of what is too large for one payload is for those who read history."""
+        """Do nothing with a part of a large payload: only readers of history need it."""
         if piece_of(_one(given)) is None:
             _ignore(PIECE)
 
     @workflow.signal(dynamic=True)
     def other(self, name: str, given: Sequence[RawValue]) -> None:
-        """Ignore what is nothing of ours."""
+        """Ignore signals that are not ours."""
         _ignore(name)
 
     @workflow.signal(name=ACCEPT_DRIFT)
     def accept_drift(self, given: Any = None) -> None:
-        """Have it in history that another version may take the execution over; the next worker reads it there."""
+        """Record in history that another version may take over the execution; the next worker reads it there."""
 
     @workflow.update(name=COMMIT)
     async def commit(self, *given: Any) -> Position:
-        """Take what a client adds; refuse it if the client did not see all there is."""
+        """Accept what a client adds; refuse it if the execution has changed since the client read it."""
         base = committed(_one(given))["base"]
         await workflow.wait_condition(  # on a replay, what this waits for may come after it
             lambda: self._position > base or (self._position == base and not self._is_driven)
@@ -206,7 +206,7 @@ class ExecutionWorkflow:
 
     @commit.validator
     def check_commit(self, *given: Any) -> None:
-        """Refuse what is malformed before it is part of history."""
+        """Refuse a malformed update before it becomes part of history."""
         committed(_one(given))
 
     @property
@@ -216,7 +216,7 @@ class ExecutionWorkflow:
     # An epoch
 
     async def _drive(self) -> BatchMessage | None:
-        """Have a worker take the execution over; return its last batch, or None if it was lost."""
+        """Have a worker take over the execution; return its last batch, or None if the worker was lost."""
         if self._holder:
             self._is_suspected = False
         elif self._is_suspected and self._is_alone:
@@ -250,7 +250,7 @@ class ExecutionWorkflow:
             self._is_driven = False
 
     async def _hear_of_survivor(self) -> None:
-        """Give a process that tried the execution alone time to say that it lives: its death would be counted."""
+        """Give a process that ran the quarantined execution time to report that it is alive: its death would be counted."""
         lost, seconds = self._epoch, min(_SURVIVOR_SECONDS, self._start["heartbeat_seconds"] / 2)
         try:
             await workflow.wait_condition(lambda: self._survivor == lost, timeout=seconds)
@@ -291,7 +291,7 @@ class ExecutionWorkflow:
                 return await self._left(drive)
 
     async def _left(self, drive: asyncio.Task[BatchMessage]) -> BatchMessage | None:
-        """Return the last batch, once all before it are here."""
+        """Return the last batch, once all earlier ones have arrived."""
         try:
             told = drive.result()
         except ActivityError as error:
@@ -306,7 +306,7 @@ class ExecutionWorkflow:
             if not is_timeout and not is_gone(error):
                 raise
             self._is_timed_out = is_timeout
-            # A worker that is stopped may lose what it asked for last: once, that nobody began with it is no suspicion.
+            # A worker that stops may lose the task of its last poll: one timeout before any batch raises no suspicion.
             self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
             for task in self._running.values():
                 task.cancel()
@@ -317,24 +317,24 @@ class ExecutionWorkflow:
         return told if self._number >= told["number"] else None
 
     def _is_cleared(self) -> bool:
-        """Say whether a worker lives that the execution seemed to have killed, and nobody has begun to try it alone."""
+        """Return True if the worker that the execution seemed to kill is alive, and no quarantined run has started."""
         has_survived = self._may_be_cleared and self._survivor == self._epoch - 1
         return has_survived and not self._queue and not self._is_taken_back
 
     def _is_held(self) -> bool:
-        """Say whether the last worker still has the execution, and no other one has told anything."""
+        """Return True if the last worker still has the execution, and no other one has reported anything."""
         is_with_another = not self._is_with_holder and not self._queue
         return bool(self._holder) and is_with_another and not self._is_taken_back
 
     def _startable(self) -> list[dict[str, Any]]:
-        """Return the steps that may begin: before a new run none but those for which another one waits."""
+        """Return the steps that may start: before a new run, only those that a running step waits for."""
         if not self._waiting or not self._queue or self._is_taken_back:
             return []
         is_due = not self._wants_new_run()
         return [turn for turn in self._waiting if is_due or turn.get("is_inner") or turn.get("held")]
 
     def _may_leave(self) -> bool:
-        """Say whether the worker is to leave the execution, so that it can go on in a new run."""
+        """Return True if the worker is to release the execution, so that it can continue in a new run."""
         is_idle = bool(self._waiting) and bool(self._queue) and not self._running
         return is_idle and not self._is_leaving and self._wants_new_run()
 
@@ -345,7 +345,7 @@ class ExecutionWorkflow:
         await self._ask(what, {"epoch": self._epoch}, what, "")
 
     async def _step(self, turn: dict[str, Any]) -> None:
-        """Let a step run where its agent is, and take what came out."""
+        """Let a step run on the worker of its agent, and accept its batch."""
         given: Stepping = {"epoch": self._epoch, "turn": turn["id"], "step": turn["step"]}
         if turn.get("held"):
             given["held"] = True
@@ -360,7 +360,7 @@ class ExecutionWorkflow:
         try:
             return await ask(what, given, f"{epoch}-{key}", self._queue, self._start, summary)
         except ActivityError as error:
-            # A worker that has lost or left the execution lets no step begin, and is about to say so itself.
+            # A worker that has lost or released the execution lets no step start, and is about to report that itself.
             if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
                 self._broken = too_large(error) if is_too_large(error) else None
@@ -371,7 +371,7 @@ class ExecutionWorkflow:
                 self._running.pop(key, None)
 
     def _take(self, told: BatchMessage) -> None:
-        """Take a batch, in its turn; batches of a worker that was given up are no part of the execution."""
+        """Accept batches in order; those of a worker that was given up are not part of the execution."""
         if told["epoch"] != self._epoch or not self._is_driven or self._is_held_back:
             return
         self._late[told["number"]] = told
@@ -395,6 +395,6 @@ def _ignore(name: str) -> None:
 
 
 def _hear(drive: asyncio.Task[BatchMessage]) -> None:
-    """Take note of how a worker ended that was given up; or asyncio complains that nobody did."""
+    """Retrieve the exception of an activity that was given up, or asyncio warns that it was never retrieved."""
     if not drive.cancelled():
         drive.exception()

@@ -1,4 +1,4 @@
-"""Hosting the workflow under executions, which needs no agent: any process can, for as long as nobody else does."""
+"""Hosts the workflow of executions, which needs no agent: any process can do so while no worker does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 HOST = "strands-durable: hosts the workflow for a moment, runs no agent"
-"""What such a process calls itself, so that it is not taken for a worker."""
+"""The identity of such a process, so that it is not mistaken for a worker."""
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -25,7 +25,7 @@ def sandbox() -> SandboxedWorkflowRunner:
 
 @asynccontextmanager
 async def workflow_worker(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """Have this process take part in the workflows of a task queue, and run no agent."""
+    """Run the workflows of a task queue in this process, without running agents."""
     from temporalio.worker import Worker
 
     from ._workflow import ExecutionWorkflow
