@@ -253,9 +253,9 @@ def test_c05_a_conversation_that_the_process_forgot_is_read_back_and_not_stored_
 
 @pytest.mark.parametrize("bad", ["", "a b", "../x", "x'; DROP TABLE calls", "a" * 201, "ä", 7])
 def test_c06_an_id_is_checked_before_it_is_used(bad: Any) -> None:
-    with pytest.raises(errors.DurableError, match="is not an execution_id"):
+    with pytest.raises(errors.DurableError, match="is not a valid execution_id"):
         Durability("runs.db", execution_id=bad)
-    with pytest.raises(errors.DurableError, match="is not an execution_id"):
+    with pytest.raises(errors.DurableError, match="is not a valid execution_id"):
         agent_of(["One."])("a", invocation_state={"execution_id": bad})
     assert not os.path.exists("runs.db")
 
@@ -305,7 +305,7 @@ def test_c07_one_root_call_at_a_time_also_within_a_process() -> None:
     )  # fmt: skip
     agent("Go")
     assert len(refused) == 1
-    assert "Another call in this process has not ended yet" in refused[0]
+    assert "is in another call of this process, which has not ended yet" in refused[0]
 
 
 def test_c07_agents_that_share_a_durability_take_turns_in_one_execution() -> None:

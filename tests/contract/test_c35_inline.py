@@ -158,7 +158,7 @@ def _inline_beside_a_worker(folder: str) -> tuple[str, str]:
 
 def test_c35_a_dispatch_on_an_inline_execution_whose_script_is_gone_says_who_has_to_go_on() -> None:
     in_new_process([call("book_and_die", city="Rome"), "Done."], ["Go"])
-    with pytest.raises(errors.ExecutionBusyError, match=r"begun inline.*run its script again"):
+    with pytest.raises(errors.ExecutionBusyError, match=r"started inline.*Run its script again"):
         dispatch(["Done."], "trip")
     assert (status(), effects("book_and_die")) == (ExecutionStatus.RUNNING, 1)
 

@@ -231,7 +231,7 @@ class Queue:
             unowned = Lease(self._store, queued.row_id, queued.execution_id, queued.run, fence=-1, seconds=0)
             record = Journal(unowned).call_at(0)
             if record is None:
-                raise UnreadableError("its call is not recorded")
+                raise UnreadableError("its call is missing")
             return record.input
 
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
@@ -297,7 +297,7 @@ class _ClearSuspicion:
 def _checked(given: Any) -> dict[str, Any]:
     """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
     if type(given["invocation_state"]) is not dict or "limits" not in given:
-        raise UnreadableError("its invocation_state is no dict, or its limits are missing")
+        raise UnreadableError("its invocation_state is not a dict, or its limits are missing")
     found: dict[str, Any] = given
     return found
 

@@ -32,7 +32,7 @@ from ..errors import (
 )
 
 S = ExecutionStatus
-_HINT = "Its handle's resume(), or 'strands-durable resume', tries it again from the failed step."
+_HINT = "To retry it from the failed step, call resume() on its handle or run 'strands-durable resume'."
 
 
 class Requests:
@@ -52,7 +52,7 @@ class Requests:
     ) -> str:
         """Record a request, or find the execution that has this id; return the id."""
         if limits is not None and spec.kind != "agent":
-            raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent takes them")
+            raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent has limits")
         execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
         spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
         given = _given(invocation_state, limits)
@@ -115,8 +115,8 @@ class Requests:
                     execution_id, 0, record.status.value, told[0], f"{told[1]} with another {', '.join(other)}"
                 )
         elif journal.status() in (S.PENDING, S.RUNNING) and not self._is_owned(journal):
-            why = "It was begun inline, and its process is gone: run its script again, and it goes on."
-            raise ExecutionBusyError(execution_id, "a script that has to be run again", why)
+            why = "was started inline and its process has exited. Run its script again to resume it."
+            raise ExecutionBusyError(execution_id, "", why)
         if record.status is S.FAILED and journal.status() is S.FAILED:
             raise self.failure(journal, record)
 
@@ -196,7 +196,7 @@ class Requests:
         if found is None:
             raise UnsupportedFeatureError(
                 f"Accepting drift of execution {journal.execution_id!r}",
-                "it was run inline, and its script says what happens to it",
+                "it was started inline, so its script decides about drift",
                 'Run the script with Durability(..., on_drift="warn").',
             )
         if journal.status() is S.COMPLETED or self._is_owned(journal):
@@ -235,7 +235,7 @@ def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:
         if answer is None:
             raise UnsupportedFeatureError(
                 f"null as an answer (execution {execution_id!r}, interrupt_id {interrupt_id})",
-                "Strands takes it for no answer and asks again",
+                "Strands treats it as no answer and asks again",
                 'Answer false, "" or a text.',
             )
 

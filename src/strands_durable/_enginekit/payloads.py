@@ -112,14 +112,14 @@ class PayloadStore:
 
     def _get(self, digest: str) -> bytes:
         if not digest.isalnum():
-            raise BackendUnavailableError("payloads", f"{digest!r} is no digest")
+            raise BackendUnavailableError("payloads", f"{digest!r} is not a digest")
         files, root = self._files()
         try:
             data: bytes = files.cat_file(f"{root}/{digest}")
         except FileNotFoundError as error:
-            raise BackendUnavailableError(self._place, f"payload {digest} is not there") from error
+            raise BackendUnavailableError(self._place, f"payload {digest} is missing") from error
         if hashlib.sha256(data).hexdigest() != digest:
-            raise BackendUnavailableError(self._place, f"payload {digest} is not what was put there")
+            raise BackendUnavailableError(self._place, f"payload {digest} does not match its digest")
         return data
 
     @property
@@ -131,8 +131,8 @@ class PayloadStore:
 
     def _files(self) -> tuple[Any, str]:
         if self._url is None:
-            hint = "Use the same URL as the process that recorded it, with payloads= in it."
-            raise BackendUnavailableError("payloads", "history refers to a place for payloads, and none is named", hint)
+            hint = "Use the URL of the process that recorded it, including payloads=."
+            raise BackendUnavailableError("payloads", "payloads were offloaded, but the URL names no store", hint)
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
         files, root = url_to_fs(self._url)

@@ -87,7 +87,7 @@ def admit(
         return Start()
     refuse_other_input(journal, record, given, caller)
     if record.status is S.PENDING:
-        raise ExecutionBusyError(journal.execution_id, "a worker to come", "It was dispatched and has not begun.")
+        raise ExecutionBusyError(journal.execution_id, "", "was dispatched and waits for a worker. Start one, or wait.")
     if record.status is S.SUSPENDED:
         replies = journal.replies(record.call_id)
         return ResumeWithAnswers(record, replies) if replies else ReturnRecorded(record)
@@ -139,7 +139,7 @@ def _hint(caller: Caller | None) -> str:
     if caller is None:
         return ""
     if caller.is_single:
-        return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
+        return f"{RESUME_HINT} An execution_id passed with a call names that one call: use a new one for each request."
     return (
         f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
         f"compared with the same recorded calls, from the first on."

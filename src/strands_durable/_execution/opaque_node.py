@@ -81,7 +81,7 @@ async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: A
         return None
     if isinstance(executor, MultiAgentBase):
         raise UnsupportedFeatureError(
-            f"in_doubt={policy.in_doubt!r} for node {node_id!r}", "it is an orchestrator of its own", 'Use "retry".'
+            f"in_doubt={policy.in_doubt!r} for node {node_id!r}", "the node is an orchestrator", 'Use "retry".'
         )
     verdict: Any = policy.in_doubt
     if policy.in_doubt == "verify":
@@ -95,7 +95,7 @@ async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: A
         if isinstance(answer, dict):
             return _result("end_turn", verdict)
     if verdict == "fail":
-        raise InDoubtError(call.execution_id, step.key, "it had started, and its result is not known")
+        raise InDoubtError(call.execution_id, step.key, "its policy or a person decided not to run it again")
     return None if verdict in (None, "retry") else _result("end_turn", verdict)
 
 

@@ -105,7 +105,8 @@ async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
     deadline = time.monotonic() + seconds + _POLL_SECONDS
     while running := still_running(store.path, execution_id):
         if time.monotonic() > deadline:
-            why = f"A call of this process has ended, but its tool {' and '.join(map(repr, running))} still runs in a thread."
+            tools = " and ".join(map(repr, running))
+            why = f"has a call here that ended, but its tool {tools} still runs in a thread. Wait until it returns."
             raise ExecutionBusyError(execution_id, str(Owner.me()), why)
         await asyncio.sleep(_POLL_SECONDS)
     while True:

@@ -252,7 +252,7 @@ class _OrchestratorSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         running = running_orchestrators.get(self.me)
         if running is not None:  # Strands would run both calls on one state, and so would we record them
-            why = f"{self._adapter.kind} {self.name!r} is in another call, and one object can be in one only."
+            why = f"is in a call of {self._adapter.kind} {self.name!r}, which takes one call at a time. Wait for it to end."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 

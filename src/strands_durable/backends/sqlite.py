@@ -56,7 +56,7 @@ class SqliteBackend(DurableBackend):
         given = options.pop("worker", None)
         if options or given not in (None, "on", "off", "own"):
             shown = url_for_people(url)
-            raise UnsupportedFeatureError(f"{shown!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
+            raise UnsupportedFeatureError(f"{shown!r}", "the only option of a sqlite URL is worker=on, off or own")
         self.path = path_of(location)
         self._concurrency = concurrency
         self._may_take_all = given is None
@@ -221,14 +221,14 @@ class SqliteHandle(ExecutionHandle):
                     await change.wait(left)
 
     def _late(self, status: ExecutionStatus, timeout: float | None) -> str:
-        """Return what to say of an execution that has not ended in time."""
+        """Return the message for an execution that has not ended in time."""
         record = Catalog(self._backend.path).execution(self.execution_id).execution
         text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
         if record.owner is not None:
-            return f"{text}; {record.owner} works on it"
+            return f"{text}; it is running in {record.owner}"
         if record.note:
             return f"{text}; {record.note}"
-        return f"{text}, and no process works on it. Start a worker with its agent: strands-durable worker FILE"
+        return f"{text}, and no process is running it. Start a worker with its agent: strands-durable worker FILE"
 
     def _ended(self, journal: Any) -> ExecutionResult | None:
         """Return what the execution came to; None while it is at work."""

@@ -371,7 +371,7 @@ def _not_here(why: str) -> ApplicationError:
 
 def _gone(what: str) -> ApplicationError:
     return ApplicationError(
-        f"{what} is not at work here", type=GONE, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+        f"{what} is not running here", type=GONE, non_retryable=True, category=ApplicationErrorCategory.BENIGN
     )
 
 

@@ -197,7 +197,7 @@ class TemporalBackend(DurableBackend):
     async def go_on(self, known: ExecutionHistory) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
         given = self._start_of(known.journal().execution_id, known.agent)
-        given["changes"] = self.payload_store.offload(known.replica.changes(), "What is resumed")
+        given["changes"] = self.payload_store.offload(known.replica.changes(), "The resumed run")
         prune(known.replica)
         self._carry_on(given, known)
         given["previous_run_id"] = known.run_id
@@ -216,13 +216,13 @@ class TemporalBackend(DurableBackend):
 
         def previous(packed: str) -> Rows:
             if len(packed) > CARRIED_BYTES:
-                raise PayloadTooLargeError("What is resumed", len(packed), CARRIED_BYTES)
+                raise PayloadTooLargeError("The resumed run", len(packed), CARRIED_BYTES)
             given["carried_bytes"] = len(packed)
             return {PREVIOUS: known.position}
 
         limit = MAX_BYTES - len(json.dumps(given["changes"]))
         export = known.replica.export()
-        given["rows"] = self.payload_store.offload(export, "What is resumed", plainly=False, limit=limit, put=previous)
+        given["rows"] = self.payload_store.offload(export, "The resumed run", plainly=False, limit=limit, put=previous)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
@@ -284,8 +284,8 @@ class TemporalBackend(DurableBackend):
         description = await self.describe(execution_id)
         status = await status_of(description)
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
-            detail = "Temporal deletes no workflow that has not ended: cancel it first."
-            raise ExecutionBusyError(execution_id, f"its workflow ({status.value})", detail)
+            detail = f"is {status.value}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
+            raise ExecutionBusyError(execution_id, "", detail)
         with translated(self.config):
             await remove(
                 await self.client(), self.payload_store, self.workflow_id(execution_id), description.run_id or ""

@@ -92,7 +92,7 @@ class TemporalHandle(ExecutionHandle):
         record = journal.call_at(0)
         if record is not None and record.status is S.FAILED:
             return Requests(story.replica).failure(journal, record)
-        return ExecutionFailedError(self.execution_id, story.failure, "Its handle's resume() tries it again.")
+        return ExecutionFailedError(self.execution_id, story.failure, "Its handle's resume() retries it.")
 
     async def interrupts(self) -> list[OpenInterrupt]:
         """Return the questions that wait for a person."""
@@ -115,7 +115,7 @@ class TemporalHandle(ExecutionHandle):
             sent = self._backend.payload_store.offload(rows, "The answers")
             if not rows or await self._committed({"base": story.position, "rows": sent}):
                 return
-        raise BackendUnavailableError(str(self._backend.config), "the execution changes faster than it can be answered")
+        raise BackendUnavailableError(str(self._backend.config), "the execution kept changing while it was answered")
 
     async def _committed(self, given: Commit) -> bool:
         """Add something to the execution; False if it is no longer as it was when it was read."""
@@ -140,7 +140,7 @@ class TemporalHandle(ExecutionHandle):
             update.result()
         except TimeoutError:
             raise BackendUnavailableError(
-                str(self._backend.config), f"execution {self.execution_id!r} takes nothing in", "Start a worker."
+                str(self._backend.config), f"execution {self.execution_id!r} takes no updates", "Start a worker."
             ) from None
         finally:
             update.cancel()
