@@ -31,13 +31,17 @@ demo: $(READY)  ## Kill a travel agent in the middle of a booking, and resume it
 demo-temporal: $(READY)  ## The same on a Temporal server of its own
 	$(BIN)/strands-durable demo --backend temporal
 
-test: $(READY)  ## What a change usually breaks, under ten minutes on two cores: four at a time, as many of them wait
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
+# Four at a time on two cores, since many tests wait for processes and servers.
+TEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+
+test: $(READY)  ## What a change usually breaks, in under ten minutes on two cores
+	$(TEST) -m "not long"
 
 test-long: $(READY)  ## The rest: fleets of workers, and kills, freezes and outages on Temporal
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m long
+	$(TEST) -m long tests/crash
 
-test-all: test test-long  ## All tests
+test-all: $(READY)  ## Both in one run, as CI runs them: every engine and every kill
+	$(TEST)
 
 test-pythons: $(READY)  ## What another version of Python may break, on each supported one that is found
 	$(BIN)/python -m tests.pythons

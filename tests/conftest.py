@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from strands_durable.testing import forget_process
+from tests import engines
 from tests.features import table
 from tests.features.harness import load
 
@@ -41,11 +42,12 @@ def temporal() -> Iterator[TemporalServer]:
 
 
 _LONG = ("test_chaos", "test_fleet", "test_temporal_")
-"""How the files of tests/crash begin that `make test` leaves to `make test-long`."""
+"""How the files of tests/crash begin that are too long for `make test`."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, so that at the end nobody waits for a test that has just begun; tell both tiers apart."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start with what takes long, so that no such test is the last one to run; mark the tiers."""
+    config.stash[engines.COLLECTED] = [item.nodeid for item in items]
     for item in items:
         if "crash" in item.path.parts and item.path.name.startswith(_LONG):
             item.add_marker(pytest.mark.long)

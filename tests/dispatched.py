@@ -34,9 +34,9 @@ OFF = "sqlite:///runs.db?worker=off"
 
 @tool
 def die(city: str) -> str:
-    """Kill whoever runs this, unless somebody has mended it."""
+    """Kill the process that runs this, unless the file ``fixed`` exists."""
     note("die", city=city)
-    if not Path("mended").exists():
+    if not Path("fixed").exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return "alive"
 
@@ -79,10 +79,10 @@ def delegate_and_die(task: str) -> str:
 
 @tool
 def delegate_and_wait(script: list[Any]) -> str:
-    """Have another durable agent do it, once somebody has mended this."""
+    """Have another durable agent do it, once the file ``fixed`` exists."""
     note("delegate_and_wait")
     Path("begun").touch()
-    until(Path("mended").exists)
+    until(Path("fixed").exists)
     return str(helper.on(backend())("Go", script=script)).strip()
 
 
@@ -232,15 +232,15 @@ def odd() -> Agent:
 def fails_once() -> Agent:
     """An agent whose model raises when it is asked for the first time."""
     agent = agent_of([])
-    agent.model = ScriptedModel([Answer(text="Mended.", errors=[] if Path("failed").exists() else [ValueError("no")])])
+    agent.model = ScriptedModel([Answer(text="Fixed.", errors=[] if Path("failed").exists() else [ValueError("no")])])
     agent.add_hook(lambda event: Path("failed").touch(), BeforeInvocationEvent)
     return agent
 
 
 @durable_agent
 def wrong() -> Agent:
-    """A factory that is wrong here, and right where somebody has mended it."""
-    if os.environ.get("BUILT_BY_A_WORKER") and not Path("mended").exists():
+    """A factory that fails in a worker until the file ``fixed`` exists."""
+    if os.environ.get("BUILT_BY_A_WORKER") and not Path("fixed").exists():
         raise RuntimeError("the factory is out of order")
     return agent_of(["Built."])
 

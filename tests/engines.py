@@ -13,8 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "engines.md"
+COLLECTED = pytest.StashKey[list[str]]()
+"""The ids of all tests that a run has found, also of those that it leaves out."""
 BACKENDS = ("sqlite", "temporal")
 PLACES = ("tests/contract", "tests/crash", "tests/temporal")
 _BLOCK = re.compile(r"<!-- contracts -->\n.*?<!-- /contracts -->", re.DOTALL)

@@ -11,6 +11,7 @@ _NEEDED = (
     "boto3",
     "mcp.client.stdio",
     "openai.resources.chat",
+    "psutil",
     "pytest",
     "strands.agent._agent_delegation",
     "strands.models.openai",

@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+REQUIRED = ("openai<3", "pytest", "pytest-timeout", "pytest-xdist", "strands-agents[a2a]")
+"""With all that `tests.preloaded` imports: otherwise each process of a test would import Strands itself."""
 TESTS = (
-    "unit/test_codec.py", "unit/test_codec_values.py", "unit/test_deadline.py", "unit/test_types.py",
+    "unit/test_codec.py", "unit/test_codec_values.py", "unit/test_deadline.py", "unit/test_processes.py",
+    "unit/test_types.py",
     "contract/test_backend_contract.py", "contract/test_c01_one_process.py", "contract/test_c03_cancel.py",
     "contract/test_c08_forks.py", "contract/test_c08_owners.py", "contract/test_c08_tool_threads.py",
     "contract/test_c08_turns.py", "contract/test_c09_to_c13_steps.py", "contract/test_c12_retries.py",
@@ -81,18 +84,7 @@ def prepared(python: str, version: str) -> Path:
     inner, ready, project = folder / "bin" / "python", folder / ".ready", ROOT / "pyproject.toml"
     if not ready.exists() or ready.stat().st_mtime < project.stat().st_mtime:
         subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [
-            str(inner),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--editable",
-            ".",
-            "pytest",
-            "pytest-timeout",
-            "pytest-xdist",
-        ]
+        install = [str(inner), "-m", "pip", "install", "--quiet", "--editable", ".", *REQUIRED]
         subprocess.run(install, cwd=ROOT, check=True)
         ready.touch()
     return inner

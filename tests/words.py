@@ -32,14 +32,9 @@ AVOIDED = {
 """Patterns, with what to write instead."""
 
 PENDING = (
-    "docs/guarantees.md (quoted)",
     "src/strands_durable/_calls/",
-    "src/strands_durable/_dispatch/",
     "src/strands_durable/_enginekit/",
     "src/strands_durable/_execution/",
-    "src/strands_durable/_journal/",
-    "src/strands_durable/_plugin/",
-    "src/strands_durable/_records/",
     "src/strands_durable/_strands/",
     "src/strands_durable/backends/",
 )

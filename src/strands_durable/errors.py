@@ -94,8 +94,8 @@ class DriftError(DurableError):
 class ExecutionBusyError(DurableError):
     """The execution is running, or cannot be run or removed right now.
 
-    ``owner`` is the process that runs it; empty if none does. ``detail`` replaces the default sentences: it continues
-    "Execution 'trip' ..." with what the execution is doing and what to do next.
+    ``owner`` is the process that runs it, and ``detail`` says what to do instead of waiting for that process or stopping it. If
+    ``owner`` is empty, no process runs it, and ``detail`` completes the sentence "Execution 'trip' ...".
     """
 
     def __init__(self, execution_id: str, owner: str, detail: str = "") -> None:
@@ -103,11 +103,10 @@ class ExecutionBusyError(DurableError):
         self.execution_id, self.owner, self.detail = execution_id, owner, detail
 
     def __str__(self) -> str:
-        detail = self.detail or (
-            f"is running in {self.owner or 'another process'}, which holds its lease. Wait for it to end, or stop that "
-            f"process and run this one again."
-        )
-        return f"Execution {self.execution_id!r} {detail}"
+        if self.detail and not self.owner:
+            return f"Execution {self.execution_id!r} {self.detail}"
+        hint = self.detail or "Wait for it to end, or stop that process and run this one again."
+        return f"Execution {self.execution_id!r} is running in {self.owner or 'another process'}. {hint}"
 
 
 class ExecutionFailedError(DurableError):

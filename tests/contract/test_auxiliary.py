@@ -86,7 +86,7 @@ def test_c11_an_auxiliary_call_that_failed_is_made_again() -> None:
     assert judge.calls == 1  # its structured output was recorded before the other failed
 
 
-def test_a_stand_in_looks_like_the_model_and_leaves_it_alone() -> None:
+def test_a_replacement_looks_like_the_model_and_does_not_change_it() -> None:
     judge = Judge(["Yes."], model_id="small")
     found: list[Any] = []
     agent = agent_of(judge, [])

@@ -29,7 +29,7 @@ from strands_durable.backends.sqlite import SqliteBackend
 
 
 class ToyBackend(DurableBackend):
-    """Somebody else's backend: it hands everything on."""
+    """A third-party backend that delegates everything."""
 
     def __init__(self, url):
         self.url = url

@@ -100,7 +100,7 @@ def test_c12_error_results_are_tried_again_as_the_policy_says(stage: Stage) -> N
     assert len(again.done("flaky")) == 3
 
 
-def test_c12_a_tool_that_takes_too_long_is_given_up_and_the_model_told(stage: Stage) -> None:
+def test_c12_a_tool_that_takes_too_long_is_given_up_with_an_error_result_for_the_model(stage: Stage) -> None:
     found = stage.same(loop.policies, plain=False, script=[["stuck", {}], ["-", {}]])
     assert len(found.done("stuck")) == 1
 
@@ -162,7 +162,7 @@ def test_c29_hooks_of_every_kind_fire_once_for_each_event(stage: Stage) -> None:
     assert found.end["state"]["BeforeModelCallEvent"] == 3
 
 
-def test_c18_current_step_tells_tools_models_and_hooks_where_they_stand(stage: Stage) -> None:
+def test_c18_current_step_shows_tools_models_and_hooks_which_step_they_are_in(stage: Stage) -> None:
     found = stage.play(loop.hooks)
     where = {entry["name"]: entry["step"][:3] for entry in found.ledger}
     assert where["book"] == ["tool", "book", "running"]
@@ -185,7 +185,7 @@ def test_c17_effects_in_hooks_are_done_once(stage: Stage) -> None:
     assert stage.same(loop.effects_of_hooks).steps
 
 
-def test_c22_a_middleware_of_the_users_stands_around_a_tool(stage: Stage) -> None:
+def test_c22_a_middleware_of_the_user_wraps_a_tool(stage: Stage) -> None:
     found = stage.same(loop.wrapped)
     assert [entry["facts"]["city"] for entry in found.done("book")] == ["Rome"]
 
@@ -207,13 +207,13 @@ def test_c27_a_model_that_runs_out_of_tokens_is_the_same_failure(stage: Stage) -
     assert stage.same(loop.cut_off).end["error"] == "MaxTokensReachedException"
 
 
-def test_c02_a_failure_is_that_of_strands_and_resume_goes_on_from_the_failed_step(stage: Stage) -> None:
+def test_c02_a_failure_is_that_of_strands_and_resume_retries_the_failed_step(stage: Stage) -> None:
     place = stage.place()
     handle = stage.dispatch(loop.out_of_order, place=place)
     assert stage.stop(handle) == stage.plainly(loop.out_of_order).end
-    (place / "mended").touch()
+    (place / "fixed").touch()
     stage.run(handle.resume())
-    assert stage.stop(handle)["text"] == "Mended."
+    assert stage.stop(handle)["text"] == "Fixed."
 
 
 def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
@@ -226,7 +226,7 @@ def test_c19_a_redacted_prompt_is_redacted_in_the_record(stage: Stage) -> None:
     assert "8472" not in str(kept)
 
 
-def test_c05_an_agent_that_has_talked_before_goes_on_from_there(stage: Stage) -> None:
+def test_c05_an_agent_that_has_talked_before_continues_from_there(stage: Stage) -> None:
     assert stage.same(loop.talkative).steps
 
 
@@ -267,7 +267,7 @@ def test_c10_a_context_that_overflows_is_made_smaller(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("by", ["its own model", "another model", "an agent"])
-def test_c10_a_summary_is_made_once_whoever_makes_it(stage: Stage, by: str) -> None:
+def test_c10_a_summary_is_made_once_by_any_model_or_agent(stage: Stage, by: str) -> None:
     assert stage.same(loop.summarized, "Go far", by=by).steps
 
 
@@ -279,7 +279,7 @@ def test_c10_an_auxiliary_call_of_a_hook_is_a_step(stage: Stage) -> None:
 # People
 
 
-def test_c04_a_tool_asks_and_goes_on_with_the_answer(stage: Stage) -> None:
+def test_c04_a_tool_asks_and_resumes_with_the_answer(stage: Stage) -> None:
     found = stage.same(people.asking)
     assert (found.stops[0]["stop_reason"], found.end["text"]) == ("interrupt", "Done.")
 
@@ -362,12 +362,12 @@ def test_c24_a_node_that_failed_is_tried_again_and_no_other(stage: Stage) -> Non
     handle = stage.dispatch(nesting.graph_failing, place=place)
     first = stage.stop(handle)
     assert (first["error"], stage.run(handle.status()).value) == ("EventLoopException", "FAILED")
-    (place / "mended").touch()
+    (place / "fixed").touch()
     stage.run(handle.resume())
     end = stage.stop(handle)
     assert {name: node[:2] for name, node in end["nodes"].items()} == {
         "first": ["completed", "first"],
-        "broken": ["completed", "Mended."],
+        "broken": ["completed", "Fixed."],
         "last": ["completed", "last"],
     }
     done = [entry["facts"].get("city") or entry["facts"].get("messages") for entry in ledger_in(place)]
@@ -425,7 +425,7 @@ def test_c32_tools_of_a_server_are_found_by_the_worker_and_recorded_once(stage: 
     assert stage.rows(found.handle, sql) == [(1,)]
 
 
-def test_c31_a_server_that_is_down_fails_the_run_and_resume_goes_on_when_it_is_up(stage: Stage) -> None:
+def test_c31_a_server_that_is_down_fails_the_run_and_resume_continues_it_when_it_is_up(stage: Stage) -> None:
     place = stage.place()
     handle = stage.dispatch(outside.shopping, place=place, script=["shop_price"])
     assert "MCP" in stage.stop(handle)["text"]
@@ -451,7 +451,7 @@ def version(place: Path, name: str) -> None:
     (place / "version").write_text(f"{place.name}: {name}")
 
 
-def test_c25_a_changed_agent_does_not_go_on_unless_it_may(stage: Stage) -> None:
+def test_c25_a_changed_agent_does_not_resume_unless_drift_is_allowed(stage: Stage) -> None:
     for agent in (outside.versioned, outside.tolerant):
         place = stage.place()
         version(place, "one")
@@ -469,7 +469,7 @@ def test_c25_a_changed_agent_does_not_go_on_unless_it_may(stage: Stage) -> None:
         assert stage.stop(handle)["text"] == "Done."
 
 
-def test_c26_another_version_is_left_to_a_worker_that_has_it_unless_it_may_go_on(stage: Stage) -> None:
+def test_c26_another_version_is_left_to_a_worker_that_has_it_unless_drift_is_allowed(stage: Stage) -> None:
     for agent in (outside.tolerant, outside.versioned):
         place = stage.place()
         version(place, "one")
@@ -502,7 +502,7 @@ def test_c13_a_real_client_is_asked_as_often_as_without_us(stage: Stage, kind: s
     assert asked == {4 if kind == "plain" else 6}
 
 
-def test_c05_a_session_is_the_same_and_the_next_execution_goes_on_from_it(stage: Stage) -> None:
+def test_c05_a_session_is_the_same_and_the_next_execution_continues_from_it(stage: Stage) -> None:
     def restored(place: Path) -> object:
         agent = outside.remembering.build({"folder": str(place)})
         return agent.state.get(), [[found["role"], found["content"]] for found in agent.messages]
@@ -520,7 +520,7 @@ def test_c05_a_session_is_the_same_and_the_next_execution_goes_on_from_it(stage:
         assert restored(place) == restored(plain)
 
 
-def test_c28_a_stream_tells_of_every_step_and_a_later_one_of_the_rest(stage: Stage) -> None:
+def test_c28_a_stream_has_every_step_and_a_later_one_the_rest(stage: Stage) -> None:
     handle = stage.dispatch(loop.tools)
     live = stage.stream(handle)
     recorded = [event for event in live if event["recorded"]]
@@ -531,7 +531,7 @@ def test_c28_a_stream_tells_of_every_step_and_a_later_one_of_the_rest(stage: Sta
     assert {event["step"] for event in live} == {event["step"] for event in recorded}
 
 
-def test_c08_each_execution_is_carried_once_however_many_workers_there_are(stage: Stage) -> None:
+def test_c08_each_execution_runs_once_however_many_workers_there_are(stage: Stage) -> None:
     places = [stage.place() for _ in range(6)]
     with a_worker(stage.url, stage.folder):
         handles = [stage.dispatch(loop.tools, place=place) for place in places]

@@ -42,7 +42,7 @@ def test_c01_running_with_a_live_owner_is_busy_and_names_it() -> None:
     assert other["error"] == "InputMismatchError"
 
 
-def test_c01_running_with_a_dead_owner_goes_on_at_the_first_step_without_a_result() -> None:
+def test_c01_running_with_a_dead_owner_resumes_at_the_first_step_without_a_result() -> None:
     assert in_new_process(DIES, ["Book"]).exitcode == -signal.SIGKILL
     assert in_new_process(DIES, ["Other"]).checked()[0]["error"] == "InputMismatchError"
     assert in_new_process(DIES, ["Book"]).checked()[0]["text"] == "Booked both."
@@ -50,7 +50,7 @@ def test_c01_running_with_a_dead_owner_goes_on_at_the_first_step_without_a_resul
     assert model_calls() == 3
 
 
-def test_c01_running_with_a_dead_owner_goes_on_without_a_prompt() -> None:
+def test_c01_running_with_a_dead_owner_resumes_without_a_prompt() -> None:
     assert in_new_process(DIES, ["Book"]).exitcode == -signal.SIGKILL
     assert in_new_process(DIES, [None]).checked()[0]["text"] == "Booked both."
 
@@ -66,7 +66,7 @@ def test_c01_suspended_returns_the_open_interrupts_and_runs_nothing() -> None:
     assert in_new_process(ASKS, ["Other"]).checked()[0]["error"] == "InputMismatchError"
 
 
-def test_c01_suspended_goes_on_with_answers_in_a_new_process() -> None:
+def test_c01_suspended_resumes_with_answers_in_a_new_process() -> None:
     in_new_process(ASKS, ["Ask"]).checked()
     outcomes = in_new_process(ASKS, ["Ask", ("yes",)]).checked()
     assert outcomes[1]["text"] == "Approved."
@@ -116,7 +116,7 @@ def test_c01_the_last_failed_call_is_tried_again_from_the_failed_step() -> None:
     assert effects() == ["book"]
 
 
-def test_c01_the_last_failed_call_raises_if_it_is_told_to() -> None:
+def test_c01_the_last_failed_call_raises_if_configured() -> None:
     in_new_process(FAILS, ["Book"], model="FailsOnce").checked()
     outcome = in_new_process(FAILS, ["Book"], {"on_failed": "raise"}, model="FailsOnce").checked()[0]
     assert outcome["error"] == "ExecutionFailedError"

@@ -273,7 +273,7 @@ def test_c01_a_call_whose_question_could_not_be_recorded_is_resumed_with_its_inp
 
 @in_a_loop
 async def test_c01_a_task_that_is_cancelled_by_a_callback_on_its_last_message_has_not_ended() -> None:
-    """Nothing waits any more after the last message: the task ends as cancelled, and nobody gets the result."""
+    """Nothing is awaited after the last message: the task ends as cancelled, and its caller gets no result."""
     agent = agent_of([*TWO_TOOLS, call("book", city="Rome"), "Done."])
     task = asyncio.ensure_future(agent.invoke_async("Go"))
 
@@ -455,7 +455,7 @@ def test_c01_a_call_that_is_resumed_takes_nothing_from_the_count_of_those_in_bet
 # Every boundary
 
 
-def telling(agent: Agent) -> Any:
+def comparable(agent: Agent) -> Any:
     """What must be equal to a run that was not interrupted: all but random ids and clocks."""
     messages = [(message["role"], message["content"]) for message in agent.messages]
     return messages, agent.state.get(), counted(agent)
@@ -478,8 +478,8 @@ async def test_c01_a_call_that_is_cancelled_at_any_boundary_is_resumed_by_the_sa
         if task.cancelled():
             cancelled += 1
             await agent.invoke_async("Go")
-        assert telling(agent) == telling(expected), point
-        assert sum(effects.values()) <= 5, point  # at most the two that were under way were tried again
+        assert comparable(agent) == comparable(expected), point
+        assert sum(effects.values()) <= 5, point  # at most the two that were running ran again
     assert cancelled > 10
     left = query("SELECT status, count(*) FROM calls GROUP BY status")
     assert left == [("COMPLETED", len(points) + 1)]

@@ -57,7 +57,7 @@ def ask(tool_context: ToolContext) -> str:
 
 
 class Unreliable(ScriptedModel):
-    """A model that answers with an error as often as it is told to, from its second turn on."""
+    """A model that answers with an error a given number of times, from its second turn on."""
 
     failures = 0
 
@@ -244,7 +244,7 @@ def test_c01_requests_with_ids_of_their_own_share_an_agent() -> None:
 
 
 def test_c01_a_call_is_resumed_by_an_object_that_has_served_others(fails_once: None) -> None:
-    """A service that was started anew does not have the messages that the call began with."""
+    """A restarted service does not have the messages that the call began with."""
     agent = agent_of(lambda turn, messages: call("book", city=f"no {turn}") if turn % 2 == 0 else "Booked.", None)
     Unreliable.failures = 0
     agent("Book", invocation_state=named("order-1"))
@@ -252,8 +252,8 @@ def test_c01_a_call_is_resumed_by_an_object_that_has_served_others(fails_once: N
     with pytest.raises(Exception, match="503"):
         agent("Book", invocation_state=named("order-2"))
     forget_process()
-    anew = agent_of(lambda turn, messages: call("book", city=f"no {turn}") if turn % 2 == 0 else "Booked.", None)
-    assert str(anew("Book", invocation_state=named("order-2"))) == "Booked.\n"
+    fresh = agent_of(lambda turn, messages: call("book", city=f"no {turn}") if turn % 2 == 0 else "Booked.", None)
+    assert str(fresh("Book", invocation_state=named("order-2"))) == "Booked.\n"
     assert effects["book no 2"] == 1
 
 
@@ -328,7 +328,7 @@ def test_c01_objects_that_take_turns_write_one_conversation() -> None:
     assert query("SELECT count(*) FROM messages") == [(8,)]
 
 
-def test_c07_a_second_object_that_meets_another_input_is_told_to_have_its_own_agent_id() -> None:
+def test_c07_the_error_of_a_second_object_with_another_input_asks_for_an_agent_id_of_its_own() -> None:
     first = agent_of(["One."])
     first("a")
     with pytest.raises(errors.InputMismatchError, match="needs its own agent_id"):
@@ -368,7 +368,7 @@ async def test_c01_a_call_that_timed_out_is_resumed_and_finished_tools_are_not_r
     assert query("SELECT status, attempt FROM calls") == [("COMPLETED", 2)]
     forget_process()
     assert str(await agent_of(TWO_TOOLS).invoke_async("Go")) == "Done.\n"
-    assert effects["ship"] == 2  # it was under way when the caller left: tried again, with the same idempotency key
+    assert effects["ship"] == 2  # it was running when the caller left: retried with the same idempotency key
 
 
 @in_a_loop
@@ -379,7 +379,7 @@ async def test_c01_a_call_whose_task_was_cancelled_is_resumed_by_a_new_object() 
     assert effects["book Paris"] == 1
 
 
-@pytest.mark.parametrize("closed", ["at once", "by nobody"])
+@pytest.mark.parametrize("closed", ["at once", "never"])
 @in_a_loop
 async def test_c01_a_stream_that_was_broken_off_is_resumed(closed: str) -> None:
     agent = agent_of([call("book", city="Paris"), call("book", city="Rome"), "Done."])
@@ -460,7 +460,7 @@ def test_c01_another_input_after_ctrl_c_is_a_further_call() -> None:
 
 
 async def _until_shipping(invocation: Any) -> Any:
-    """Cancel a call when its second tool is under way, as a timeout does."""
+    """Cancel a call while its second tool runs, as a timeout does."""
     task = asyncio.ensure_future(invocation)
     while not effects["ship"]:
         await asyncio.sleep(0.001)

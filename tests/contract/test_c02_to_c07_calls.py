@@ -131,7 +131,7 @@ def test_c04_unknown_ids_are_refused() -> None:
     assert in_new_process([call("approve", what="x"), "Done."], ["Ask"]).checked()[0]["stop_reason"] == "interrupt"
 
 
-def test_c04_answers_that_nobody_asked_for_are_refused_and_not_recorded() -> None:
+def test_c04_answers_without_a_question_are_refused_and_not_recorded() -> None:
     unasked = [{"interruptResponse": {"interruptId": "v1:nobody:asked", "response": "yes"}}]
     assert in_new_process(["Hi."], [unasked]).checked()[0]["error"] == "ValueError"
     assert query("SELECT count(*) FROM calls") == [(0,)]
@@ -200,7 +200,7 @@ def test_c05_returning_a_record_fires_no_hook_and_no_callback() -> None:
     assert result.message is agent.messages[-1]
 
 
-def test_c06_without_an_id_each_call_is_a_new_execution_whose_id_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_c06_without_an_id_each_call_is_a_new_execution_whose_id_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     agent = agent_of(["One.", "Two."], execution_id=None)
     state: dict[str, Any] = {}
     with caplog.at_level(logging.INFO, logger="strands_durable"):
@@ -305,7 +305,7 @@ def test_c07_one_root_call_at_a_time_also_within_a_process() -> None:
     )  # fmt: skip
     agent("Go")
     assert len(refused) == 1
-    assert "is in another call of this process, which has not ended yet" in refused[0]
+    assert "Another call in this process has not ended yet" in refused[0]
 
 
 def test_c07_agents_that_share_a_durability_take_turns_in_one_execution() -> None:

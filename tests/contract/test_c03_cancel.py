@@ -131,7 +131,7 @@ def test_c03_a_run_that_is_cancelled_while_its_agent_is_built_asks_no_model() ->
 
 
 def test_c03_a_run_that_fails_after_it_was_cancelled_is_cancelled() -> None:
-    """A failure in the step under way must not hide the cancel: resume() would go on with what somebody has stopped."""
+    """A failure in the running step must not hide the cancel: resume() would resume a cancelled execution."""
     handle = asyncio.run(backend().dispatch(failing.spec, "Go", execution_id="run"))
     current = worker()
     until(lambda: effects("model fails"))

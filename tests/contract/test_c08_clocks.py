@@ -65,7 +65,7 @@ def query(sql: str, *values: Any) -> list[Any]:
 
 
 def move_elsewhere(lease_until: float) -> None:
-    """Let a dead owner be one of another machine, where nobody here can see that it is gone."""
+    """Move a dead owner to another machine, so that its death cannot be observed from here."""
     owner = Owner(host="elsewhere", boot_id="b", pid_namespace="n", pid=1, started="1").recorded()
     query("UPDATE executions SET owner = ?, lease_until = ?", owner, lease_until)
 
@@ -156,7 +156,7 @@ def test_an_owner_that_is_seen_at_work_is_listed_whatever_the_clocks_say() -> No
 
 @pytest.mark.parametrize("seconds", [-HOUR, 5.0, 9e9])
 @pytest.mark.parametrize("where", ["here", "gone", "elsewhere"])
-def test_the_owner_that_is_shown_is_the_one_that_nobody_would_replace(
+def test_an_owner_is_shown_exactly_when_no_process_would_replace_it(
     where: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls([call("book", city="Paris"), "Done."], ["Go"], {})
@@ -167,7 +167,7 @@ def test_the_owner_that_is_shown_is_the_one_that_nobody_would_replace(
     now, liveness = 100.0, Liveness()
     monkeypatch.setattr("strands_durable._journal.owner.time.monotonic", lambda: now)
     beat = Beat(1, owner.recorded(), 1, 1, 10.0)
-    assert liveness.dead([beat]) == ([beat] if where == "gone" else []), "nobody else is dead at the first look"
+    assert liveness.dead([beat]) == ([beat] if where == "gone" else []), "no other owner is dead at the first look"
     for _ in range(0 if seconds == 5.0 else 3):  # else its last beat is a lease ago, or its end was never one
         now += 4
         liveness.is_alive(beat)
@@ -183,7 +183,7 @@ def test_a_long_time_without_a_look_does_not_make_an_owner_dead(monkeypatch: pyt
     def is_alive(beat: int = 1) -> bool:
         return liveness.is_alive(Beat(1, owner, 1, beat, 10.0))
 
-    assert is_alive(), "nobody is dead at the first look"
+    assert is_alive(), "no owner is dead at the first look"
     now += 1000
     assert is_alive(), "this process may have slept, and the owner with it"
     now += 3

@@ -35,7 +35,7 @@ def owner_row() -> tuple[Any, ...]:
         connection.close()
 
 
-def test_c08_after_a_kill_on_this_machine_the_next_start_goes_on_at_once() -> None:
+def test_c08_after_a_kill_on_this_machine_the_next_start_resumes_at_once() -> None:
     owner = start_process(WAITS, ["Go"], {"lease_seconds": 600.0})
     until(Path("waiting").exists)
     os.kill(owner.pid, signal.SIGKILL)
@@ -45,7 +45,7 @@ def test_c08_after_a_kill_on_this_machine_the_next_start_goes_on_at_once() -> No
     assert [entry["city"] for entry in ledger.read() if entry.get("name") == "book"] == ["Paris", "Rome"]
 
 
-def test_c08_a_killed_owner_that_nobody_has_waited_for_counts_as_gone() -> None:
+def test_c08_a_killed_owner_that_was_not_reaped_counts_as_gone() -> None:
     code = "from tests.script import calls; from tests.contract.test_c08_owners import WAITS; calls(WAITS, ['Go'], %r)"
     options = {"lease_seconds": 600.0}
     root = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ def test_c08_an_owner_is_named_so_that_a_later_process_is_not_mistaken_for_it() 
     me = Owner.me()
     assert not me.is_gone()
     assert Owner(**{**vars(me), "started": "1"}).is_gone(), "the number was given to another process"
-    assert not Owner(**{**vars(me), "boot_id": "other"}).is_gone(), "on another machine nobody can know"
+    assert not Owner(**{**vars(me), "boot_id": "other"}).is_gone(), "on another machine it cannot be observed"
     assert Owner.parse(me.recorded()) == me
 
 

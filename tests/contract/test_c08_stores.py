@@ -34,7 +34,7 @@ def workers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "strands-durable-worker"]
 
 
-def test_c08_a_worker_goes_on_with_the_store_that_has_taken_the_place_of_its_own() -> None:
+def test_c08_a_worker_continues_with_the_store_that_has_replaced_its_own() -> None:
     handle = dispatch(["Hi."], "first")
 
     async def main() -> str:
@@ -55,7 +55,7 @@ def test_c08_a_worker_goes_on_with_the_store_that_has_taken_the_place_of_its_own
     assert asyncio.run(asyncio.wait_for(main(), 60)) == "COMPLETED"
 
 
-def test_c27_who_waits_for_an_execution_whose_store_is_deleted_is_told() -> None:
+def test_c27_waiting_for_an_execution_whose_store_is_deleted_raises() -> None:
     handle = dispatch(["Hi."], "run")
 
     async def main() -> None:
@@ -68,7 +68,7 @@ def test_c27_who_waits_for_an_execution_whose_store_is_deleted_is_told() -> None
             await handle.status()
 
     asyncio.run(main())
-    assert not Path("runs.db").exists(), "to wait for it does not make it anew"
+    assert not Path("runs.db").exists(), "waiting for it does not create it again"
 
 
 def test_c31_backends_that_are_alike_share_one_worker_and_the_last_that_is_closed_stops_it() -> None:

@@ -1,4 +1,4 @@
-"""C8: a sync tool runs in a thread that nobody can stop. Until it has ended, nobody else may own its execution."""
+"""C8: a sync tool runs in a thread that cannot be stopped. Until it has ended, no other process may own its execution."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def charge(amount: int, tool_context: ToolContext) -> str:
 
 @tool
 async def look_up(name: str) -> Any:
-    """Find a customer, and tell when the other tool has begun."""
+    """Find a customer, and return when the other tool has begun."""
     while not paid():
         await asyncio.sleep(0.01)
     yield "looking"
@@ -177,7 +177,7 @@ def test_c08_a_tool_that_outlasts_a_lease_is_named_to_the_next_call_of_the_proce
     assert paid() == ["begun:7", "paid:7"]
 
 
-def test_c08_a_late_result_passes_the_middleware_that_stands_around_the_tool() -> None:
+def test_c08_a_late_result_passes_the_middleware_around_the_tool() -> None:
     async def mask(context: Any, next_fn: Any) -> Any:
         async for event in next_fn(context):
             if isinstance(event, ToolResultEvent):
@@ -264,7 +264,7 @@ def timed(timeout: float = 0.2, **given: Any) -> Agent:
     return agent_of([call("charge", amount=7), "Paid."], policy=ToolPolicy(timeout=timeout, **given))
 
 
-def told(agent: Agent) -> str:
+def result_text(agent: Agent) -> str:
     return str(agent.messages[2]["content"][0]["toolResult"]["content"][0]["text"])
 
 
@@ -272,7 +272,7 @@ def test_c12_a_tool_that_still_runs_after_its_timeout_is_not_verified_but_waited
     agent = timed(1.0, in_doubt="verify", verify=verify)
     threading.Timer(1.3, Path("go").touch).start()
     agent("Pay")
-    assert told(agent) == "charged 7"
+    assert result_text(agent) == "charged 7"
     assert not Path("verified").exists()
     assert charges() == [(1, "done")]
 
@@ -282,7 +282,7 @@ def test_c12_a_tool_that_still_runs_is_never_run_again_beside_itself(given: dict
     agent = timed(**given)
     threading.Timer(1.5, Path("go").touch).start()
     agent("Pay")
-    assert "is unknown" in told(agent)
+    assert "is unknown" in result_text(agent)
     until(lambda: charges() == [(1, "done"), (2, "done")])
     assert (paid(), Path("verified").exists()) == (["begun:7", "paid:7"], False)
 

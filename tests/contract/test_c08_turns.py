@@ -1,6 +1,6 @@
-"""C8: whoever gives out turns may want an execution back at any moment; no moment leaves a step in doubt.
+"""C8: an engine with a step gate may reclaim an execution at any moment; no moment leaves a step in doubt.
 
-The engine here is the smallest one there can be on `Driver`: it keeps batches in a list, and lets every step run.
+The engine here is the smallest possible one on `Driver`: it keeps batches in a list, and lets every step run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from strands import Agent, tool
 from strands_durable import current_step, durable, durable_agent
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.runner import ExecutionRunner
-from strands_durable._enginekit.driver import AgentLoop, Driver
-from strands_durable._enginekit.replica import Replica, Rows
+from strands_durable._enginekit.agent_loop import AgentLoop
+from strands_durable._enginekit.change_sets import ChangeSet
+from strands_durable._enginekit.driver import Driver
+from strands_durable._enginekit.replica import Replica
 from strands_durable._journal.lease import ExecutionReleasedError
 from strands_durable._records import crash_points
 from strands_durable._records.executions import ExecutionStatus
@@ -26,7 +28,7 @@ done: list[tuple[str, int]] = []
 """What was really done, and in which attempt."""
 
 
-def tell(what: str) -> None:
+def note(what: str) -> None:
     step = current_step()
     assert step is not None
     done.append((what, step.attempt))
@@ -34,7 +36,7 @@ def tell(what: str) -> None:
 
 class Billed(ScriptedModel):
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        tell(f"model {len(messages)}")
+        note(f"model {len(messages)}")
         async for chunk in super().stream(messages, *args, **kwargs):
             yield chunk
 
@@ -42,15 +44,15 @@ class Billed(ScriptedModel):
 @tool
 def book(city: str) -> str:
     """Book a hotel, in a thread."""
-    tell(f"book {city}")
+    note(f"book {city}")
     return f"booked {city}"
 
 
 @tool
 async def pay(amount: int) -> str:
     """Pay in a recorded step."""
-    tell(f"pay {amount}")
-    return await durable.step("charge", lambda: tell(f"charge {amount}") or f"charged {amount}")
+    note(f"pay {amount}")
+    return await durable.step("charge", lambda: note(f"charge {amount}") or f"charged {amount}")
 
 
 @durable_agent
@@ -61,12 +63,12 @@ def turner() -> Agent:
 
 
 class Engine:
-    """Keeps what it is told of one execution, and gives every step its turn."""
+    """Keeps the reported batches of one execution, and lets every step run."""
 
     def __init__(self) -> None:
         replica = Replica.new("new")
         Requests(replica).dispatch(turner.spec_with(), "Go", "run", None, None)
-        self._batches: list[Rows] = [replica.changes()]
+        self._batches: list[ChangeSet] = [replica.changes()]
         self._loop = AgentLoop()
         self.points: list[str] = []
 
@@ -80,8 +82,7 @@ class Engine:
     def drained_at(self, point: str | None, *, cancelled: bool = False) -> ExecutionStatus:
         """Have a driver carry the execution, and want it back when it reaches a point; or have it cancelled, then."""
         replica, news, points = Replica("run"), threading.Event(), []
-        for rows in self._batches:
-            replica.apply(rows)
+        replica.apply(*self._batches)
         driver = Driver(replica, ExecutionRunner(1e9), alone=False, on_notify=news.set)
 
         def reached(name: str) -> None:

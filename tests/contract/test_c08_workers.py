@@ -79,7 +79,7 @@ def test_c08_a_killed_worker_is_replaced_at_once() -> None:
     ]
 
 
-def test_c08_a_worker_that_is_stopped_ends_its_step_and_another_goes_on() -> None:
+def test_c08_a_worker_that_is_stopped_ends_its_step_and_another_resumes() -> None:
     handle = dispatch(WAITS, "run")
     first = worker()
     until(Path("waiting").exists)
@@ -153,7 +153,7 @@ def test_c02_a_tool_that_ends_the_process_fails_its_execution_and_not_the_worker
     stop(current)
 
 
-def test_c01_a_new_process_goes_on_with_what_a_killed_script_left() -> None:
+def test_c01_a_new_process_resumes_what_a_killed_script_left() -> None:
     code = textwrap.dedent("""
         from tests.dispatched import scripted
         script = [{"tool": "book", "city": "Paris"}, {"tool": "book_and_die", "city": "Rome"}, "Done."]
@@ -261,7 +261,7 @@ def test_c27_who_waits_and_an_idle_worker_see_what_another_process_does() -> Non
 
 
 def test_c04_an_answer_that_comes_while_others_are_taken_up_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker has read the first answer and not yet recorded that it goes on; the second is there from then on."""
+    """The worker has read the first answer and not yet recorded that it resumes; the second arrives in between."""
     script = [[{"tool": "approve", "what": "trip"}, {"tool": "approve", "what": "hotel"}], "Done."]
     handle = dispatch(script, "run")
     first, second = result_with_worker(handle).interrupts

@@ -56,7 +56,7 @@ def tool_text(agent: Agent, index: int = 2) -> str:
 # C9
 
 
-def test_c09_ids_that_repeat_in_one_answer_and_over_answers_are_told_apart() -> None:
+def test_c09_ids_that_repeat_in_one_answer_and_over_answers_are_distinguished() -> None:
     made: list[tuple[str, str]] = []
 
     @tool
@@ -237,7 +237,7 @@ def test_c12_an_answer_that_is_none_is_refused_and_nothing_is_lost() -> None:
     assert in_new_process(DIES, ["Go", ("retry",)], ask).checked()[1]["text"] == "Done."
 
 
-def test_c12_fail_tells_the_model_that_the_outcome_is_unknown() -> None:
+def test_c12_fail_returns_an_unknown_outcome_to_the_model() -> None:
     fail = {"tool_policies": {"book_and_die": ToolPolicy(in_doubt="fail")}}
     assert in_new_process(DIES, ["Go"], fail).exitcode == -signal.SIGKILL
     assert in_new_process(DIES, ["Go"], fail).checked()[0]["text"] == "Done."
@@ -345,7 +345,7 @@ def test_c12_a_timeout_is_retried_as_often_as_retries_say() -> None:
     assert (tool_text(agent), len(made)) == ("awake", 2)
 
 
-def test_c12_a_model_call_in_doubt_asks_or_fails_if_it_is_told_to() -> None:
+def test_c12_a_model_call_in_doubt_asks_or_fails_if_configured() -> None:
     crash_at("model 0:chunk 0@1", agent_of(["Hello."]))
     with pytest.raises(errors.InDoubtError):
         agent_of(["Hello."], model_in_doubt="fail")("Go")

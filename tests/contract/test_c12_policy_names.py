@@ -1,4 +1,4 @@
-"""C12 and C20: a policy that nobody would ever follow is refused, and what was run again is said aloud."""
+"""C12 and C20: a policy that would never apply is refused, and what is run again is logged."""
 
 from __future__ import annotations
 

@@ -333,7 +333,7 @@ def test_c19_a_crash_before_the_answer_is_committed_redacts_with_the_answer_made
     assert b"a secret" not in stored_text()
 
 
-def test_c12_an_answer_in_the_same_process_goes_on_with_the_same_objects() -> None:
+def test_c12_an_answer_in_the_same_process_resumes_with_the_same_objects() -> None:
     @tool(context=True)
     def ask(tool_context: ToolContext) -> str:
         """Ask."""

@@ -104,7 +104,7 @@ async def keep(tool_context: ToolContext) -> dict[str, Any]:
 
 @tool(context=True)
 async def count(tool_context: ToolContext) -> str:
-    """Go on with what is there."""
+    """Continue with what is there."""
     kept = tool_context.invocation_state["kept"]
     kept["counter"]["b"] += 1
     kept["default"]["new"].append(1)
@@ -153,7 +153,7 @@ def test_c15_a_result_of_a_type_that_cannot_come_back_is_refused_by_name(name: s
 
 @pytest.mark.parametrize("name", ["default", "tuple", "enum"])
 def test_c15_a_state_of_a_type_that_cannot_come_back_is_refused_where_it_is_set(name: str) -> None:
-    told = []
+    refusals = []
 
     @tool(context=True)
     def remember(tool_context: ToolContext) -> str:
@@ -163,12 +163,12 @@ def test_c15_a_state_of_a_type_that_cannot_come_back_is_refused_where_it_is_set(
         try:
             state.set("seen", [REFUSED[name]])
         except errors.NotSerializableError as error:
-            told.append(str(error))
+            refusals.append(str(error))
         return str(state.get("seen"))
 
     agent = agent_of([call("remember"), "Done."], [remember])
     agent("Go")
-    assert f"State 'seen' cannot be recorded: value[0] is a {type(REFUSED[name]).__module__}" in told[0]
+    assert f"State 'seen' cannot be recorded: value[0] is a {type(REFUSED[name]).__module__}" in refusals[0]
     assert agent.state.get() == {"seen": 1}
     with pytest.raises(errors.NotSerializableError, match="State 'given'"):
         Agent(
@@ -250,7 +250,7 @@ def test_c15_a_registered_type_comes_back_as_it_was(registered: None) -> None:
     assert agent.messages[2]["content"][0]["toolResult"]["content"] == [{"json": {"colours": {Shade.RED}}}]
 
 
-def test_c15_a_script_that_has_not_registered_a_type_is_told_so_and_changes_nothing(registered: None) -> None:
+def test_c15_a_script_that_has_not_registered_a_type_gets_an_error_and_changes_nothing(registered: None) -> None:
     script = [call("buy"), call("use"), "Done."]
     crash_at("model.done:before@2", agent_of(script, [buy, use]))
     forget_types()

@@ -40,8 +40,8 @@ def test_c20_two_calls_of_one_tool_are_two_executions_and_the_same_call_again_is
     current = worker()
     assert str(result(handle)) == "Done.\n"
     stop(current)
-    told = asyncio.run(_results(handle))
-    assert told == ["Oslo 1! Oslo 2! Oslo 1!"]
+    results = asyncio.run(_results(handle))
+    assert results == ["Oslo 1! Oslo 2! Oslo 1!"]
     assert [agent for agent, _ in executions()] == ["scripted", "helper", "helper", "helper"]
 
 
@@ -80,7 +80,7 @@ def test_c20_what_is_tried_alone_may_start_others() -> None:
     first = worker()
     until(Path("begun").exists)
     kill(first)
-    Path("mended").touch()
+    Path("fixed").touch()
     Path("go").touch()
     second = worker()
     assert str(result(handle, 20)) == "Done.\n"

@@ -51,7 +51,7 @@ def stop(tool_context: ToolContext) -> str:
 
 
 class Counted(ScriptedModel):
-    """A scripted model that counts its calls, and fails as often as it is told to."""
+    """A scripted model that counts its calls, and fails a given number of times."""
 
     def __init__(self, name: str, script: Any, failures: int = 0) -> None:
         super().__init__(script)
@@ -216,7 +216,7 @@ def test_c23_a_kill_inside_a_node_never_enters_an_earlier_node_again() -> None:
     assert result.status is Status.COMPLETED
     assert [node.node_id for node in result.execution_order] == ["a", "b"]
     assert seen["before a"] == seen["after a"] == seen["a"] == 1
-    assert seen["before b"] == 2  # it goes on with the visit that had begun
+    assert seen["before b"] == 2  # it resumes the visit that had begun
     assert seen["b"] == 2
 
 
@@ -255,7 +255,7 @@ def _interrupted_foreign(**options: Any) -> Any:
     return chain(("far", Foreign()), agent("b", ["b"]), options=options)
 
 
-def test_c23_an_executor_that_is_no_agent_is_one_opaque_step() -> None:
+def test_c23_an_executor_that_is_not_an_agent_is_one_opaque_step() -> None:
     def graph() -> Any:
         return chain(("far", Foreign()), agent("b", ["b"]))
 
@@ -390,7 +390,7 @@ def test_c24_a_changed_topology_is_drift() -> None:
     assert chain(agent("a", ["a"]), agent("b", ["b"]))("Go").status is Status.COMPLETED
 
 
-def test_c24_a_node_whose_time_is_over_goes_on_where_it_was() -> None:
+def test_c24_a_node_that_timed_out_resumes_where_it_was() -> None:
     @tool
     async def slow() -> str:
         """Take too long, once."""

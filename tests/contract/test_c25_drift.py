@@ -1,4 +1,4 @@
-"""C25: a call that goes on with another prompt, tools, model or messages is noticed, with a readable difference."""
+"""C25: a call that resumes with another prompt, tools, model or messages is noticed, with a readable difference."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_c25_a_changed_schema_is_shown() -> None:
         agent_of([other()])("Go")
 
 
-def test_c25_warn_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_c25_warn_resumes_and_logs_the_change(caplog: pytest.LogCaptureFixture) -> None:
     crash_at("tool.start:after@2", agent_of())
     with caplog.at_level(logging.WARNING, logger="strands_durable"):
         assert str(agent_of(prompt="It is Tuesday.", on_drift="warn")("Go")) == "Done.\n"
@@ -128,7 +128,7 @@ def approve(what: str, tool_context: ToolContext) -> str:
     return f"{what}: {tool_context.interrupt('approval', reason=what)}"
 
 
-def test_c25_a_changed_agent_is_noticed_when_an_answer_lets_it_go_on_and_the_answer_is_kept() -> None:
+def test_c25_a_changed_agent_is_noticed_when_an_answer_resumes_it_and_the_answer_is_kept() -> None:
     script = [call("approve", what="a"), "Done."]
     (question,) = agent_of([approve], script)("Go").interrupts
     answer: Any = [{"interruptResponse": {"interruptId": question.id, "response": "yes"}}]

@@ -59,7 +59,7 @@ def is_over() -> bool:
     return Catalog("runs.db").execution("run").execution.status.value in ("COMPLETED", "FAILED")
 
 
-def test_c26_what_changed_in_the_agent_is_shown_wherever_somebody_looks(caplog: pytest.LogCaptureFixture) -> None:
+def test_c26_what_changed_in_the_agent_is_shown_in_every_view(caplog: pytest.LogCaptureFixture) -> None:
     handle = dispatched(version("Be good."))
     version("Be very good.")
     with caplog.at_level(logging.WARNING, logger="strands_durable"):

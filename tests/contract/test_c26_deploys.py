@@ -67,7 +67,7 @@ def test_c26_a_worker_that_lacks_the_agent_leaves_it_and_says_so_once(
     assert Catalog("runs.db").execution("run-0").steps == ()
 
 
-def test_c26_a_worker_with_another_version_leaves_it_and_tells_which(caplog: pytest.LogCaptureFixture) -> None:
+def test_c26_a_worker_with_another_version_leaves_it_and_logs_which(caplog: pytest.LogCaptureFixture) -> None:
     dispatch_version("one", "old")
     Path("go").touch()
     two = version("two")
@@ -127,14 +127,14 @@ def test_c26_on_drift_warn_takes_a_run_of_another_version() -> None:
     stop(two)
 
 
-def test_c26_an_agent_with_a_factory_that_fails_here_is_told_of_and_not_claimed_for_ever() -> None:
+def test_c26_an_agent_with_a_factory_that_fails_here_is_reported_and_not_claimed_for_ever() -> None:
     spec = registry.registered("wrong").spec
     handle = asyncio.run(backend().dispatch(spec, "Go", execution_id="run"))
     broken = worker(back_off=(0.01, 0.01))
     with pytest.raises(Exception, match="the factory is out of order") as caught:
         result(handle)
     assert isinstance(caught.value.__cause__, RuntimeError)
-    Path("mended").touch()
+    Path("fixed").touch()
     asyncio.run(handle.resume())
     assert str(result(handle)) == "Built.\n"
     stop(broken)
@@ -157,7 +157,7 @@ def test_c33_a_resume_right_after_a_failure_is_not_lost() -> None:
     finally:
         listen(before)
     assert resumed
-    assert str(result(handle)) == "Mended.\n"
+    assert str(result(handle)) == "Fixed.\n"
 
 
 def test_c26_two_workers_of_one_process_do_not_take_from_each_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -88,9 +88,9 @@ def test_c26_a_row_that_cannot_be_read_is_put_aside_and_the_others_are_run(
     with caplog.at_level(logging.INFO, logger="strands_durable"):
         work_until_completed("c", "e")
         work_until_completed("c", "e")
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(told) == 3, "each is named once, with its reason, and there is nothing else to say"
-    for name, line in zip(("a", "b", "d"), sorted(told), strict=True):
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 3, "each is named once, with its reason, and there is nothing else to say"
+    for name, line in zip(("a", "b", "d"), sorted(warnings), strict=True):
         assert line.startswith(f"execution_id=<{name}>, reason=<")
         assert "put aside" in line
 
@@ -172,10 +172,10 @@ def test_c26_a_worker_that_has_not_registered_a_type_leaves_the_execution_to_one
     with caplog.at_level(logging.WARNING, logger="strands_durable"):
         work_until_completed("plain")
         work_until_completed("plain")
-    told = [line for line in caplog.messages if "execution_id=<coloured>" in line]
-    assert len(told) == 1
-    assert "'Hue'" in told[0]
-    assert "strands_durable.register_type" in told[0]
+    lines = [line for line in caplog.messages if "execution_id=<coloured>" in line]
+    assert len(lines) == 1
+    assert "'Hue'" in lines[0]
+    assert "strands_durable.register_type" in lines[0]
     assert status("coloured") == "PENDING"
     (record,) = [found for found in asyncio.run(connect(OFF).list()) if found.execution_id == "coloured"]
     assert record.unreadable is None, "it is not damaged"
@@ -222,7 +222,7 @@ OWNERS = ["'nobody'", """'{"pid":1}'""", "CAST(x'ff00' AS TEXT)"]
 
 
 @pytest.mark.parametrize("owner", OWNERS[:2])
-def test_c26_an_owner_that_cannot_be_read_is_replaced_when_its_heartbeat_stands_still(owner: str) -> None:
+def test_c26_an_owner_that_cannot_be_read_is_replaced_when_its_heartbeat_stops(owner: str) -> None:
     for name in ("a", "b"):
         dispatch(["Done."], name)
     sql(f"UPDATE executions SET owner = {owner}, lease_seconds = 0.2 WHERE execution_id = 'a'")

@@ -1,4 +1,4 @@
-"""C29 to C31: nothing twice because of a replay, segments that nobody can tell, wrong combinations."""
+"""C29 to C31: nothing twice because of a replay, invisible segments, wrong combinations."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_c31_a_server_that_is_down_does_not_hide_the_result_of_a_finished_run() 
     assert [step.name for step in asyncio.run(handle.steps()) if step.kind == "tool"] == ["price"]
 
 
-def test_c31_a_server_that_is_down_is_tried_again_then_fails_the_run_with_its_cause_and_resume_goes_on() -> None:
+def test_c31_a_server_that_is_down_is_retried_then_fails_the_run_with_its_cause_and_resume_continues_it() -> None:
     with served(MCP_SERVER, "http", "price") as (port, _):
         url = f"http://127.0.0.1:{port}/mcp"
     Path("url").write_text(url)

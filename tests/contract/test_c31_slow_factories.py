@@ -1,4 +1,4 @@
-"""C31: a factory is the user's code. One that is slow, or that hangs, holds up nobody but the runs of its own agent."""
+"""C31: a factory is the user's code. One that is slow, or that hangs, blocks only the runs of its own agent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forgotten(agent: Any) -> None:
     agent._specs.clear()
 
 
-def test_c31_a_factory_that_hangs_holds_up_nobody_else() -> None:
+def test_c31_a_factory_that_hangs_does_not_block_other_executions() -> None:
     hanging = dispatch([], "hanging", agent=slow)
     other = dispatch([{"tool": "book", "city": "Rome"}, "Done."], "other")
     forgotten(slow)

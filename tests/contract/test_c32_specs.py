@@ -104,7 +104,7 @@ def test_c32_a_spec_is_frozen_json_and_hashable(build: Any) -> None:
         spec.name = "other"  # type: ignore[misc]
 
 
-def test_c32_a_spec_tells_what_an_agent_is() -> None:
+def test_c32_a_spec_describes_an_agent() -> None:
     spec = spec_of(plain)
     assert (spec.kind, spec.model_id, set(spec.tool_names)) == ("agent", "scripted", {"book", "fly"})
     assert "city" in json.dumps(spec.tool_schemas["book"])
@@ -192,7 +192,7 @@ def test_c32_building_a_spec_calls_no_model_and_starts_no_server() -> None:
     assert not Path("started").exists()
     assert set(spec.tool_names) == {"book"}
     built = agent(tools=[book, client()])
-    assert Path("started").exists(), "the server would have told"
+    assert Path("started").exists(), "the server would have written it"
     assert "price" in built.tool_names
     built.cleanup()
 

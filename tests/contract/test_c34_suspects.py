@@ -38,7 +38,7 @@ def with_workers(done: Any, **options: Any) -> int:
     while not done():
         current.join()
         deaths, current = deaths + 1, worker(**options)
-        assert deaths < 10, "it goes on for ever"
+        assert deaths < 10, "it never ends"
         until(lambda current=current: done() or not current.process.is_alive())
     if current.process.is_alive():
         stop(current)
@@ -62,13 +62,13 @@ def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_
     assert caught.value.__cause__.deaths == 3
     assert len(effects("die")) == 4
     assert [entry["attempt"] for entry in effects("die")] == [1, 2, 3, 4]
-    assert len(effects("book")) <= 6 + 6, "only steps under way at a death may run again"
+    assert len(effects("book")) <= 6 + 6, "only steps running at a death may run again"
 
 
-def test_c34_resume_after_the_cause_is_mended_goes_on() -> None:
+def test_c34_a_run_resumes_after_the_cause_is_fixed() -> None:
     bad = dispatch(DIES, "bad")
     with_workers(lambda: status("bad") == "FAILED")
-    Path("mended").touch()
+    Path("fixed").touch()
     asyncio.run(bad.resume())
     current = worker()
     assert str(result(bad)) == "Alive.\n"
@@ -79,7 +79,7 @@ def test_c34_resume_after_the_cause_is_mended_goes_on() -> None:
     assert "WorkerLostError" in failures[0].error
 
 
-def test_c34_who_was_under_way_at_a_death_is_cleared_by_its_next_step() -> None:
+def test_c34_an_execution_that_was_running_at_a_death_is_cleared_by_its_next_step() -> None:
     waits = [{"tool": "wait_for", "path": "go"}, {"tool": "wait_for", "path": "again"}, "Done."]
     handles = [dispatch(waits, f"run-{number}") for number in range(2)]
     first = worker()
@@ -95,7 +95,7 @@ def test_c34_who_was_under_way_at_a_death_is_cleared_by_its_next_step() -> None:
     stop(second)
 
 
-def test_c34_a_deploy_makes_nobody_suspected() -> None:
+def test_c34_a_deploy_makes_no_execution_suspected() -> None:
     handle = dispatch([{"tool": "wait_for", "path": "go"}, {"tool": "book", "city": "Rome"}, "Done."], "run")
     first = worker()
     until(Path("waiting").exists)
@@ -103,7 +103,7 @@ def test_c34_a_deploy_makes_nobody_suspected() -> None:
     Path("go").touch()
     first.join().checked()
     assert (status("run"), column("is_suspected", "run"), column("deaths", "run")) == ("RUNNING", 0, 0)
-    assert effects("book") == [], "the step under way ended, and the next did not start"
+    assert effects("book") == [], "the running step ended, and the next did not start"
     second = worker()
     assert str(result(handle)) == "Done.\n"
     stop(second)

@@ -33,7 +33,7 @@ def effects(name: str) -> int:
     return sum(entry.get("name") == name for entry in ledger.read())
 
 
-def test_c35_an_answer_to_an_inline_execution_is_recorded_and_the_next_run_goes_on_with_it() -> None:
+def test_c35_an_answer_to_an_inline_execution_is_recorded_and_the_next_run_resumes_with_it() -> None:
     in_new_process(ASKS, ["Ask"]).checked()
     (question,) = asyncio.run(held().interrupts())
     asyncio.run(held().respond({question.id: "yes"}))
@@ -130,7 +130,7 @@ def test_c01_a_dispatched_execution_at_work_is_busy_for_an_inline_agent() -> Non
     stop(current)
 
 
-def test_c01_a_cancelled_execution_does_not_go_on_inline() -> None:
+def test_c01_a_cancelled_execution_does_not_resume_inline() -> None:
     handle = dispatch(["Hi."], "trip", prompt="Book")
     asyncio.run(handle.cancel())
     for given in ("Book", "Other", None):
@@ -156,9 +156,9 @@ def _inline_beside_a_worker(folder: str) -> tuple[str, str]:
     return outcome["error"], found
 
 
-def test_c35_a_dispatch_on_an_inline_execution_whose_script_is_gone_says_who_has_to_go_on() -> None:
+def test_c35_a_dispatch_on_an_inline_execution_whose_script_is_gone_says_what_to_run() -> None:
     in_new_process([call("book_and_die", city="Rome"), "Done."], ["Go"])
-    with pytest.raises(errors.ExecutionBusyError, match=r"started inline.*Run its script again"):
+    with pytest.raises(errors.ExecutionBusyError, match=r"started inline.*Run that script again"):
         dispatch(["Done."], "trip")
     assert (status(), effects("book_and_die")) == (ExecutionStatus.RUNNING, 1)
 

@@ -55,7 +55,7 @@ def crash(point: str, agent: Agent) -> None:
         agent("Shop")
 
 
-def goes_on(port: int) -> None:
+def assert_resumes(port: int) -> None:
     assert str(agent_of(port)("Shop")) == "Three.\n"
     assert calls_in(Path.cwd()) == {"price": 1}
 
@@ -69,7 +69,7 @@ def test_c25_a_server_whose_tools_changed_is_noticed(port: int) -> None:
         agent_of(other)("Shop")
     with pytest.raises(errors.DriftError, match=r"(?s)'price' was there, now it is gone.*'shop_price' is new"):
         agent_of(port, prefix="shop")("Shop")
-    goes_on(port)
+    assert_resumes(port)
 
 
 def test_c31_a_server_that_is_down_is_strands_error_before_any_plugin_is_there(port: int) -> None:
@@ -78,7 +78,7 @@ def test_c31_a_server_that_is_down_is_strands_error_before_any_plugin_is_there(p
         pass
     with pytest.raises(ValueError, match=r"Failed to load tool <.*MCPClient.*Failed to start MCP client"):
         agent_of(gone)
-    goes_on(port)
+    assert_resumes(port)
 
 
 def test_c31_a_server_that_may_be_down_leaves_its_tools_out_and_that_is_drift(port: int) -> None:
@@ -87,7 +87,7 @@ def test_c31_a_server_that_may_be_down_leaves_its_tools_out_and_that_is_drift(po
         pass
     with pytest.raises(errors.DriftError, match="tool 'price' was there, now it is gone"):
         agent_of(gone, continue_on_error=True)("Shop")
-    goes_on(port)
+    assert_resumes(port)
 
 
 def test_c16_a_server_that_dies_in_a_call_gives_an_error_result_that_is_recorded() -> None:

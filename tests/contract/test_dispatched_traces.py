@@ -1,4 +1,4 @@
-"""Traces of dispatched runs: each is a trace of its own, whoever's request started the worker."""
+"""Traces of dispatched runs: each is a trace of its own, whichever request started the worker."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -75,6 +76,23 @@ def test_a_store_of_an_earlier_format_becomes_one_of_this_format_when_it_is_open
             assert connection.execute(f"SELECT count(*) FROM {table} WHERE sum = {_UNKNOWN}").fetchone() == (0,), table
         assert connection.execute("SELECT number FROM uses").fetchall() == [(2,)], "a prompt and a result"
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        rows = connection.execute("SELECT usage, loop FROM steps WHERE kind = 'model' AND status = 'done'").fetchall()
+    assert rows
+    for usage, loop in rows:
+        assert set(json.loads(usage)) == {"inputTokens", "outputTokens", "totalTokens"}
+        assert set(json.loads(loop)) == {"latencyMs", "leg", "cycle"}
+
+
+def test_a_damaged_row_of_an_earlier_format_is_not_sound_after_the_upgrade(old_store: int) -> None:
+    if old_store < 4:
+        return  # it has no checksums
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE steps SET title = 'another' WHERE id = 1")
+    store = Store(Path("runs.db").resolve())
+    with pytest.raises(errors.BackendUnavailableError, match="does not match its checksum"):
+        store.rows("steps", "title", "id = 1")
+    assert store.rows("steps", "id", "id = 2") == [(2,)]
+    store.close()
 
 
 def test_what_was_finished_in_an_earlier_format_returns_its_result_and_runs_nothing() -> None:

@@ -21,6 +21,8 @@ from strands.hooks import (
     BeforeToolsEvent,
     MessageAddedEvent,
 )
+from strands.middleware import InvokeModelStage
+from strands.plugins import Plugin
 
 from strands_durable import Durability, durable, errors
 from strands_durable._journal.sqlite.database import Store
@@ -245,7 +247,7 @@ def test_c15_a_store_that_fails_under_a_recorded_effect_ends_the_call() -> None:
 
     @tool
     async def charge() -> str:
-        """Charge, while somebody locks the store."""
+        """Charge, while another process locks the store."""
         locker.append(sqlite3.connect("runs.db", isolation_level=None, check_same_thread=False))
         locker[0].execute("BEGIN IMMEDIATE")
         return await durable.step("charge", lambda: "charged")
@@ -279,7 +281,7 @@ def test_c06_one_invocation_state_for_several_calls_is_several_executions() -> N
     assert first[1] != second[1]
 
 
-def test_c02_an_abandoned_call_does_not_stand_in_the_way_of_the_next() -> None:
+def test_c02_an_abandoned_call_does_not_block_the_next() -> None:
     @tool
     async def sometimes(slow: bool) -> str:
         """Be slow the first time."""
@@ -381,6 +383,36 @@ def test_c14_messages_that_tools_and_hooks_edit_in_place_stay_edited() -> None:
     assert assert_replays(build, "A long prompt") > 10
 
 
+def test_c14_what_a_hook_after_a_model_call_strips_from_old_messages_stays_away() -> None:
+    def strip(event: AfterModelCallEvent) -> None:
+        for message in event.agent.messages[1:-1]:
+            for block in message["content"]:
+                if "toolResult" in block:
+                    block["toolResult"]["content"] = [{"text": "[stripped]"}]
+
+    class GivesTheConversationItself(Plugin):
+        """A middleware around the journal that has the model see the agent's own messages, and no copy."""
+
+        name = "around"
+
+        def init_agent(self, agent: Agent) -> None:
+            async def around(context: Any, next_fn: Any) -> Any:
+                async for event in next_fn(context.replace(messages=context.agent.messages)):
+                    yield event
+
+            agent.add_middleware(InvokeModelStage, around)
+
+    script = [call("work", n=1), call("work", n=2), call("work", n=3), "Done."]
+
+    def build(durability: Durability, *around: Any) -> Agent:
+        agent = Agent(model=ScriptedModel(script), tools=[work], plugins=[*around, durability], callback_handler=None)
+        agent.add_hook(strip, AfterModelCallEvent)
+        return agent
+
+    assert assert_replays(build, "Go") > 20
+    assert assert_replays(lambda durability: build(durability, GivesTheConversationItself()), "Go") > 20
+
+
 def test_c14_a_key_that_a_tool_removed_from_the_invocation_state_stays_removed() -> None:
     @tool(context=True)
     def use(tool_context: ToolContext) -> str:
@@ -429,7 +461,7 @@ def test_c20_work_that_a_tool_left_behind_is_durable_on_its_own() -> None:
     assert sqlite3.connect("other.db").execute("SELECT status FROM executions").fetchall() == [("COMPLETED",)]
 
 
-def test_c08_a_heartbeat_that_fails_once_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c08_a_heartbeat_that_fails_once_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[int] = []
     original = Store.second_connection
 

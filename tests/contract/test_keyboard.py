@@ -1,4 +1,4 @@
-"""Ctrl-C in a script with a durable agent: the first one stops after the step under way, the second one at once."""
+"""Ctrl-C in a script with a durable agent: the first one stops after the running step, the second one at once."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_second_ctrl_c_ends_at_once_and_the_step_is_in_doubt() -> None:
     assert start().join().checked() == "Booked both.\n"
 
 
-def test_an_execution_without_a_name_is_told_its_id() -> None:
+def test_the_id_of_an_execution_without_a_name_is_shown() -> None:
     running = start(execution_id=None)
     press(running)
     until(lambda: "in doubt" in said_by(running))

@@ -100,7 +100,7 @@ def history(swarm_result: Any) -> list[str]:
     return [node.node_id for node in swarm_result.node_history]
 
 
-def test_c23_dying_twice_where_a_swarm_goes_on_does_not_lose_the_handoff() -> None:
+def test_c23_dying_twice_where_a_swarm_resumes_does_not_lose_the_handoff() -> None:
     def swarm() -> Swarm:
         plugins = [durability()]
         return Swarm([agent("one", [handoff("two"), "given"]), agent("two", ["done"])], plugins=plugins)
@@ -110,7 +110,7 @@ def test_c23_dying_twice_where_a_swarm_goes_on_does_not_lose_the_handoff() -> No
     assert history(swarm()("Go")) == ["one", "two"]
 
 
-def test_c24_dying_twice_where_a_graph_goes_on_does_not_lose_what_it_cost() -> None:
+def test_c24_dying_twice_where_a_graph_resumes_does_not_lose_its_usage() -> None:
     def pair() -> Graph:
         return graph({"a": agent("a", ["a"]), "b": agent("b", ["b"])}, [("a", "b")])
 
@@ -152,7 +152,7 @@ def test_c24_a_swarm_that_failed_at_a_limit_is_not_completed_by_running_it_again
     assert (more.status, history(more)) == (Status.COMPLETED, ["one", then])
 
 
-def test_c24_a_graph_goes_on_after_one_node_asked_and_its_neighbour_failed() -> None:
+def test_c24_a_graph_resumes_after_one_node_asked_and_its_neighbour_failed() -> None:
     failures = ["out of order"]
 
     def pair() -> Graph:
@@ -201,7 +201,7 @@ def test_c04_a_swarm_asks_before_a_node_and_then_inside_it(is_new_process: bool)
     assert "it: yes to it" in str(team.nodes["one"].executor.messages)
 
 
-def test_c05_a_graph_that_goes_on_writes_to_the_invocation_state_that_it_was_given() -> None:
+def test_c05_a_graph_that_resumes_writes_to_the_invocation_state_that_it_was_given() -> None:
     def one() -> Graph:
         return graph({"a": agent("a", [call("mark", key="a"), "a"], [mark])}, [])
 
@@ -211,7 +211,7 @@ def test_c05_a_graph_that_goes_on_writes_to_the_invocation_state_that_it_was_giv
     assert resumed["marks"] == {"a": True}
 
 
-def test_c14_a_node_that_goes_on_leaves_its_neighbours_part_of_the_invocation_state() -> None:
+def test_c14_a_node_that_resumes_leaves_its_neighbours_part_of_the_invocation_state() -> None:
     def pair() -> Graph:
         left = agent("left", [call("mark", key="left"), "left"], [mark])
         right = agent("right", [call("look_up", what="1"), call("look_up", what="2"), "right"], [look_up])
@@ -265,7 +265,7 @@ def test_c20_an_agent_behind_tools_of_two_agents_remembers_what_both_asked() -> 
     assert lead.messages[6]["content"][0]["toolResult"]["content"] == [{"text": "5 messages\n"}]
 
 
-def test_c05_an_agent_that_also_stands_behind_a_tool_remembers_what_it_was_asked_there() -> None:
+def test_c05_an_agent_that_is_also_used_as_a_tool_remembers_what_it_was_asked_there() -> None:
     def team() -> tuple[Agent, Agent]:
         model = ScriptedModel(lambda turn, messages: f"{len(messages)} messages")
         expert = Agent(model=model, name="expert", agent_id="expert", plugins=[durability()], callback_handler=None)

@@ -33,7 +33,7 @@ def test_a_process_that_dispatches_works_on_its_own_runs_and_leaves_those_of_oth
     assert (status("mine"), status("somebody-else-s")) == ("COMPLETED", "PENDING")
 
 
-def test_a_script_that_is_run_again_goes_on_with_what_it_had_dispatched() -> None:
+def test_a_script_that_is_run_again_resumes_what_it_had_dispatched() -> None:
     dispatch(["Hi."], "mine")  # and the process that did so is gone
     assert in_another_process(_dispatches, "mine") == "Hi."
 
@@ -87,7 +87,7 @@ async def _is_over(handle: Any) -> bool:
     return (await handle.status()).value == "COMPLETED"
 
 
-def test_a_process_that_answers_a_run_goes_on_with_it() -> None:
+def test_a_process_that_answers_a_run_resumes_it() -> None:
     async def ask() -> None:
         found = connect("sqlite:///runs.db")
         script = [{"tool": "approve", "what": "trip"}, "Done."]
@@ -113,7 +113,7 @@ def test_a_server_that_calls_start_works_on_everything_that_was_left(url: str) -
     assert status("left") == "COMPLETED"
 
 
-def test_a_timeout_says_that_nobody_works_on_the_run_and_how_to_have_it_run() -> None:
+def test_a_timeout_says_that_no_process_runs_the_execution_and_how_to_start_one() -> None:
     handle = dispatch(["Hi."], "run")
     with pytest.raises(TimeoutError, match=r"no process is running it.*strands-durable worker FILE"):
         asyncio.run(handle.result(timeout=0.01))

@@ -37,12 +37,12 @@ def resumes(script: Any, tools: Any) -> None:
     assert str(agent_of(script, tools)("Go")) == "Done.\n"
 
 
-def test_a_locked_store_stops_the_run_and_a_later_one_goes_on() -> None:
+def test_a_locked_store_stops_the_run_and_a_later_one_resumes() -> None:
     locker: list[sqlite3.Connection] = []
 
     @tool
     def lock() -> str:
-        """Have somebody else lock the file."""
+        """Make another process lock the file."""
         if not locker:
             locker.append(sqlite3.connect("runs.db", isolation_level=None, check_same_thread=False))
             locker[0].execute("BEGIN IMMEDIATE")
@@ -55,7 +55,7 @@ def test_a_locked_store_stops_the_run_and_a_later_one_goes_on() -> None:
     assert len(agent.messages) == 2, "no tool result was made of it"
     locker[0].execute("ROLLBACK")
     locker[0].close()
-    assert str(agent("Go")) == "Done.\n", "the same process goes on with the same call"
+    assert str(agent("Go")) == "Done.\n", "the same process resumes the same call"
     resumes(script, [lock, work])
 
 
@@ -168,7 +168,7 @@ def _on_a_full_disk(folder: str) -> Any:
     return None
 
 
-def test_a_full_disk_stops_the_run_and_a_later_one_goes_on() -> None:
+def test_a_full_disk_stops_the_run_and_a_later_one_resumes() -> None:
     text, messages = run(_on_a_full_disk, os.getcwd()).checked()
     assert "What was recorded is kept" in text
     assert messages == 2, "no tool result was made of it"

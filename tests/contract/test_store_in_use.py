@@ -1,4 +1,4 @@
-"""A store that others look at, copy, or damage while it is in use: nobody is held up, and nothing is lost without an error."""
+"""A store that other processes read, copy or damage while it is in use: no run is blocked, nothing is lost without an error."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_cancel_flags(agent: Agent) -> None:
     assert agents.cancel_flags(agent) == {"message": "m", "after_current_tools": False}
 
 
-def test_what_an_agent_carries_is_what_a_snapshot_has(agent: Agent) -> None:
+def test_the_carried_fields_of_an_agent_are_those_of_a_snapshot(agent: Agent) -> None:
     fields: Any = ["conversation_manager_state", "interrupt_state", "model_state"]
     assert agents.carried_by(agent) == agent.take_snapshot(include=fields).data
 
@@ -86,7 +86,7 @@ def test_the_log_of_a_session_is_written_over_after_a_rewind() -> None:
     assert sessions.session_log(Agent(model=ScriptedModel([]), callback_handler=None)) is None
 
 
-def test_a_direct_tool_call_is_told_from_one_of_the_loop() -> None:
+def test_a_direct_tool_call_is_distinguished_from_one_of_the_loop() -> None:
     found: list[bool] = []
 
     @tool
@@ -251,7 +251,7 @@ def test_what_a_tool_finds_of_its_agent_is_put_there_right_before_it_runs() -> N
     assert (found[0]["agent"], found[0]["model"]) == (agent, agent.model)
 
 
-def test_a_mock_is_no_agent(agent: Agent) -> None:
+def test_a_mock_is_not_an_agent(agent: Agent) -> None:
     assert agents.is_agent(agent)
     assert not agents.is_agent(Mock(spec=Agent))
 

@@ -1,4 +1,4 @@
-"""Every private name of Graph, Swarm and agents as tools that `_strands.orchestrators` touches is still what it was."""
+"""Every private name of Graph, Swarm and agents as tools that the adapters in `_strands` touch is still what it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from strands.multiagent.base import NodeResult, Status
 from strands.multiagent.graph import Graph
 
 from strands_durable._strands import agents
-from strands_durable._strands.orchestrators import GraphAdapter, SwarmAdapter, Visit, adapter_of
+from strands_durable._strands.graph import GraphAdapter
+from strands_durable._strands.orchestrators import Visit, adapter_of
+from strands_durable._strands.swarm import SwarmAdapter
 from strands_durable.testing import ScriptedModel
 
 warnings.filterwarnings("ignore", message="graph has no max_node_executions")
@@ -53,7 +55,7 @@ def test_a_graph_runs_its_batches_through_the_method_that_is_replaced(graph: Gra
     assert batches == [["b"], ["a"]]
 
 
-def test_a_graph_goes_on_with_the_nodes_it_is_given(graph: Graph) -> None:
+def test_a_graph_resumes_with_the_nodes_it_is_given(graph: Graph) -> None:
     adapter = adapter_of(graph)
     assert isinstance(adapter, GraphAdapter)
     adapter.restore("Go", [Visit("b", result(), True)], adapter.carried(), ["a"], "executing")
@@ -70,7 +72,7 @@ def test_a_graphs_edges_come_in_the_order_of_its_nodes(graph: Graph) -> None:
     assert graph.entry_points.copy() == graph.entry_points
 
 
-def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None:
+def test_open_interrupts_are_recorded_without_conversations(graph: Graph) -> None:
     assert isinstance(graph._interrupt_state, _InterruptState)
     graph._interrupt_state.interrupts["i"] = agents.Interrupt(id="i", name="n")
     graph._interrupt_state.context["a"] = {"messages": [{"role": "user", "content": []}], "interrupt_ids": ["i"]}
@@ -81,7 +83,7 @@ def test_open_interrupts_are_carried_without_conversations(graph: Graph) -> None
     assert found["context"]["a"]["interrupt_ids"] == ["i"]
 
 
-def test_a_swarm_goes_on_with_the_node_it_is_given() -> None:
+def test_a_swarm_resumes_with_the_node_it_is_given() -> None:
     swarm = Swarm([agent("a"), agent("b")])
     assert list(inspect.signature(swarm._execute_swarm).parameters) == ["invocation_state"]
     adapter = adapter_of(swarm)

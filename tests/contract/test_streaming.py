@@ -17,7 +17,7 @@ SCRIPT = [Answer(text="Thinking.", calls=[call("slow", n=1), call("slow", n=2)])
 
 @tool
 async def slow(n: int) -> Any:
-    """Tell how it goes."""
+    """Report progress."""
     yield f"half of {n}"
     yield f"did {n}"
 

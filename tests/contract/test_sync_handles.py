@@ -56,7 +56,7 @@ def test_a_failed_run_is_resumed_and_a_running_one_cancelled() -> None:
     with pytest.raises(errors.ExecutionFailedError):
         failed.result(timeout=30)
     failed.resume()
-    assert str(failed.result(timeout=30)) == "Mended.\n"
+    assert str(failed.result(timeout=30)) == "Fixed.\n"
     running = scripted.on(URL).dispatch("Go", execution_id="run", script=[{"tool": "wait_for", "path": "go"}, "Done."])
     until(Path("waiting").exists)
     with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""A script that dispatches and ends while its own worker is at work: the run is left whole, and the next script goes on."""
+"""A script that dispatches and ends while its own worker runs: the run stays intact, and the next script resumes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ asyncio.run(main())
 '''
 
 
-def test_c02_the_end_of_a_script_is_no_failure_of_the_step_under_way(tmp_path: Path) -> None:
+def test_c02_the_end_of_a_script_is_not_a_failure_of_the_running_step(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PROGRAM)
 
     def run(how: str) -> str:

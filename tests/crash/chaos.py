@@ -1,8 +1,7 @@
-"""Everything at once on one file: workers that are killed, stopped and terminated, beside what must hold up nobody else.
+"""Everything at once on one file: workers that are killed, stopped and terminated, beside what must not block other runs.
 
-`python -m tests.crash.chaos 200` runs it with so many executions and prints what it measured; `make soak` includes it. What
-stands beside the workers all the time: an agent whose factory hangs, rows that nobody can read, a reader inside a
-transaction, a backup.
+`python -m tests.crash.chaos 200` runs it with 200 executions and prints what it measured; `make soak` includes it. Beside the
+workers there are all the time: an agent whose factory hangs, unreadable rows, a reader inside a transaction, a backup.
 """
 
 from __future__ import annotations

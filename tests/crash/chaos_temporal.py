@@ -41,7 +41,7 @@ class Crew(Fleet):
     struck: Counter[str]
 
     def _start(self) -> Child:
-        return self.call_context.worker(target=_serve)
+        return self.site.worker(target=_serve)
 
     def strike(self) -> None:
         """Kill a worker that has work, freeze it for longer than its heartbeat, or have it stop in order."""
@@ -62,11 +62,11 @@ class Crew(Fleet):
         handle = random.choice(self.handles)
 
         async def send() -> None:
-            await (await self.call_context.backend.workflow(handle.execution_id)).signal(name, value)
+            await (await self.site.backend.workflow(handle.execution_id)).signal(name, value)
 
-        if self.call_context.status(handle) in ("PENDING", "RUNNING"):
+        if self.site.status(handle) in ("PENDING", "RUNNING"):
             try:
-                self.call_context.run(send())
+                self.site.run(send())
             except Exception as error:
                 if "completed" not in str(error):  # it has just ended
                     raise
@@ -78,12 +78,12 @@ def _serve(url: str, folder: str) -> None:
     fleet.serve(url, f"{folder}/ledger.jsonl", CONCURRENCY)
 
 
-def run(call_context: Site, executions: int, strikes: int) -> dict[str, Any]:
+def run(site: Site, executions: int, strikes: int) -> dict[str, Any]:
     """Have executions end under all of it, and audit them; return what was measured."""
-    call_context.dispatch("hanging", agent=fleet.hanging)
+    site.dispatch("hanging", agent=fleet.hanging)
     Crew.struck = Counter()
-    crew = Crew(call_context, executions)
-    until(lambda: call_context.ledger(what="begun"), 90)
+    crew = Crew(site, executions)
+    until(lambda: site.ledger(what="begun"), 90)
     began = due = time.monotonic()
     while crew.finished() < executions:
         assert time.monotonic() - began < PATIENCE_SECONDS, f"{executions - crew.finished()} executions do not end"
@@ -104,9 +104,9 @@ def campaign(executions: int) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         TemporalServer(f"{folder}/temporal.db") as server,
-        Site(server, Path(folder)) as call_context,
+        Site(server, Path(folder)) as site,
     ):
-        keep("temporal", run(call_context, executions, executions // 4))
+        keep("temporal", run(site, executions, executions // 4))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Agents for crash tests of an engine, and the workers that carry them: in processes of their own, in a folder of their own.
 
-What they do is told to a ledger, which is the outside world: who did what, in which attempt, under which idempotency key.
+What they do is written to a ledger, the outside world: who did what, in which attempt, under which idempotency key.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def ledger() -> Ledger:
     return Ledger(Path(os.environ["LEDGER"]))
 
 
-def tell(what: str, **facts: Any) -> None:
-    """Leave a mark in the outside world."""
+def note(what: str, **facts: Any) -> None:
+    """Write an entry to the outside world."""
     step = current_step()
     assert step is not None
     ledger().write(
@@ -55,7 +55,7 @@ class Billed(ScriptedModel):
         self._waits_for = waits_for
 
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        tell("model", turn=sum(message["role"] == "assistant" for message in messages))
+        note("model", turn=sum(message["role"] == "assistant" for message in messages))
         while self._waits_for and not sign(self._waits_for).exists():
             await asyncio.sleep(0.01)
         async for chunk in super().stream(messages, *args, **kwargs):
@@ -75,7 +75,7 @@ def book(city: str, tool_context: ToolContext) -> str:
     """Book a hotel, with a point to die at before and after it."""
     reach(f"tool book {city}:start")
     tool_context.agent.state.set(f"booked {city}", True)
-    tell("book", city=city)
+    note("book", city=city)
     reach(f"tool book {city}:effect")
     return f"booked {city}"
 
@@ -86,25 +86,25 @@ async def pay(amount: int, tool_context: ToolContext) -> dict[str, Any]:
     reach("tool pay:start")
     tool_context.agent.state.set("paid", amount)
     receipt = await durable.step("charge", lambda: _charge(amount))
-    tell("pay", amount=amount)
+    note("pay", amount=amount)
     reach("tool pay:effect")
     return {"status": "success", "content": [{"json": {"receipt": receipt}}]}
 
 
 def _charge(amount: int) -> str:
     reach("step charge:start")
-    tell("charge", amount=amount)
+    note("charge", amount=amount)
     reach("step charge:effect")
     return f"charged {amount}"
 
 
 @tool
 def wait(path: str) -> str:
-    """Wait until a file is there, in a thread that nobody can stop."""
-    tell("wait", path=path)
+    """Wait until a file exists, in a thread that cannot be stopped."""
+    note("wait", path=path)
     while not sign(path).exists():
         time.sleep(0.01)
-    tell("waited", path=path)
+    note("waited", path=path)
     return "it is there"
 
 
@@ -117,17 +117,17 @@ async def rest(seconds: float) -> str:
 
 @tool
 def die() -> str:
-    """Kill whoever runs this, unless somebody has mended it."""
-    tell("die")
-    if not sign("mended").exists():
+    """Kill the process that runs this, unless the file ``fixed`` exists."""
+    note("die")
+    if not sign("fixed").exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return "alive"
 
 
 @tool
 def die_once() -> str:
-    """Kill whoever runs this for the first time."""
-    tell("die_once")
+    """Kill the process that runs this for the first time."""
+    note("die_once")
     step = current_step()
     if step is not None and step.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -137,10 +137,10 @@ def die_once() -> str:
 @tool
 async def freeze() -> str:
     """Freeze the process that runs this, unless another one has been frozen."""
-    tell("freeze")
+    note("freeze")
     if current_step().attempt == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-        tell("thawed")
+        note("thawed")
     return "thawed"
 
 
@@ -191,7 +191,7 @@ def hesitant(script: list[Any]) -> Agent:
     """One agent with all tools, and a hook after each of them that waits for a file."""
 
     async def hesitate(event: AfterToolCallEvent) -> None:
-        tell("hesitate")
+        note("hesitate")
         while not sign("go").exists():
             await asyncio.sleep(0.01)
 
@@ -202,7 +202,7 @@ def hesitant(script: list[Any]) -> Agent:
 
 @durable_agent
 def deadly() -> Agent:
-    """An agent with a hook that kills whoever calls it."""
+    """An agent with a hook that kills its process."""
 
     def kill(event: BeforeInvocationEvent) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -220,7 +220,7 @@ def _verify(step: DoubtfulStep) -> str | None:
 
 
 async def work(url: str, concurrency: int, trial_command: list[str] | None) -> None:
-    """Be a worker until somebody says that this is enough."""
+    """Be a worker until a file asks it to stop."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await connect(url).work(concurrency=concurrency, stop=stop, trial_command=trial_command)

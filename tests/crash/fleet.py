@@ -21,19 +21,19 @@ TOOLS = 4
 
 @tool(context=True)
 async def work(number: int, tool_context: Any) -> str:
-    """Do a piece of work, and tell the ledger when it begins and when it is done."""
+    """Do a piece of work, and write to the ledger when it begins and when it is done."""
     step = current_step()
     assert step is not None
     entry = {"execution_id": step.execution_id, "number": number, "key": step.idempotency_key, "attempt": step.attempt}
     ledger = Path(os.environ["LEDGER"])
-    _tell(ledger, {**entry, "what": "begun"})
+    _append(ledger, {**entry, "what": "begun"})
     await asyncio.sleep(random.uniform(0.3, 0.9))
-    _tell(ledger, {**entry, "what": "done"})
+    _append(ledger, {**entry, "what": "done"})
     tool_context.agent.state.set(f"work-{number}", "done")
     return f"work {number} is done"
 
 
-def _tell(ledger: Path, entry: dict[str, Any]) -> None:
+def _append(ledger: Path, entry: dict[str, Any]) -> None:
     """Append one line, whole or not at all, at once: it is the outside world, and must not forget."""
     line = json.dumps({**entry, "pid": os.getpid(), "at": time.time()}) + "\n"
     descriptor = os.open(ledger, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)

@@ -1,6 +1,6 @@
-"""Workers on Temporal that die where an execution is to die: at a point of its own, once.
+"""Workers on Temporal that die once at a given point of an execution.
 
-A point belongs to an execution, not to a process: several executions may be at work in one, and each goes on in another.
+A point belongs to an execution, not to a process: several executions may run in one, and each resumes in another.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tests.crash import crew
 _counts: Counter[tuple[str, str]] = Counter()
 
 
-class Nobody(QuarantineProcess):
-    """Tries nothing alone: that is left to other workers."""
+class NoQuarantine(QuarantineProcess):
+    """Runs no suspected executions: that is left to other workers."""
 
     def begin(self) -> None: ...
 
 
 def lay(folder: Path, execution_id: str, point: str) -> None:
-    """Have whoever works on an execution die at a point of it."""
+    """Make the worker that runs an execution die at a point of it."""
     (folder / f"{execution_id}.mine").write_text(point)
 
 
 def has_blown(folder: Path, execution_id: str) -> bool:
-    """Say whether somebody has died at the point of an execution."""
+    """Return True if a worker has died at the point of an execution."""
     return (folder / f"{execution_id}.blown").exists()
 
 
@@ -75,6 +75,6 @@ def serve(url: str, folder: str, concurrency: int = 10, is_heir: bool = True) ->
     def listener(name: str) -> None:
         _listen(Path(folder), backend.config.prefix, name)
 
-    more: dict[str, Any] = {} if is_heir else {"trials": Nobody([])}
+    more: dict[str, Any] = {} if is_heir else {"trials": NoQuarantine([])}
     crash_points.listen(listener)
     asyncio.run(backend._work(concurrency, 25, asyncio.Event(), **more))

@@ -55,7 +55,7 @@ def effect(name: str, **facts: Any) -> None:
 
 
 def bill() -> None:
-    """Write the model call under way to the ledger."""
+    """Write the running model call to the ledger."""
     step = current_step()
     assert step is not None
     ledger.write(kind="model", execution_id=step.execution_id, key=step.key, attempt=step.attempt)

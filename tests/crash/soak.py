@@ -54,7 +54,7 @@ def fleet(kills: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         recoveries = test_fleet.rampage(Path(folder), kills, 6 * kills, test_fleet.typed)
         test_fleet.audit(Path(folder), 6 * kills)
-    found = {"kills": kills, "executions": 6 * kills, "recoveries": test_fleet.told(recoveries)}
+    found = {"kills": kills, "executions": 6 * kills, "recoveries": test_fleet.summary_of(recoveries)}
     print(f"{kills} workers killed under {6 * kills} executions; {found['recoveries']}", flush=True)
     return found
 
@@ -71,19 +71,19 @@ def temporal(times: int) -> dict[str, object]:
         with (
             tempfile.TemporaryDirectory() as folder,
             TemporalServer(f"{folder}/temporal.db") as server,
-            Site(server, Path(folder)) as call_context,
+            Site(server, Path(folder)) as site,
         ):
             began = time.monotonic()
-            recoveries = test_temporal_fleet.rampage(call_context, count, 3 * count, strike(server))
+            recoveries = test_temporal_fleet.rampage(site, count, 3 * count, strike(server))
         found[name] = {"times": count, "executions": 3 * count, "seconds": round(time.monotonic() - began)}
-        told = f"; {test_fleet.told(recoveries)}" if recoveries else ""
-        print(f"Temporal: {count} {name} under {3 * count} executions{told}", flush=True)
+        summary = f"; {test_fleet.summary_of(recoveries)}" if recoveries else ""
+        print(f"Temporal: {count} {name} under {3 * count} executions{summary}", flush=True)
     return found
 
 
 def _outage(server: TemporalServer) -> Callable[[Workers], bool]:
     def strike(workers: Workers) -> bool:
-        test_temporal_fleet.outage(workers.call_context, server, random.uniform(0, 6))
+        test_temporal_fleet.outage(workers.site, server, random.uniform(0, 6))
         return True
 
     return strike

@@ -104,7 +104,7 @@ class Site:
         return [*self._activities(handle)[0].values()]
 
     def completed(self, handle: ExecutionHandle) -> list[str]:
-        """Return the names of the activities of an execution that have told what came out."""
+        """Return the names of the activities of an execution that have completed."""
         names, ended = self._activities(handle)
         return [names[event_id] for event_id in ended]
 
@@ -116,19 +116,19 @@ class Site:
 
         self.run(say())
 
-    def tell_late(self, handle: ExecutionHandle, epoch: int) -> None:
-        """Tell the first batch of a later worker once more, as an earlier one would that was given up before it had told it."""
+    def signal_late(self, handle: ExecutionHandle, epoch: int) -> None:
+        """Signal the first batch of a later worker again, as an earlier one that was given up before its signal would."""
 
-        async def tell() -> None:
+        async def send() -> None:
             workflow = await self.backend.workflow(handle.execution_id)
             async for event in workflow.fetch_history_events():
                 signaled = event.workflow_execution_signaled_event_attributes
                 if signaled.signal_name == PROGRESS:
                     converter = (await self.backend.client()).data_converter
-                    (told,) = await converter.decode(signaled.input.payloads)
-                    await workflow.signal(PROGRESS, {**told, "epoch": epoch})
+                    (batch,) = await converter.decode(signaled.input.payloads)
+                    await workflow.signal(PROGRESS, {**batch, "epoch": epoch})
 
-        self.run(tell())
+        self.run(send())
 
     def _activities(self, handle: ExecutionHandle) -> tuple[dict[int, str], list[int]]:
         async def read() -> tuple[dict[int, str], list[int]]:
@@ -154,7 +154,7 @@ class Site:
             if all(entry.get(name) == value for name, value in facts.items())
         ]
 
-    def until_told(self, times: int = 1, **facts: Any) -> dict[str, Any]:
+    def until_logged(self, times: int = 1, **facts: Any) -> dict[str, Any]:
         """Wait until something was done so many times; return the last of them."""
         until(lambda: len(self.ledger(**facts)) >= times, PATIENCE_SECONDS)
         return self.ledger(**facts)[times - 1]
@@ -168,7 +168,7 @@ class Site:
     def seen(self, handle: ExecutionHandle) -> dict[str, Any]:
         """Wait for the end of an execution, and return all of it that a kill may not change: not ids, clocks, attempts."""
         result = self.result(handle).to_json()
-        story = self.run(self.backend.story(handle.execution_id))
+        story = self.run(self.backend.history(handle.execution_id))
         journal = story.journal()
         detail = self.run(handle.detail())
         result.pop("execution_id")

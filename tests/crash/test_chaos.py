@@ -1,4 +1,4 @@
-"""A hanging factory, rows that nobody can read, a reader and a backup, under kills, stops and terms: all others end."""
+"""A hanging factory, unreadable rows, a reader and a backup, under kills, stops and terms: all other executions end."""
 
 from __future__ import annotations
 

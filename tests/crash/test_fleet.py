@@ -30,7 +30,7 @@ EXECUTIONS, WORKERS, CONCURRENCY = 200, 3, 3
 
 
 class Fleet:
-    """Some workers on one file; whoever is killed is replaced."""
+    """Some workers on one file; a killed one is replaced."""
 
     def __init__(self, folder: Path, start: Callable[[str, str], Any]) -> None:
         self.path = folder / "runs.db"
@@ -55,7 +55,7 @@ class Fleet:
         return len(left)
 
     def look(self, dead: set[int]) -> None:
-        """Take the time of executions that somebody has taken up again."""
+        """Take the time of executions that another worker has resumed."""
         if not self._left:
             return
         owners = dict(self._rows("SELECT execution_id, owner FROM executions"))
@@ -111,7 +111,7 @@ async def dispatch(url: str, executions: int) -> None:
 
 
 def rampage(folder: Path, kills: int, executions: int, start: Callable[[str, str], Any]) -> list[float]:
-    """Kill workers at random, one a second, while executions are under way; return the times to recover."""
+    """Kill workers at random, one a second, while executions are running; return the times to recover."""
     asyncio.run(dispatch(f"sqlite:///{folder / 'runs.db'}?worker=off", executions))
     fleet, dead, killed = Fleet(folder, start), set[int](), 0
     begun, due = time.monotonic(), time.monotonic() + 1
@@ -138,11 +138,11 @@ def audit(folder: Path, executions: int) -> None:
 
 
 async def compare(backend: DurableBackend, ledger: Path, execution_ids: list[str]) -> None:
-    """Compare what is recorded of executions with what was told to a ledger."""
-    told: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    """Compare what is recorded of executions with what was written to a ledger."""
+    logged: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for line in ledger.read_text().splitlines():
         entry = json.loads(line)
-        told[entry["execution_id"], entry["number"]].append(entry)
+        logged[entry["execution_id"], entry["number"]].append(entry)
     for execution_id in execution_ids:
         handle = await backend.get(execution_id)
         assert await handle.status() is ExecutionStatus.COMPLETED
@@ -152,7 +152,7 @@ async def compare(backend: DurableBackend, ledger: Path, execution_ids: list[str
         steps = [step for step in await handle.steps() if step.kind == "tool"]
         for each in range(TOOLS):
             attempts = [step for step in steps if step.number == f"{each + 1}.0"]
-            entries = told[handle.execution_id, each]
+            entries = logged[handle.execution_id, each]
             done = [step.attempt for step in attempts if step.state == "done"]
             assert done == [attempts[-1].attempt], "one attempt is done, and it is the last"
             assert len({entry["key"] for entry in entries}) == 1
@@ -165,7 +165,7 @@ async def compare(backend: DurableBackend, ledger: Path, execution_ids: list[str
         assert len(models) == TOOLS + 1
 
 
-def told(recoveries: list[float]) -> str:
+def summary_of(recoveries: list[float]) -> str:
     """Return the times to recover in words."""
     shown = sorted(recoveries)
     return (
@@ -179,4 +179,4 @@ def test_fifty_workers_are_killed_and_two_hundred_executions_end(tmp_path: Path)
     recoveries = rampage(tmp_path, 50, EXECUTIONS, forked)
     audit(tmp_path, EXECUTIONS)
     assert len(recoveries) >= 50, "a worker that is killed has work"
-    print(f"\n50 workers killed, {told(recoveries)}")
+    print(f"\n50 workers killed, {summary_of(recoveries)}")

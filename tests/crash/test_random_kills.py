@@ -20,7 +20,7 @@ EXECUTIONS, TURNS, PAUSE_SECONDS = 8, 12, 0.004
 
 
 class Fleet:
-    """Eight executions at a time; whoever is killed is started again, whoever ends makes room for the next."""
+    """Eight executions at a time; a killed process is started again, one that ends makes room for the next."""
 
     def __init__(self, folder: Path, expected: Any) -> None:
         self._folder, self._expected = folder, expected

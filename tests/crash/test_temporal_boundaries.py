@@ -1,4 +1,4 @@
-"""On Temporal, a worker is killed at the boundaries of a run: it goes on elsewhere, and ends as if nothing had happened."""
+"""On Temporal, a worker is killed at the boundaries of a run: it resumes elsewhere, and ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ SAMPLE = 1 if EVERY_POINT else 6
 
 @pytest.fixture(scope="module")
 def whole(temporal: TemporalServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[str]]:
-    """Return what a run comes to that nobody disturbs, and the points where it can be disturbed."""
-    with Site(temporal, tmp_path_factory.mktemp("whole")) as call_context:
-        handle = call_context.dispatch("whole", agent=crew.traveller)
-        call_context.worker(target=mined.serve)
-        expected = call_context.seen(handle)
-        return expected, mined.reached(call_context.folder, "whole")
+    """Return the outcome of an undisturbed run, and the points where it can be disturbed."""
+    with Site(temporal, tmp_path_factory.mktemp("whole")) as site:
+        handle = site.dispatch("whole", agent=crew.traveller)
+        site.worker(target=mined.serve)
+        expected = site.seen(handle)
+        return expected, mined.reached(site.folder, "whole")
 
 
-def audit(call_context: Site, handle: ExecutionHandle) -> None:
+def audit(site: Site, handle: ExecutionHandle) -> None:
     """Compare what is recorded of an execution with what was really done."""
     done: dict[str, list[int]] = defaultdict(list)
-    for entry in call_context.ledger(execution_id=handle.execution_id):
+    for entry in site.ledger(execution_id=handle.execution_id):
         if entry["what"] != "model":
             done[f"{entry['what']} {entry['key']}"].append(entry["attempt"])
     assert {what.split()[0] for what in done} == {"book", "pay", "charge"}
     for what, attempts in done.items():
         assert len(attempts) == len(set(attempts)), f"{what}: an attempt was made twice: {attempts}"
         assert len(attempts) <= 2, f"{what}: there was one kill, and {attempts}"
-    calls = call_context.run(handle.detail()).calls
+    calls = site.run(handle.detail()).calls
     ended = [f"{call.scope} {step.key}" for call in calls for step in call.steps if step.state == "done"]
     assert len(ended) == len(set(ended)), "one attempt of each step is done"
-    turns = [json.dumps([entry["key"], entry["attempt"]]) for entry in call_context.ledger(what="model")]
+    turns = [json.dumps([entry["key"], entry["attempt"]]) for entry in site.ledger(what="model")]
     assert len(turns) == len(set(turns)), "no model call was made twice under one attempt"
 
 
@@ -56,26 +56,24 @@ def test_a_run_whose_worker_was_killed_ends_as_if_it_had_not_been(
 ) -> None:
     expected, reached = whole
     points = [point for point in reached if EVERY_POINT or not _DULL.match(point)][::SAMPLE][part::PARTS]
-    with Site(temporal, tmp_path) as call_context:
-        handles = {
-            point: call_context.dispatch(f"run-{number}", agent=crew.traveller) for number, point in enumerate(points)
-        }
+    with Site(temporal, tmp_path) as site:
+        handles = {point: site.dispatch(f"run-{number}", agent=crew.traveller) for number, point in enumerate(points)}
         for point, handle in handles.items():
             mined.lay(tmp_path, handle.execution_id, point)
-        victims = [call_context.worker(1, False, target=mined.serve) for _ in points]
+        victims = [site.worker(1, False, target=mined.serve) for _ in points]
 
         def are_taken() -> bool:
             if not any(victim.process.is_alive() for victim in victims):
-                victims.append(call_context.worker(1, False, target=mined.serve))
+                victims.append(site.worker(1, False, target=mined.serve))
             return all((tmp_path / f"{handle.execution_id}.points").exists() for handle in handles.values())
 
         until(are_taken, 60)
         for _ in range(2):
-            call_context.worker(target=mined.serve)
+            site.worker(target=mined.serve)
         for point, handle in handles.items():
-            assert call_context.seen(handle) == expected, f"killed at {point}"
-            audit(call_context, handle)
+            assert site.seen(handle) == expected, f"killed at {point}"
+            audit(site, handle)
         killed = [point for point, handle in handles.items() if mined.has_blown(tmp_path, handle.execution_id)]
         missed = {*points} - {*killed}
-        assert all(point.startswith("told:") for point in missed), "how often a worker tells something may vary"
+        assert all(point.startswith("told:") for point in missed), "how often a worker reports may vary"
     record_property("kills", len(killed))

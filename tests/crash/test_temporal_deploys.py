@@ -18,85 +18,83 @@ WAIT, BOOK = {"tool": "wait", "path": "go"}, {"tool": "book", "city": "Rome"}
 
 @pytest.fixture
 def site(temporal: TemporalServer, tmp_path: Path) -> Iterator[Site]:
-    with Site(temporal, tmp_path) as call_context:
-        yield call_context
+    with Site(temporal, tmp_path) as site:
+        yield site
 
 
-def container(call_context: Site, disk: Path) -> subprocess.Popen[bytes]:
+def container(site: Site, disk: Path) -> subprocess.Popen[bytes]:
     """Start a worker on an empty disk, under a name of its own."""
     disk.mkdir()
     places = {name: str(disk) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
-    return call_context.typed(disk, "--quiet", **places, HOSTNAME=disk.name)
+    return site.typed(disk, "--quiet", **places, HOSTNAME=disk.name)
 
 
 def test_c08_a_container_that_is_killed_before_it_is_drained_leaves_its_tools_in_doubt(
-    call_context: Site, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
-    handles = {each: call_context.dispatch(each, WAIT, BOOK, "Done.", in_doubt=each) for each in ("retry", "fail")}
-    old = container(call_context, tmp_path / "old")
-    call_context.until_told(2, what="wait")
-    new = container(call_context, tmp_path / "new")
+    handles = {each: site.dispatch(each, WAIT, BOOK, "Done.", in_doubt=each) for each in ("retry", "fail")}
+    old = container(site, tmp_path / "old")
+    site.until_logged(2, what="wait")
+    new = container(site, tmp_path / "new")
     old.send_signal(signal.SIGTERM)
     for number in range(3):
-        assert str(call_context.result(call_context.dispatch(f"other-{number}", BOOK, "Done."))) == "Done.\n"
-    assert call_context.until_told(what="book", execution_id="other-2")["pid"] == new.pid, (
-        "who is stopped takes no execution"
-    )
+        assert str(site.result(site.dispatch(f"other-{number}", BOOK, "Done."))) == "Done.\n"
+    assert site.until_logged(what="book", execution_id="other-2")["pid"] == new.pid, "who is stopped takes no execution"
     old.kill()
-    call_context.touch("go")
+    site.touch("go")
     for each, handle in handles.items():
-        assert str(call_context.result(handle)) == "Done.\n"
-        attempts = [entry["attempt"] for entry in call_context.ledger(what="wait", execution_id=each)]
+        assert str(site.result(handle)) == "Done.\n"
+        attempts = [entry["attempt"] for entry in site.ledger(what="wait", execution_id=each)]
         assert attempts == ([1, 2] if each == "retry" else [1])
-        assert old.pid not in {entry["pid"] for entry in call_context.ledger(what="book", execution_id=each)}
+        assert old.pid not in {entry["pid"] for entry in site.ledger(what="book", execution_id=each)}
     assert [*(tmp_path / "old").iterdir(), *(tmp_path / "new").iterdir()] == []
 
 
 def test_c08_a_container_that_is_drained_hands_over_at_once_and_repeats_nothing(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path, heartbeat_seconds=20) as call_context:
-        handle = call_context.dispatch("run", WAIT, BOOK, "Done.", in_doubt="ask")
-        old = container(call_context, tmp_path / "old")
-        call_context.until_told(what="wait")
-        new = container(call_context, tmp_path / "new")
+    with Site(temporal, tmp_path, heartbeat_seconds=20) as site:
+        handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt="ask")
+        old = container(site, tmp_path / "old")
+        site.until_logged(what="wait")
+        new = container(site, tmp_path / "new")
         old.send_signal(signal.SIGTERM)
-        assert str(call_context.result(call_context.dispatch("other", BOOK, "Done."))) == "Done.\n"
-        call_context.touch("go")
+        assert str(site.result(site.dispatch("other", BOOK, "Done."))) == "Done.\n"
+        site.touch("go")
         assert old.wait(30) == 0
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert [entry["pid"] for entry in call_context.ledger(what="wait")] == [old.pid]
-        assert [entry["pid"] for entry in call_context.ledger(what="book", execution_id="run")] == [new.pid]
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["pid"] for entry in site.ledger(what="wait")] == [old.pid]
+        assert [entry["pid"] for entry in site.ledger(what="book", execution_id="run")] == [new.pid]
 
 
 def test_c08_a_container_whose_tool_outlasts_the_drain_leaves_it_in_doubt_at_once(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path, heartbeat_seconds=300) as call_context:
-        handle = call_context.dispatch("run", WAIT, BOOK, "Done.", in_doubt="fail")
+    with Site(temporal, tmp_path, heartbeat_seconds=300) as site:
+        handle = site.dispatch("run", WAIT, BOOK, "Done.", in_doubt="fail")
         (tmp_path / "old").mkdir()
-        old = call_context.typed(tmp_path / "old", "--quiet", "--drain-seconds", "1")
-        call_context.until_told(what="wait")
-        container(call_context, tmp_path / "new")
+        old = site.typed(tmp_path / "old", "--quiet", "--drain-seconds", "1")
+        site.until_logged(what="wait")
+        container(site, tmp_path / "new")
         old.send_signal(signal.SIGTERM)
         assert old.wait(30) == 0
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert len(call_context.ledger(what="wait")) == 1
-        assert len(call_context.ledger(what="waited")) == 0
+        assert str(site.result(handle)) == "Done.\n"
+        assert len(site.ledger(what="wait")) == 1
+        assert len(site.ledger(what="waited")) == 0
 
 
 def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: TemporalServer, tmp_path: Path) -> None:
     script = [{"tool": "book", "city": f"c{number}"} for number in range(8)]
     # What a worker was offered in the moment in which it stopped waits for as long as a heartbeat.
-    with Site(temporal, tmp_path, heartbeat_seconds=20) as call_context:
-        handles = [call_context.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
-        old = [call_context.worker(2) for _ in range(2)]
-        call_context.until_told(6, what="book")
+    with Site(temporal, tmp_path, heartbeat_seconds=20) as site:
+        handles = [site.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
+        old = [site.worker(2) for _ in range(2)]
+        site.until_logged(6, what="book")
         for worker in old:
-            call_context.worker(2)
+            site.worker(2)
             os.kill(worker.pid, signal.SIGTERM)
         for handle in handles:
-            assert str(call_context.result(handle)) == "Done.\n"
-        assert {entry["attempt"] for entry in call_context.ledger()} == {1}
-        assert len(call_context.ledger(what="book")) == 6 * 8
+            assert str(site.result(handle)) == "Done.\n"
+        assert {entry["attempt"] for entry in site.ledger()} == {1}
+        assert len(site.ledger(what="book")) == 6 * 8
         assert {worker.join().exitcode for worker in old} == {0}

@@ -39,154 +39,144 @@ MODELS = {
 class Lost:
     """Executions whose worker was killed, and another one."""
 
-    call_context: Site
+    site: Site
     handles: dict[str, ExecutionHandle]
 
-    def told(self, name: str, what: str) -> list[dict[str, Any]]:
-        return self.call_context.ledger(execution_id=name, what=what)
+    def entries(self, name: str, what: str) -> list[dict[str, Any]]:
+        return self.site.ledger(execution_id=name, what=what)
 
     def ends(self, name: str) -> str:
-        return str(self.call_context.result(self.handles[name]))
+        return str(self.site.result(self.handles[name]))
 
     def question(self, name: str) -> Any:
-        result = self.call_context.result(self.handles[name])
-        assert (result.stop_reason, self.call_context.status(self.handles[name])) == ("interrupt", "SUSPENDED")
+        result = self.site.result(self.handles[name])
+        assert (result.stop_reason, self.site.status(self.handles[name])) == ("interrupt", "SUSPENDED")
         (found,) = result.interrupts
         return found
 
     def answer(self, name: str, answer: Any) -> None:
-        self.call_context.run(self.handles[name].respond({self.question(name).id: answer}))
+        self.site.run(self.handles[name].respond({self.question(name).id: answer}))
 
     def conversation(self, name: str) -> str:
-        return str(self.call_context.seen(self.handles[name])["calls"])
+        return str(self.site.seen(self.handles[name])["calls"])
 
 
 @pytest.fixture(scope="module")
 def lost(temporal: TemporalServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
-    with Site(temporal, tmp_path_factory.mktemp("lost")) as call_context:
-        handles = {name: call_context.dispatch(name, WAIT, "Done.", **given) for name, given in TOOLS.items()}
-        handles |= {
-            name: call_context.dispatch(name, "Done.", waits_for="go", **given) for name, given in MODELS.items()
-        }
-        first = call_context.worker(len(handles))
-        until(
-            lambda: (
-                {entry["execution_id"] for entry in call_context.ledger()} == {*handles} and _has_begun(call_context)
-            )
-        )
+    with Site(temporal, tmp_path_factory.mktemp("lost")) as site:
+        handles = {name: site.dispatch(name, WAIT, "Done.", **given) for name, given in TOOLS.items()}
+        handles |= {name: site.dispatch(name, "Done.", waits_for="go", **given) for name, given in MODELS.items()}
+        first = site.worker(len(handles))
+        until(lambda: {entry["execution_id"] for entry in site.ledger()} == {*handles} and _has_begun(site))
         os.kill(first.pid, signal.SIGKILL)
-        call_context.touch("verified happened")
-        call_context.touch("go")
-        call_context.worker()
-        yield Lost(call_context, handles)
+        site.touch("verified happened")
+        site.touch("go")
+        site.worker()
+        yield Lost(site, handles)
 
 
-def _has_begun(call_context: Site) -> bool:
-    return len(call_context.ledger(what="wait")) == len(TOOLS)
+def _has_begun(site: Site) -> bool:
+    return len(site.ledger(what="wait")) == len(TOOLS)
 
 
 def test_c12_retry_runs_a_tool_in_doubt_again_with_the_same_idempotency_key(lost: Lost) -> None:
     assert lost.ends("retry") == "Done.\n"
-    first, second = lost.told("retry", "wait")
+    first, second = lost.entries("retry", "wait")
     assert (first["attempt"], second["attempt"]) == (1, 2)
     assert first["key"] == second["key"]
     assert first["pid"] != second["pid"]
 
 
-def test_c12_fail_tells_the_model_that_the_outcome_is_unknown(lost: Lost) -> None:
+def test_c12_fail_returns_an_unknown_outcome_to_the_model(lost: Lost) -> None:
     assert lost.ends("fail") == "Done.\n"
-    assert len(lost.told("fail", "wait")) == 1
+    assert len(lost.entries("fail", "wait")) == 1
     assert "outcome of wait is unknown" in lost.conversation("fail")
 
 
 @pytest.mark.parametrize(("name", "times"), [("happened", 1), ("not-happened", 2)])
 def test_c12_verify_decides_whether_a_tool_runs_again(lost: Lost, name: str, times: int) -> None:
     assert lost.ends(name) == "Done.\n"
-    waits, (verified,) = lost.told(name, "wait"), lost.told(name, "verify")
+    waits, (verified,) = lost.entries(name, "wait"), lost.entries(name, "verify")
     assert [entry["attempt"] for entry in waits] == [*range(1, times + 1)]
     assert {entry["key"] for entry in waits} == {verified["key"]}
     assert ("it had happened" in lost.conversation(name)) is (times == 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "times", "told"),
+    ("name", "answer", "times", "text"),
     [
         ("ask-retry", "retry", 2, "it is there"),
         ("ask-fail", "fail", 1, "outcome of wait is unknown"),
         ("ask-result", {"result": "by hand"}, 1, "by hand"),
     ],
 )
-def test_c12_ask_suspends_with_the_question_and_goes_on_with_the_answer(
-    lost: Lost, name: str, answer: Any, times: int, told: str
+def test_c12_ask_suspends_with_the_question_and_resumes_with_the_answer(
+    lost: Lost, name: str, answer: Any, times: int, text: str
 ) -> None:
     assert "Did tool 'wait' take effect?" in lost.question(name).reason["question"]
-    assert len(lost.told(name, "wait")) == 1
+    assert len(lost.entries(name, "wait")) == 1
     lost.answer(name, answer)
     assert lost.ends(name) == "Done.\n"
-    waits = lost.told(name, "wait")
+    waits = lost.entries(name, "wait")
     assert [entry["attempt"] for entry in waits] == [*range(1, times + 1)]
     assert len({entry["key"] for entry in waits}) == 1
-    assert told in lost.conversation(name)
+    assert text in lost.conversation(name)
 
 
 def test_c12_a_tool_that_its_worker_never_began_is_not_in_doubt_but_is_once_the_next_one_has(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", WAIT, "Done.")
-        first = call_context.worker()
-        call_context.until_told(what="wait")
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", WAIT, "Done.")
+        first = site.worker()
+        site.until_logged(what="wait")
         os.kill(first.pid, signal.SIGKILL)
-        call_context.pardon(handle, epoch=1)  # or it would be tried alone, which begins with something else
-        second = call_context.worker(target=crew.serve_deaf)
-        until(lambda: call_context.given_out(handle).count("tool_call") == 2)
+        site.pardon(handle, epoch=1)  # or it would be tried alone, which begins with something else
+        second = site.worker(target=crew.serve_deaf)
+        until(lambda: site.given_out(handle).count("tool_call") == 2)
         os.kill(second.pid, signal.SIGKILL)
-        call_context.worker(target=crew.serve_books)
-        until(lambda: call_context.given_out(handle).count("run_agent") == 3, PATIENCE_SECONDS)
-        shown = [
-            (step.attempt, step.state)
-            for step in call_context.run(handle.detail()).calls[0].steps
-            if step.name == "wait"
-        ]
+        site.worker(target=crew.serve_books)
+        until(lambda: site.given_out(handle).count("run_agent") == 3, PATIENCE_SECONDS)
+        shown = [(step.attempt, step.state) for step in site.run(handle.detail()).calls[0].steps if step.name == "wait"]
         assert shown == [(1, "in doubt")], "the second attempt has not begun"
-        third = call_context.worker()
-        call_context.until_told(2, what="wait")
+        third = site.worker()
+        site.until_logged(2, what="wait")
         os.kill(third.pid, signal.SIGKILL)
-        call_context.touch("go")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert [entry["attempt"] for entry in call_context.ledger(what="wait")] == [1, 2, 3]
+        site.touch("go")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2, 3]
 
 
 def test_c12_what_a_lost_worker_says_too_late_undoes_no_step_of_the_next_one(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", "Done.", waits_for="said")
-        first = call_context.worker("told:before@1", target=crew.serve_until)
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", "Done.", waits_for="said")
+        first = site.worker("told:before@1", target=crew.serve_until)
         assert first.join().exitcode == -signal.SIGKILL
-        second = call_context.worker()
-        call_context.until_told(what="model")
-        call_context.tell_late(handle, epoch=1)
+        second = site.worker()
+        site.until_logged(what="model")
+        site.signal_late(handle, epoch=1)
         os.kill(second.pid, signal.SIGKILL)
-        call_context.touch("said")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert [entry["attempt"] for entry in call_context.ledger(what="model")] == [1, 2], "the first one was in doubt"
+        site.touch("said")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert [entry["attempt"] for entry in site.ledger(what="model")] == [1, 2], "the first one was in doubt"
 
 
 def test_c11_a_model_call_in_doubt_is_made_again(lost: Lost) -> None:
     assert lost.ends("model-retry") == "Done.\n"
-    assert [entry["attempt"] for entry in lost.told("model-retry", "model")] == [1, 2]
+    assert [entry["attempt"] for entry in lost.entries("model-retry", "model")] == [1, 2]
 
 
 def test_c12_a_model_call_in_doubt_is_asked_about(lost: Lost) -> None:
     for name in ("model-ask-retry", "model-ask-fail"):
         assert "May the model be called again?" in lost.question(name).reason["question"]
-        assert len(lost.told(name, "model")) == 1
+        assert len(lost.entries(name, "model")) == 1
     lost.answer("model-ask-retry", "retry")
     assert lost.ends("model-ask-retry") == "Done.\n"
-    assert [entry["attempt"] for entry in lost.told("model-ask-retry", "model")] == [1, 2]
+    assert [entry["attempt"] for entry in lost.entries("model-ask-retry", "model")] == [1, 2]
     lost.answer("model-ask-fail", "fail")
     _is_in_doubt(lost, "model-ask-fail")
 
@@ -199,29 +189,29 @@ def _is_in_doubt(lost: Lost, name: str) -> None:
     with pytest.raises(errors.ExecutionFailedError) as caught:
         lost.ends(name)
     assert isinstance(caught.value.__cause__, errors.InDoubtError)
-    assert len(lost.told(name, "model")) == 1
+    assert len(lost.entries(name, "model")) == 1
 
 
 def test_c08_a_tool_and_a_model_that_take_longer_than_a_heartbeat_are_not_given_up(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", {"tool": "rest", "seconds": 2 * HEARTBEAT_SECONDS}, "Done.")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert call_context.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", {"tool": "rest", "seconds": 2 * HEARTBEAT_SECONDS}, "Done.")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert site.given_out(handle) == ["run_agent", "model_call", "tool_call", "model_call"]
 
 
-def test_c10_a_tool_that_has_ended_is_told_though_a_hook_takes_its_time_and_does_not_run_again(
+def test_c10_a_tool_that_has_ended_is_reported_during_a_slow_hook_and_does_not_run_again(
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    with Site(temporal, tmp_path) as call_context:
-        handle = call_context.dispatch("run", {"tool": "book", "city": "Rome"}, "Done.", agent=crew.hesitant)
-        first = call_context.worker()
-        call_context.until_told(what="hesitate")
-        until(lambda: "tool_call" in call_context.completed(handle))
+    with Site(temporal, tmp_path) as site:
+        handle = site.dispatch("run", {"tool": "book", "city": "Rome"}, "Done.", agent=crew.hesitant)
+        first = site.worker()
+        site.until_logged(what="hesitate")
+        until(lambda: "tool_call" in site.completed(handle))
         os.kill(first.pid, signal.SIGKILL)
-        call_context.touch("go")
-        call_context.worker()
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert len(call_context.ledger(what="book")) == 1
+        site.touch("go")
+        site.worker()
+        assert str(site.result(handle)) == "Done.\n"
+        assert len(site.ledger(what="book")) == 1

@@ -16,7 +16,7 @@ import pytest
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import fleet
 from tests.crash.temporal import HEARTBEAT_SECONDS, Site
-from tests.crash.test_fleet import compare, told
+from tests.crash.test_fleet import compare, summary_of
 from tests.processes import Child
 from tests.waiting import until
 
@@ -28,18 +28,18 @@ def serve(url: str, folder: str) -> None:
 
 
 class Fleet:
-    """Some workers on a task queue; whoever is killed is replaced, whoever is frozen wakes up again."""
+    """Some workers on a task queue; a killed one is replaced, a frozen one wakes up again."""
 
-    def __init__(self, call_context: Site, executions: int) -> None:
-        self.call_context = call_context
-        self.handles = [call_context.dispatch(f"run-{number}", agent=fleet.labourer) for number in range(executions)]
+    def __init__(self, site: Site, executions: int) -> None:
+        self.site = site
+        self.handles = [site.dispatch(f"run-{number}", agent=fleet.labourer) for number in range(executions)]
         self._workers = [self._start() for _ in range(WORKERS)]
         self.recoveries: list[float] = []
         self._left: dict[str, tuple[int, float]] = {}
         self._frozen: dict[int, float] = {}
 
     def _start(self) -> Child:
-        return self.call_context.worker(target=serve)
+        return self.site.worker(target=serve)
 
     def kill_one(self) -> bool:
         """Kill a worker at random, of those that have work."""
@@ -71,7 +71,7 @@ class Fleet:
         return child
 
     def look(self) -> None:
-        """Take the time of executions that somebody has taken up again, and wake up who was frozen long enough."""
+        """Take the time of executions that another worker has resumed, and wake up workers that were frozen long enough."""
         for pid, until_ in list(self._frozen.items()):
             if time.monotonic() > until_:
                 os.kill(pid, signal.SIGCONT)
@@ -83,35 +83,33 @@ class Fleet:
                 del self._left[execution_id]
 
     def _begun(self) -> Counter[str]:
-        return Counter(entry["execution_id"] for entry in self.call_context.ledger(what="begun"))
+        return Counter(entry["execution_id"] for entry in self.site.ledger(what="begun"))
 
     def _open(self) -> list[dict[str, Any]]:
-        """Return the tools that have begun, and have not told that they are done."""
-        done = {(entry["key"], entry["attempt"]) for entry in self.call_context.ledger(what="done")}
-        return [
-            entry for entry in self.call_context.ledger(what="begun") if (entry["key"], entry["attempt"]) not in done
-        ]
+        """Return the tools that have begun and are not done."""
+        done = {(entry["key"], entry["attempt"]) for entry in self.site.ledger(what="done")}
+        return [entry for entry in self.site.ledger(what="begun") if (entry["key"], entry["attempt"]) not in done]
 
     def finished(self) -> int:
         """Return how many executions have done their last tool."""
-        return len({entry["execution_id"] for entry in self.call_context.ledger(what="done", number=fleet.TOOLS - 1)})
+        return len({entry["execution_id"] for entry in self.site.ledger(what="done", number=fleet.TOOLS - 1)})
 
     def audit(self) -> None:
-        """Have all executions end; compare them with the ledger, and with one that nobody disturbed."""
+        """Let all executions end; compare them with the ledger, and with one that was not disturbed."""
         for handle in self.handles:
-            self.call_context.result(handle)
-        whole = self.call_context.dispatch("whole", agent=fleet.labourer)
-        expected = self.call_context.seen(whole)
+            self.site.result(handle)
+        whole = self.site.dispatch("whole", agent=fleet.labourer)
+        expected = self.site.seen(whole)
         for handle in self.handles:
-            assert self.call_context.seen(handle) == expected, handle
+            assert self.site.seen(handle) == expected, handle
         ids = [handle.execution_id for handle in self.handles]
-        self.call_context.run(compare(self.call_context.backend, self.call_context.folder / "ledger.jsonl", ids))
+        self.site.run(compare(self.site.backend, self.site.folder / "ledger.jsonl", ids))
 
 
-def rampage(call_context: Site, times: int, executions: int, strike: Callable[[Fleet], bool]) -> list[float]:
-    """Strike every second while executions are under way, and audit them; return the times to recover."""
-    workers, struck = Fleet(call_context, executions), 0
-    until(lambda: call_context.ledger(what="begun"), 60)
+def rampage(site: Site, times: int, executions: int, strike: Callable[[Fleet], bool]) -> list[float]:
+    """Strike every second while executions are running, and audit them; return the times to recover."""
+    workers, struck = Fleet(site, executions), 0
+    until(lambda: site.ledger(what="begun"), 60)
     due = time.monotonic()
     while workers.finished() < executions:
         assert time.monotonic() - due < 90, f"{executions - workers.finished()} executions do not end"
@@ -120,14 +118,14 @@ def rampage(call_context: Site, times: int, executions: int, strike: Callable[[F
         workers.look()
         time.sleep(0.02)
     workers.audit()
-    assert struck == times, f"only {struck} times there was somebody with work"
+    assert struck == times, f"only {struck} times a worker had work"
     return workers.recoveries
 
 
-def outage(call_context: Site, server: TemporalServer, seconds: float) -> None:
-    """Kill the server while a tool is under way, and start it again on its database."""
-    begun = len(call_context.ledger(what="begun"))
-    until(lambda: len(call_context.ledger(what="begun")) > begun, 60)
+def outage(site: Site, server: TemporalServer, seconds: float) -> None:
+    """Kill the server while a tool is running, and start it again on its database."""
+    begun = len(site.ledger(what="begun"))
+    until(lambda: len(site.ledger(what="begun")) > begun, 60)
     server.kill()
     time.sleep(seconds)  # there is no condition to wait for: nothing happens without a server
     server.start()
@@ -138,20 +136,18 @@ def test_workers_are_killed_at_random_and_all_executions_end(
     temporal: TemporalServer, tmp_path: Path, record_property: Any
 ) -> None:
     random.seed(os.environ.get("STRANDS_DURABLE_SEED"))
-    with Site(
-        temporal, tmp_path, max_events=40
-    ) as call_context:  # so that they go on in new runs of their workflows, too
-        recoveries = rampage(call_context, 6, 16, Fleet.kill_one)
+    with Site(temporal, tmp_path, max_events=40) as site:  # so that they also continue in new runs of their workflows
+        recoveries = rampage(site, 6, 16, Fleet.kill_one)
     assert recoveries, "something was left by those who were killed"
     record_property("kills", 6)
-    print(f"\n6 workers killed, {told(recoveries)}")
+    print(f"\n6 workers killed, {summary_of(recoveries)}")
 
 
 @pytest.mark.timeout(300)
 def test_the_server_is_killed_under_tools_and_all_executions_end(tmp_path: Path) -> None:
-    with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as call_context:
-        workers = Fleet(call_context, 8)
+    with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as site:
+        workers = Fleet(site, 8)
         for seconds in (0, 2 * HEARTBEAT_SECONDS):
-            outage(call_context, server, seconds)
+            outage(site, server, seconds)
         workers.audit()
-        assert workers.finished() == 8 + 1, "and the one that nobody disturbed"
+        assert workers.finished() == 8 + 1, "and the one that was not disturbed"

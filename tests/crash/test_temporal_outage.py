@@ -22,35 +22,36 @@ BOOK, WAIT = {"tool": "book", "city": "Rome"}, {"tool": "wait", "path": "go"}
 def server(tmp_path: Path) -> Iterator[TemporalServer]:
     with TemporalServer(tmp_path / "temporal.db") as server:
         yield server
+        server.kill()  # an orderly end takes seconds
 
 
 @pytest.mark.timeout(120)
-def test_tools_under_way_are_not_run_again_by_anybody(server: TemporalServer, tmp_path: Path) -> None:
-    with Site(server, tmp_path, heartbeat_seconds=HEARTBEAT_SECONDS) as call_context:
-        during = call_context.dispatch("during", {"tool": "wait", "path": "ended"}, BOOK, "Done.")
-        after = call_context.dispatch("after", BOOK, WAIT, "Done.")
-        models = call_context.dispatch("models", BOOK, "Done.", waits_for="said")
-        first = call_context.worker(3)
-        call_context.until_told(2, what="wait")
-        call_context.until_told(what="model", execution_id="models")
-        second = call_context.worker()
-        assert str(call_context.result(call_context.dispatch("other", BOOK, "Other."))) == "Other.\n"
+def test_running_tools_are_not_run_again(server: TemporalServer, tmp_path: Path) -> None:
+    with Site(server, tmp_path, heartbeat_seconds=HEARTBEAT_SECONDS) as site:
+        during = site.dispatch("during", {"tool": "wait", "path": "ended"}, BOOK, "Done.")
+        after = site.dispatch("after", BOOK, WAIT, "Done.")
+        models = site.dispatch("models", BOOK, "Done.", waits_for="said")
+        first = site.worker(3)
+        site.until_logged(2, what="wait")
+        site.until_logged(what="model", execution_id="models")
+        second = site.worker()
+        assert str(site.result(site.dispatch("other", BOOK, "Other."))) == "Other.\n"
         server.kill()
-        call_context.touch("ended")
-        call_context.until_told(what="waited", path="ended")
+        site.touch("ended")
+        site.until_logged(what="waited", path="ended")
         time.sleep(1.5 * HEARTBEAT_SECONDS)  # what is tested is time itself
         server.start()
-        call_context.touch("said")
+        site.touch("said")
         for handle in (during, models):
-            assert str(call_context.result(handle)) == "Done.\n"
-        call_context.touch("go")
-        assert str(call_context.result(after)) == "Done.\n"
-        assert [entry["pid"] for entry in call_context.ledger(what="wait")] == [first.pid] * 2, "each tool ran once"
+            assert str(site.result(handle)) == "Done.\n"
+        site.touch("go")
+        assert str(site.result(after)) == "Done.\n"
+        assert [entry["pid"] for entry in site.ledger(what="wait")] == [first.pid] * 2, "each tool ran once"
         for handle in (during, after, models):
-            assert len(call_context.ledger(what="book", execution_id=handle.execution_id)) == 1
-            tools = [step for step in call_context.run(handle.steps()) if step.kind == "tool"]
+            assert len(site.ledger(what="book", execution_id=handle.execution_id)) == 1
+            tools = [step for step in site.run(handle.steps()) if step.kind == "tool"]
             assert {(step.status, step.attempt) for step in tools} == {("done", 1)}
-        assert {entry["pid"] for entry in call_context.ledger(execution_id="other")} == {second.pid}
+        assert {entry["pid"] for entry in site.ledger(execution_id="other")} == {second.pid}
 
 
 class Wire:
@@ -97,22 +98,22 @@ def test_a_worker_that_comes_back_when_another_has_resumed_the_run_changes_nothi
     temporal: TemporalServer, tmp_path: Path
 ) -> None:
     wire = Wire(int(temporal.address.rpartition(":")[2]))
-    with Site(temporal, tmp_path, heartbeat_seconds=2) as call_context:
-        handle = call_context.dispatch("run", WAIT, BOOK, {"tool": "wait", "path": "end"}, "Done.", in_doubt="retry")
-        cut_off = call_context.worker(url=call_context.url.replace(temporal.address, f"127.0.0.1:{wire.port}"))
-        call_context.until_told(what="wait")
+    with Site(temporal, tmp_path, heartbeat_seconds=2) as site:
+        handle = site.dispatch("run", WAIT, BOOK, {"tool": "wait", "path": "end"}, "Done.", in_doubt="retry")
+        cut_off = site.worker(url=site.url.replace(temporal.address, f"127.0.0.1:{wire.port}"))
+        site.until_logged(what="wait")
         wire.cut()
-        other = call_context.worker()
-        call_context.until_told(2, what="wait", path="go")
-        call_context.touch("go")
-        call_context.until_told(what="wait", path="end")
-        before = call_context.run(handle.steps())
+        other = site.worker()
+        site.until_logged(2, what="wait", path="go")
+        site.touch("go")
+        site.until_logged(what="wait", path="end")
+        before = site.run(handle.steps())
         wire.restore()
-        later = call_context.dispatch("later", *[BOOK] * 3, "Later.")
-        assert str(call_context.result(later)) == "Later.\n"
-        call_context.touch("end")
-        assert str(call_context.result(handle)) == "Done.\n"
-        assert call_context.run(handle.steps())[: len(before) - 1] == before[:-1]
-        assert {entry["pid"] for entry in call_context.ledger(execution_id="run", what="book")} == {other.pid}
-        assert len(call_context.ledger(execution_id="run", what="book")) == 1
+        later = site.dispatch("later", *[BOOK] * 3, "Later.")
+        assert str(site.result(later)) == "Later.\n"
+        site.touch("end")
+        assert str(site.result(handle)) == "Done.\n"
+        assert site.run(handle.steps())[: len(before) - 1] == before[:-1]
+        assert {entry["pid"] for entry in site.ledger(execution_id="run", what="book")} == {other.pid}
+        assert len(site.ledger(execution_id="run", what="book")) == 1
         assert cut_off.process.is_alive()

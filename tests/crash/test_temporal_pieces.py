@@ -34,14 +34,14 @@ def die_between_pieces(url: str, folder: str) -> None:
 def test_pieces_count_together_or_not_at_all(
     temporal: TemporalServer, tmp_path: Path, agent: Any, given: dict[str, Any], attempts: set[int]
 ) -> None:
-    with Site(temporal, tmp_path, max_events=30) as call_context:
-        handle = call_context.dispatch("run", agent=agent, **given)
-        first = call_context.worker(target=die_between_pieces)
+    with Site(temporal, tmp_path, max_events=30) as site:
+        handle = site.dispatch("run", agent=agent, **given)
+        first = site.worker(target=die_between_pieces)
         first.process.join(60)
         assert first.process.exitcode == -9
-        call_context.worker(target=serve)
-        assert str(call_context.result(handle)) == "Done.\n"
-        tools = [step for step in call_context.run(handle.steps()) if step.kind == "tool"]
+        site.worker(target=serve)
+        assert str(site.result(handle)) == "Done.\n"
+        tools = [step for step in site.run(handle.steps()) if step.kind == "tool"]
         assert {step.attempt for step in tools} == attempts
         assert [step.status for step in tools].count("done") == len(given.get("sizes", "12"))
 
@@ -49,4 +49,4 @@ def test_pieces_count_together_or_not_at_all(
             found = [event async for event in handle.stream() if event["kind"] == "tool" and event["status"] == "done"]
             return sorted(len(event["result"]["content"][0]["text"]) for event in found)
 
-        assert call_context.run(lengths()) == sorted(given.get("sizes", [1_200_000, 1_200_001]))
+        assert site.run(lengths()) == sorted(given.get("sizes", [1_200_000, 1_200_001]))

@@ -25,12 +25,12 @@ DIES = [{"tool": "die"}, "Alive."]
 
 @pytest.fixture
 def site(temporal: TemporalServer, tmp_path: Path) -> Iterator[Site]:
-    with Site(temporal, tmp_path) as call_context:
-        yield call_context
+    with Site(temporal, tmp_path) as site:
+        yield site
 
 
 class Supervisor:
-    """Keeps workers alive, as whoever runs containers does."""
+    """Keeps workers alive, as a container runtime does."""
 
     def __init__(self, *starts: Callable[[], subprocess.Popen[bytes] | Child]) -> None:
         self._workers = [(start, start()) for start in starts]
@@ -49,104 +49,95 @@ class Supervisor:
                 self._workers[index] = start, start()
 
 
-def failure(call_context: Site, handle: ExecutionHandle) -> errors.WorkerLostError:
+def failure(site: Site, handle: ExecutionHandle) -> errors.WorkerLostError:
     with pytest.raises(errors.ExecutionFailedError) as caught:
-        call_context.result(handle)
+        site.result(handle)
     assert isinstance(caught.value.__cause__, errors.WorkerLostError)
     return caught.value.__cause__
 
 
 def test_c34_a_run_that_kills_its_worker_fails_after_three_deaths_alone_and_the_others_complete(
-    call_context: Site, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
-    good = [call_context.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3)]
-    bad = call_context.dispatch("bad", *DIES)
-    good += [call_context.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3, 6)]
-    workers = Supervisor(
-        lambda: call_context.typed(tmp_path, "--quiet"), partial(call_context.worker, target=crew.serve_typed)
-    )
-    workers.until(
-        lambda: call_context.status(bad) == "FAILED" and all(call_context.status(each) == "COMPLETED" for each in good)
-    )
-    assert failure(call_context, bad).deaths == 3
-    assert [entry["attempt"] for entry in call_context.ledger(what="die")] == [1, 2, 3, 4], (
-        "once among others, thrice alone"
-    )
-    later = call_context.dispatch("later", BOOK, "Done.")
-    assert str(call_context.result(later)) == "Done.\n"
-    call_context.touch("mended")
-    call_context.run(bad.resume())
-    assert str(call_context.result(bad)) == "Alive.\n"
+    good = [site.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3)]
+    bad = site.dispatch("bad", *DIES)
+    good += [site.dispatch(f"good-{number}", BOOK, BOOK, "Done.") for number in range(3, 6)]
+    workers = Supervisor(lambda: site.typed(tmp_path, "--quiet"), partial(site.worker, target=crew.serve_typed))
+    workers.until(lambda: site.status(bad) == "FAILED" and all(site.status(each) == "COMPLETED" for each in good))
+    assert failure(site, bad).deaths == 3
+    assert [entry["attempt"] for entry in site.ledger(what="die")] == [1, 2, 3, 4], "once among others, thrice alone"
+    later = site.dispatch("later", BOOK, "Done.")
+    assert str(site.result(later)) == "Done.\n"
+    site.touch("fixed")
+    site.run(bad.resume())
+    assert str(site.result(bad)) == "Alive.\n"
     assert workers.deaths <= 4
 
 
-def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(call_context: Site) -> None:
-    good = call_context.dispatch("good", {"tool": "wait", "path": "go"}, "Done.")
-    workers = Supervisor(partial(call_context.worker, target=crew.serve_typed))
-    call_context.until_told(what="wait")
+def test_c34_what_is_tried_alone_does_not_pay_for_the_deaths_of_others(site: Site) -> None:
+    good = site.dispatch("good", {"tool": "wait", "path": "go"}, "Done.")
+    workers = Supervisor(partial(site.worker, target=crew.serve_typed))
+    site.until_logged(what="wait")
     others = []
     for deaths in range(1, 4):
-        others.append(call_context.dispatch(f"bad-{deaths}", {"tool": "die_once"}, "Alive."))
+        others.append(site.dispatch(f"bad-{deaths}", {"tool": "die_once"}, "Alive."))
         workers.until(lambda deaths=deaths: workers.deaths == deaths)
-        workers.until(lambda: len(call_context.ledger(what="wait")) == 2)
-    call_context.touch("go")
+        workers.until(lambda: len(site.ledger(what="wait")) == 2)
+    site.touch("go")
     for handle in (good, *others):
-        workers.until(lambda handle=handle: call_context.status(handle) not in ("PENDING", "RUNNING"))
-        assert str(call_context.result(handle)) in ("Done.\n", "Alive.\n")
-    assert len(call_context.ledger(what="wait")) == 2, "once among others, once alone"
-    assert [entry["attempt"] for entry in call_context.ledger(what="die_once", execution_id="bad-3")] == [1, 2]
+        workers.until(lambda handle=handle: site.status(handle) not in ("PENDING", "RUNNING"))
+        assert str(site.result(handle)) in ("Done.\n", "Alive.\n")
+    assert len(site.ledger(what="wait")) == 2, "once among others, once alone"
+    assert [entry["attempt"] for entry in site.ledger(what="die_once", execution_id="bad-3")] == [1, 2]
 
 
-def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(call_context: Site) -> None:
-    handle = call_context.dispatch("run", {"tool": "wait", "path": "go"}, BOOK, "Done.", in_doubt="retry")
-    first = call_context.worker()
-    call_context.until_told(what="wait")
+def test_c34_a_worker_that_is_stopped_has_what_it_tries_alone_end_its_step_too(site: Site) -> None:
+    handle = site.dispatch("run", {"tool": "wait", "path": "go"}, BOOK, "Done.", in_doubt="retry")
+    first = site.worker()
+    site.until_logged(what="wait")
     os.kill(first.pid, signal.SIGKILL)
-    second = call_context.worker(target=crew.serve_typed)
-    alone = call_context.until_told(2, what="wait")
+    second = site.worker(target=crew.serve_typed)
+    alone = site.until_logged(2, what="wait")
     assert alone["pid"] != second.pid
     os.kill(second.pid, signal.SIGTERM)
-    call_context.touch("go")
+    site.touch("go")
     second.join().checked()
-    third = call_context.worker()
-    assert str(call_context.result(handle)) == "Done.\n"
-    assert [entry["attempt"] for entry in call_context.ledger(what="wait")] == [1, 2]
-    assert [entry["pid"] for entry in call_context.ledger(what="book")] == [third.pid]
+    third = site.worker()
+    assert str(site.result(handle)) == "Done.\n"
+    assert [entry["attempt"] for entry in site.ledger(what="wait")] == [1, 2]
+    assert [entry["pid"] for entry in site.ledger(what="book")] == [third.pid]
 
 
-def test_c20_what_is_tried_alone_may_wait_for_another_that_is(call_context: Site) -> None:
+def test_c20_what_is_tried_alone_may_wait_for_another_that_is(site: Site) -> None:
     inner = [{"tool": "wait", "path": "go"}, "Waited."]
-    outer = call_context.dispatch("outer", {"tool": "delegate", "url": call_context.url, "script": inner}, "Done.")
-    first = call_context.worker()
-    call_context.until_told(what="wait")
+    outer = site.dispatch("outer", {"tool": "delegate", "url": site.url, "script": inner}, "Done.")
+    first = site.worker()
+    site.until_logged(what="wait")
     os.kill(first.pid, signal.SIGKILL)
-    call_context.worker()
-    call_context.until_told(2, what="wait")
-    call_context.touch("go")
-    assert str(call_context.result(outer)) == "Done.\n"
+    site.worker()
+    site.until_logged(2, what="wait")
+    site.touch("go")
+    assert str(site.result(outer)) == "Done.\n"
 
 
-def test_c34_a_run_that_kills_its_worker_before_its_first_step_fails_too(call_context: Site) -> None:
-    handle = call_context.dispatch("bad", agent=crew.deadly)
-    workers = Supervisor(partial(call_context.worker, target=crew.serve_typed))
-    workers.until(lambda: call_context.status(handle) == "FAILED")
-    assert failure(call_context, handle).deaths == 3
-    assert workers.deaths <= 2, "what is tried alone kills nobody else"
+def test_c34_a_run_that_kills_its_worker_before_its_first_step_fails_too(site: Site) -> None:
+    handle = site.dispatch("bad", agent=crew.deadly)
+    workers = Supervisor(partial(site.worker, target=crew.serve_typed))
+    workers.until(lambda: site.status(handle) == "FAILED")
+    assert failure(site, handle).deaths == 3
+    assert workers.deaths <= 2, "an execution that runs alone kills no other"
 
 
-def test_c34_a_server_that_was_away_makes_nobody_a_suspect(tmp_path: Path) -> None:
-    with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as call_context:
-        handles = [
-            call_context.dispatch(f"run-{number}", {"tool": "wait", "path": "go"}, "Done.") for number in range(4)
-        ]
-        worker = call_context.worker(target=crew.serve_typed)
-        call_context.until_told(4, what="wait")
+def test_c34_an_outage_of_the_server_makes_no_execution_suspected(tmp_path: Path) -> None:
+    with TemporalServer(tmp_path / "temporal.db") as server, Site(server, tmp_path) as site:
+        handles = [site.dispatch(f"run-{number}", {"tool": "wait", "path": "go"}, "Done.") for number in range(4)]
+        worker = site.worker(target=crew.serve_typed)
+        site.until_logged(4, what="wait")
         server.kill()
         time.sleep(3 * HEARTBEAT_SECONDS)  # there is no condition to wait for: nothing happens without a server
         server.start()
-        call_context.touch("go")
+        site.touch("go")
         for handle in handles:
-            assert str(call_context.result(handle)) == "Done.\n"
-        assert [entry["pid"] for entry in call_context.ledger(what="wait")] == [worker.pid] * 4, (
-            "it has survived all of them"
-        )
+            assert str(site.result(handle)) == "Done.\n"
+        assert [entry["pid"] for entry in site.ledger(what="wait")] == [worker.pid] * 4, "it has survived all of them"
+        server.kill()  # an orderly end takes seconds

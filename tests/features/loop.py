@@ -33,7 +33,7 @@ def build(script: Any, tools: Any = (book, pay), **options: Any) -> Agent:
 
 @tool
 async def slow(city: str) -> Any:
-    """Book slowly, and tell how it goes."""
+    """Book slowly, and report progress."""
     yield "looking"
     effect("slow", city=city)
     yield f"booked {city}"
@@ -105,7 +105,7 @@ def cancel_outside() -> Any:
 
     @tool
     def press() -> str:
-        """Have somebody press the button."""
+        """Wait until a person presses the button."""
         effect("press")
         signal.set()
         return "pressed"

@@ -16,7 +16,7 @@ OVERFLOW = ContextWindowOverflowException("too long")
 
 
 def by_calls(script: list[Any]) -> Any:
-    """Make a script whose turn is told by the number of cities in sight, whatever the manager has dropped."""
+    """Return a script whose turn depends on the number of visible cities, whatever the manager has dropped."""
 
     def turn(_: int, messages: list[Any]) -> Any:
         texts = [str(message["content"]) for message in messages]

@@ -110,7 +110,7 @@ def redacted_output() -> Any:
 
 
 class StatefulModel(LedgerModel):
-    """Keeps the conversation on its server, and tells Strands only where."""
+    """Keeps the conversation on its server, and returns only its location to Strands."""
 
     stateful = True
 

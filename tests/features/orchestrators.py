@@ -38,7 +38,7 @@ def echo(turn: int, messages: list[Any]) -> str:
     return "<" + "|".join(block["text"].strip() for block in messages[-1]["content"]) + ">"
 
 
-def told(result: Any) -> Any:
+def outcome_of(result: Any) -> Any:
     """Return what must be equal of an orchestrator's result."""
     nodes = {
         node_id: [found.status.value, str(found.result), dict(found.accumulated_usage), found.execution_count]
@@ -73,7 +73,7 @@ def diamond(*, hooks: list[Any] | None = None, **scripts: Any) -> Any:
 
 @feature(7, "a graph with a fan-in")
 def a_graph_with_a_fan_in() -> Any:
-    return told(diamond()("Go"))
+    return outcome_of(diamond()("Go"))
 
 
 @feature(7, "a graph with a cycle and a condition")
@@ -91,7 +91,7 @@ def a_graph_with_a_cycle() -> Any:
     builder.set_entry_point("draft")
     builder.set_max_node_executions(9)
     builder.set_plugins([durability()])
-    return told(builder.build()("Write"))
+    return outcome_of(builder.build()("Write"))
 
 
 @feature(7, "a graph in a graph")
@@ -105,7 +105,7 @@ def a_graph_in_a_graph() -> Any:
     outer.add_node(agent("last", echo), "last")
     outer.add_edge("inner", "last")
     outer.set_plugins([durability()])
-    return told(outer.build()("Go"))
+    return outcome_of(outer.build()("Go"))
 
 
 @feature(7, "a graph whose nodes ask people", lossy=True)
@@ -115,7 +115,7 @@ def a_graph_whose_nodes_ask() -> Any:
     )
     for node_id in ("left", "right"):
         graph.nodes[node_id].executor.tool_registry.process_tools([approve])
-    return told(answered(graph, "Go", lambda found: f"yes to {found.reason}"))
+    return outcome_of(answered(graph, "Go", lambda found: f"yes to {found.reason}"))
 
 
 def handoff(to: str, message: str, **context: Any) -> Any:
@@ -142,7 +142,7 @@ def a_swarm() -> Any:
         plugins=[durability()],
     )
     result = swarm("Go")
-    return [told(result), swarm.shared_context.context]
+    return [outcome_of(result), swarm.shared_context.context]
 
 
 @feature(7, "a swarm whose node asks a person", lossy=True)
@@ -154,7 +154,7 @@ def a_swarm_that_asks() -> Any:
         ],
         plugins=[durability()],
     )
-    return [told(answered(swarm, "Go", lambda found: f"yes to {found.reason}")), swarm.shared_context.context]
+    return [outcome_of(answered(swarm, "Go", lambda found: f"yes to {found.reason}")), swarm.shared_context.context]
 
 
 @tool(context=True)
@@ -179,7 +179,7 @@ def a_graph_that_decides() -> Any:
     builder.set_plugins([durability()])
     invocation_state: dict[str, Any] = {"tenant": "t1"}
     result = builder.build()("Go", invocation_state=invocation_state)
-    return [told(result), invocation_state.get("marks"), invocation_state["tenant"]]
+    return [outcome_of(result), invocation_state.get("marks"), invocation_state["tenant"]]
 
 
 @feature(7, "a graph that resets a node on its second visit")
@@ -195,7 +195,7 @@ def a_graph_that_resets() -> Any:
     builder.set_plugins([durability()])
     graph = builder.build()
     result = graph("Write")
-    return [told(result), [len(node.executor.messages) for node in graph.nodes.values()]]
+    return [outcome_of(result), [len(node.executor.messages) for node in graph.nodes.values()]]
 
 
 @feature(7, "a swarm in a graph that asks a person", lossy=True)
@@ -213,7 +213,7 @@ def a_swarm_in_a_graph() -> Any:
     builder.add_edge("first", "team")
     builder.add_edge("team", "last")
     builder.set_plugins([durability()])
-    return told(answered(builder.build(), "Go", lambda found: f"yes to {found.reason}"))
+    return outcome_of(answered(builder.build(), "Go", lambda found: f"yes to {found.reason}"))
 
 
 @feature(7, "a graph with a session of its own")
@@ -224,7 +224,7 @@ def a_graph_with_a_session() -> Any:
     builder.add_edge("a", "b")
     builder.set_session_manager(FileSessionManager(session_id="s", storage_dir="sessions"))
     builder.set_plugins([durability()])
-    return told(builder.build()("Go"))
+    return outcome_of(builder.build()("Go"))
 
 
 @feature(7, "a swarm with a session of its own")
@@ -237,7 +237,7 @@ def a_swarm_with_a_session() -> Any:
         session_manager=FileSessionManager(session_id="s", storage_dir="sessions"),
         plugins=[durability()],
     )
-    return [told(swarm("Go")), swarm.shared_context.context]
+    return [outcome_of(swarm("Go")), swarm.shared_context.context]
 
 
 @feature(7, "two calls of one graph")
@@ -248,4 +248,4 @@ def two_calls_of_one_graph() -> Any:
     builder.add_edge("a", "b")
     builder.set_plugins([durability()])
     graph = builder.build()
-    return [told(graph("One")), told(graph("Two"))]
+    return [outcome_of(graph("One")), outcome_of(graph("Two"))]

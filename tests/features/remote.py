@@ -27,7 +27,7 @@ def elsewhere(folder: Path) -> Iterator[None]:
 
 
 def asked_once(whole: Path, killed: Path, point: str) -> None:
-    """The remote agent is asked once, and again only if it had answered and nobody lived to record that."""
+    """The remote agent is called once, and again only if the process died before it recorded the answer."""
     asked = [entry["asked"] for entry in Ledger(whole.parent / "asked.jsonl").read()]
     mine = [text for text in asked if f"task of {killed.name} " in text]
     assert len(mine) == (2 if point == "node.done:before@2" else 1), (point, mine)

@@ -50,7 +50,7 @@ def shopped(client: MCPClient, script: Any) -> Any:
 
 
 def at_most_one_call_more(whole: Path, place: Path, point: str) -> None:
-    """Only the call under way may have reached the server twice."""
+    """Only the running call may have reached the server twice."""
     more = calls_in(place) - calls_in(whole)
     assert not calls_in(whole) - calls_in(place), point
     assert sum(more.values()) <= (1 if point.startswith(("tool ", "tool.done:before")) else 0), f"{point}: {more}"

@@ -79,9 +79,9 @@ def s3_server(folder: Path) -> Iterator[None]:
 def in_s3() -> Any:
     """Return a manager on a bucket of this run's own."""
     os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x", AWS_ENDPOINT_URL=Path("../s3").read_text())
-    local, bucket = boto3.Session(region_name="us-east-1"), f"bucket-{Path.cwd().name}"
-    local.client("s3").create_bucket(Bucket=bucket)
-    return S3SessionManager("talk", bucket=bucket, boto_session=local)
+    session, bucket = boto3.Session(region_name="us-east-1"), f"bucket-{Path.cwd().name}"
+    session.client("s3").create_bucket(Bucket=bucket)
+    return S3SessionManager("talk", bucket=bucket, boto_session=session)
 
 
 @feature(10, "a session in files, two calls")

@@ -92,7 +92,7 @@ class Seen:
         return self.stops, self.steps, in_no_order(self.ledger)
 
     def without_steps(self) -> Any:
-        """Return what plain Strands shows, too: it does not tell of nodes that wait for a person."""
+        """Return only what plain Strands shows too, which has no nodes that wait for a person."""
         stops = [
             {**stop, "nodes": {name: node for name, node in stop["nodes"].items() if node[0] != "interrupted"}}
             for stop in self.stops
@@ -184,7 +184,7 @@ class Stage:
     def stop(self, handle: ExecutionHandle) -> Any:
         """Wait for the next stop of a run, and return what is seen of it."""
         try:
-            return told(self.result(handle))
+            return outcome_of(self.result(handle))
         except errors.ExecutionFailedError as error:
             return failed(error.__cause__ or error, handle.execution_id)
 
@@ -212,7 +212,7 @@ class Stage:
         if isinstance(self.backend, SqliteBackend):
             row_id = self.backend.store.read("SELECT id FROM executions WHERE execution_id = ?", handle.execution_id)
             return self.backend.store.read(sql.replace("here", str(row_id[0][0])))
-        story = self.run(self.backend.story(handle.execution_id, whole=True))  # type: ignore[attr-defined]
+        story = self.run(self.backend.history(handle.execution_id, whole=True))  # type: ignore[attr-defined]
         found: list[Any] = story.replica.read(sql.replace("here", "(SELECT id FROM executions)"))
         return found
 
@@ -220,7 +220,7 @@ class Stage:
         """Return how often the engine has started over with an empty history."""
         if isinstance(self.backend, SqliteBackend):
             return 1
-        return len(self.run(self.backend.story(handle.execution_id, whole=True))._logs)  # type: ignore[attr-defined]
+        return len(self.run(self.backend.history(handle.execution_id, whole=True))._logs)  # type: ignore[attr-defined]
 
     def run(self, coroutine: Any) -> Any:
         """Run async code."""
@@ -254,7 +254,7 @@ class Stage:
                     for asked, reply in answered(found.end["questions"], answers).items()
                 ]
             try:
-                found.stops.append(told(subject(prompt, **given), subject))
+                found.stops.append(outcome_of(subject(prompt, **given), subject))
             except Exception as error:
                 found.stops.append(failed(error))
         getattr(subject, "cleanup", bool)()
@@ -262,7 +262,7 @@ class Stage:
         return found
 
 
-def told(result: Any, subject: Any = None) -> Any:
+def outcome_of(result: Any, subject: Any = None) -> Any:
     """Return what is to be the same of a result, of ours or, with the agent it is of, of Strands' own."""
     nodes: Any
     if isinstance(result, ExecutionResult):
@@ -345,7 +345,7 @@ def respond(url: str, execution_id: str, answers: dict[str, Any]) -> None:
 def attach(url: str, agent: str, prompt: Any, execution_id: str, arguments: dict[str, Any]) -> Any:
     """Dispatch from this process; return what is seen of the next stop."""
     import_module(AGENTS)
-    return told(registered(agent).on(url)(prompt, execution_id=execution_id, **arguments))
+    return outcome_of(registered(agent).on(url)(prompt, execution_id=execution_id, **arguments))
 
 
 @contextmanager

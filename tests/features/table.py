@@ -41,7 +41,7 @@ def _cells(text: str) -> list[str]:
 
 
 def name_in(text: str) -> str:
-    """Return the name of the program that a line of the table tells of."""
+    """Return the name of the program that a line of the table is about."""
     return _cells(text)[2]
 
 
@@ -52,7 +52,7 @@ def documented() -> set[str]:
 
 
 def write(outcomes: list[Outcome], names: Collection[str]) -> None:
-    """Bring the page's table up to date: what ran is written anew, and what is not among ``names`` goes."""
+    """Update the page's table: rewrite the lines of what ran, and remove those that are not among ``names``."""
     head = "| | what runs | killed at | same outcome | finished steps repeated |\n|---|---|---|---|---|\n"
     rows = {found: text for text in documented() if (found := name_in(text)) in names}
     rows.update((found[1], row(found)) for found in outcomes)

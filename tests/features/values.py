@@ -42,7 +42,7 @@ async def tell(tool_context: ToolContext) -> str:
     )
 
 
-def told(script: list[Any]) -> Any:
+def kept_by(script: list[Any]) -> Any:
     state: dict[str, Any] = {"client": Client(), "notes": {}}
     agent = Agent(model=LedgerModel(script), tools=[keep, tell], plugins=[durability()], callback_handler=None)
     result = agent("Go", invocation_state=state)
@@ -52,7 +52,7 @@ def told(script: list[Any]) -> Any:
 
 @feature(2, "state of the agent, the invocation and the request, by one tool after another")
 def one_by_one() -> Any:
-    return told([call("keep", key="a"), call("tell"), "Done."])
+    return kept_by([call("keep", key="a"), call("tell"), "Done."])
 
 
 @tool
@@ -79,4 +79,4 @@ def unstorable() -> Any:
 
 @feature(2, "state by tools that run at the same time")
 def at_once() -> Any:
-    return told([[call("keep", key="a"), call("keep", key="b")], call("tell"), "Done."])
+    return kept_by([[call("keep", key="a"), call("keep", key="b")], call("tell"), "Done."])

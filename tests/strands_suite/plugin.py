@@ -71,7 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         found["counts"] = dict(report.user_properties).get("counts", {})
 
 
-def pytest_sessionfinish(local: pytest.Session) -> None:
-    path = local.config.getoption("--durable-report")
-    if path is not None and not hasattr(local.config, "workerinput"):
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--durable-report")
+    if path is not None and not hasattr(session.config, "workerinput"):
         path.write_text(json.dumps(_outcomes, indent=1))

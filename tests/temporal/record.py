@@ -1,7 +1,7 @@
 """Record the histories that must replay for ever: ``python -m tests.temporal.record [NAME]``, once for each release.
 
 Each is a workflow as a real server has recorded it, in tests/temporal/histories/VERSION. They are never changed afterwards: a
-workflow that is under way while a worker is replaced by one of a newer version has such a history.
+workflow that is running while a worker is replaced by one of a newer version has such a history.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 from unittest import mock
 
 from strands_durable import ExecutionHandle, errors
-from strands_durable._enginekit.payloads import PayloadStore
-from strands_durable.backends.temporal import TemporalBackend, _continue_as_new, _payload_parts
+from strands_durable._enginekit.payloads import PayloadLimits, PayloadStore
+from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.backends.temporal._protocol import ALIVE
 from strands_durable.testing import agents as contract
 from strands_durable.testing.contract._bench import BOOK, WAIT
@@ -39,7 +39,7 @@ _WORKER = "import socket; socket.gethostname = lambda: 'worker'; from strands_du
 
 
 def main() -> None:
-    """Record all; which machine it was is nobody's business."""
+    """Record all, without the name of the machine."""
     socket.gethostname = lambda: "worker"
     folder = HISTORIES / (sys.argv[1] if len(sys.argv) > 1 else version("strands-durable"))
     folder.mkdir(parents=True)
@@ -118,18 +118,15 @@ async def _is_a_graph(given: Any) -> None:
     await (await _dispatch(backend, folder, BOOK, "Booked.", agent=contract.contract_graph)).result(PATIENCE)
 
 
-async def _goes_on_in_new_runs(given: Any) -> None:
+async def _continues_in_new_runs(given: Any) -> None:
     backend, _, _, _ = given
     handle = await backend.dispatch(agents.cycler.spec_with(cycles=12), "Go", execution_id="run")
     await handle.result(PATIENCE)
 
 
 async def _is_carried_in_pieces(given: Any) -> None:
-    limits = PayloadStore.offload.__kwdefaults__
-    assert limits is not None
-    small = [mock.patch.object(module, "MAX_BYTES", 4000) for module in (_payload_parts, _continue_as_new)]
-    with mock.patch.dict(limits, limit=4000), small[0], small[1]:
-        await _goes_on_in_new_runs(given)
+    with mock.patch.object(PayloadStore, "limits", PayloadLimits(max_bytes=4000)):
+        await _continues_in_new_runs(given)
 
 
 async def _outlives_an_outage(given: Any) -> None:
@@ -182,7 +179,7 @@ RECORDS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "fails and is resumed": _fails,
     "is cancelled": _is_cancelled,
     "is a graph": _is_a_graph,
-    "goes on in new runs": _goes_on_in_new_runs,
+    "goes on in new runs": _continues_in_new_runs,
     "is carried in pieces": _is_carried_in_pieces,
     "outlives an outage": _outlives_an_outage,
     "is throttled": _is_throttled,

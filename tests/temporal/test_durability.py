@@ -1,4 +1,4 @@
-"""C31 and the low-level form: a durable agent inside a workflow of somebody's own."""
+"""C31 and the low-level form: a durable agent inside a user's own workflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Travel:
 
 @workflow.defn
 class Careful:
-    """Goes on when its agent has failed, or was cancelled."""
+    """Continues when its agent has failed or was cancelled."""
 
     @workflow.run
     async def run(self, queue: str, execution_id: str, arguments: dict[str, Any]) -> list[Any]:
@@ -158,7 +158,7 @@ def test_c31_what_cannot_be_begun_fails_the_workflow_and_not_its_task_for_ever(
 
 
 @pytest.mark.parametrize("turn", [WAIT, {"tool": "approve", "what": "trip"}], ids=["running", "waiting"])
-def test_c03_an_agent_that_somebody_cancels_is_an_error_of_ours_to_the_workflow(
+def test_c03_a_cancelled_agent_raises_our_error_in_the_workflow(
     temporal: TemporalServer, queue: str, tmp_path: Path, turn: Any
 ) -> None:
     async def main() -> None:

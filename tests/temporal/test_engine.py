@@ -48,14 +48,14 @@ def test_every_step_is_an_activity_and_history_holds_each_result_once(temporal: 
         text = b"".join(event.SerializeToString() for event in events)
         assert [text.count(agents.text_of(number).encode()) for number in range(5)] == [1] * 5
         assert kinds(events)["WORKFLOW_EXECUTION_SIGNALED"] == 1, (
-            "the first turn is told by a signal, the others by steps"
+            "the first turn is reported by a signal, the others by steps"
         )
 
     with working(url):
         run(main())
 
 
-def test_a_long_run_goes_on_in_new_runs_and_nobody_can_tell(temporal: TemporalServer) -> None:
+def test_a_long_run_continues_in_new_runs_without_a_visible_difference(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
@@ -108,7 +108,7 @@ def test_c12_a_tool_that_was_loaded_is_there_in_every_run_of_a_workflow(temporal
         run(main())
 
 
-def test_what_an_agent_has_forgotten_is_not_carried_along(temporal: TemporalServer) -> None:
+def test_what_an_agent_has_forgotten_is_not_carried_over(temporal: TemporalServer) -> None:
     cycles, url = 16, url_of(temporal, max_events=40)
 
     async def main() -> None:
@@ -152,8 +152,8 @@ def test_a_result_too_large_for_temporal_is_left_to_what_is_recorded(temporal: T
         backend = TemporalBackend(url)
         result = await done(backend, agents.hoarder.spec_with(size=2_500_000))
         assert (str(result), len(result.state["kept"])) == ("Done.\n", 2_500_000)
-        told = await (await backend.workflow("run")).result()
-        assert list(told) == ["omitted"]
+        result = await (await backend.workflow("run")).result()
+        assert list(result) == ["omitted"]
 
     with working(url):
         run(main())
@@ -187,7 +187,7 @@ def test_c33_who_resumes_too_late_does_not_undo_the_run_in_between(temporal: Tem
         for _ in range(2):
             with pytest.raises(errors.ExecutionFailedError):
                 await handle.result(PATIENCE)
-            late = await backend.story("run")
+            late = await backend.history("run")
             Requests(late.replica).resume("run")
             await handle.resume()
         with pytest.raises(errors.ExecutionFailedError):
@@ -211,8 +211,8 @@ def test_what_is_too_large_for_temporal_goes_to_a_place_named_by_a_url(
         sizes = [3_000_000, 10, 2_500_000, 20]
         handle = await backend.dispatch(agents.greedy.spec_with(sizes=sizes), "Go", execution_id="run")
         assert str(await handle.result(PATIENCE)) == "Done.\n"
-        told = [event async for event in handle.stream() if event["kind"] == "tool"]
-        assert [len(event["result"]["content"][0]["text"]) for event in told] == sizes
+        events = [event async for event in handle.stream() if event["kind"] == "tool"]
+        assert [len(event["result"]["content"][0]["text"]) for event in events] == sizes
         assert sum(event.ByteSize() for event in await history(backend, "run")) < 100_000
         assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
         without = TemporalBackend(url.partition("&payloads")[0])
@@ -298,7 +298,7 @@ def test_c17_effects_and_sleep_of_hooks_are_on_record(temporal: TemporalServer) 
 
 
 class Mirror(PayloadCodec):
-    """Turns every payload around: nobody who looks at history can read it."""
+    """Reverses every payload, so that it cannot be read in the history."""
 
     async def encode(self, payloads: Any) -> list[Payload]:
         return [Payload(metadata={"encoding": b"mirror"}, data=each.SerializeToString()[::-1]) for each in payloads]

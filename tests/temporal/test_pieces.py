@@ -49,7 +49,7 @@ def test_results_that_come_together_are_recorded_however_large_they_are_together
         asyncio.run(main())
 
 
-def test_a_conversation_larger_than_a_payload_goes_on_in_new_runs(temporal: TemporalServer) -> None:
+def test_a_conversation_larger_than_a_payload_continues_in_new_runs(temporal: TemporalServer) -> None:
     url = url_of(temporal, max_events=30)
     sizes = [1_000_000, 1_000_001, 10, 20]
 
@@ -88,7 +88,7 @@ def test_what_no_new_run_may_begin_with_continues_in_the_same_run_until_history_
     temporal: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, place = url_of(temporal, max_events=30), quote((tmp_path / "payloads").as_uri(), safe="")
-    monkeypatch.setattr(f"{TEMPORAL}._carrying.CARRIED_BYTES", 2_000_000)
+    monkeypatch.setattr(f"{TEMPORAL}._continue_as_new.CARRIED_BYTES", 2_000_000)
     caplog.set_level(logging.WARNING)
     sizes = [1_200_000, 1_200_001, 10, 20]
 
@@ -115,7 +115,7 @@ def test_what_no_new_run_may_begin_with_continues_in_the_same_run_until_history_
         asyncio.run(main())
     assert "too large for a new run of the workflow, continues in the same one" in caplog.text
     with working(url):
-        monkeypatch.setattr(f"{TEMPORAL}._growth.HISTORY_BYTES", 2_000_000)
+        monkeypatch.setattr(f"{TEMPORAL}._history_size.HISTORY_BYTES", 2_000_000)
         asyncio.run(full())
     with working(f"{url}&payloads={place}"):
         asyncio.run(resumed())
@@ -125,7 +125,7 @@ def test_a_batch_that_would_fill_the_history_is_refused_and_named(
     temporal: TemporalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = url_of(temporal)
-    monkeypatch.setattr(f"{TEMPORAL}._pieces.HISTORY_BYTES", 2_000_000)
+    monkeypatch.setattr(f"{TEMPORAL}._payload_parts.HISTORY_BYTES", 2_000_000)
 
     async def main() -> None:
         backend = TemporalBackend(url)

@@ -1,8 +1,10 @@
-"""Histories of every release replay: a workflow under way outlives the version of the worker that began it."""
+"""Histories of every release replay: a running workflow outlives the version of the worker that began it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,16 +13,67 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from strands_durable import ExecutionStatus
+from strands_durable._dispatch.runner import ExecutionRunner
+from strands_durable._enginekit.agent_loop import AgentLoop
+from strands_durable._enginekit.change_sets import ChangeSet, rows_of
+from strands_durable._enginekit.driver import Driver
 from strands_durable._enginekit.payloads import PayloadStore
+from strands_durable._enginekit.replica import Replica
 from strands_durable.backends.temporal._history_reader import HistoryReader
 from strands_durable.backends.temporal._worker import sandbox
 from strands_durable.backends.temporal._workflow import ExecutionWorkflow
+from strands_durable.testing import agents as contract
+from tests.temporal import agents
 from tests.temporal.record import HISTORIES, RECORDS, file_of
 
 RECORDED = sorted(HISTORIES.glob("*/*.json"))
+RESUMED = ("completes", "goes_on_in_new_runs", "is_throttled", "is_a_graph", "is_carried_in_pieces")
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name} {path.stem}")
+def named(path: Path) -> str:
+    return f"{path.parent.name} {path.stem}"
+
+
+def read(path: Path) -> HistoryReader:
+    async def read() -> HistoryReader:
+        log = HistoryReader(DataConverter.default, PayloadStore(None))
+        for event in WorkflowHistory.from_json("run", path.read_text()).events:
+            await log.add(event)
+        return log
+
+    return asyncio.run(read())
+
+
+def moved_to(whole: ChangeSet, folder: Path) -> ChangeSet:
+    """Have the tools of an execution write to a folder that exists."""
+    (row,) = rows_of(whole, "dispatches")
+    spec = json.loads(row["spec"])
+    if "folder" in spec["arguments"]:
+        spec["arguments"]["folder"] = str(folder)
+    row["spec"] = json.dumps(spec)
+    return whole
+
+
+def run(whole: ChangeSet) -> ExecutionStatus:
+    """Run an execution as far as it goes, with the agents of today."""
+    assert agents.cycler
+    assert contract.contract_agent
+    replica, news, loop = Replica("run"), threading.Event(), AgentLoop()
+    replica.apply(whole)
+    driver = Driver(replica, ExecutionRunner(1e9), alone=False, on_notify=news.set)
+    assert asyncio.run(driver.refusal()) is None
+    loop.run(driver)
+    while not (driver.is_over and driver.is_quiescent):
+        assert news.wait(30), "nothing more happens"
+        news.clear()
+        if driver.is_quiescent and driver.has_unreported:
+            for turn_id in driver.batch().tickets:
+                driver.open(turn_id)
+    loop.stop()
+    return driver.ended().status
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=named)
 def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(workflows=[ExecutionWorkflow], workflow_runner=sandbox())
     history = WorkflowHistory.from_json("run", path.read_text())
@@ -28,18 +81,23 @@ def test_a_recorded_history_replays(path: Path) -> None:
     assert replayed.replay_failure is None, str(replayed.replay_failure)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name} {path.stem}")
-def test_a_recorded_history_still_tells_its_execution(path: Path) -> None:
-    async def read() -> ExecutionStatus:
-        log = HistoryReader(DataConverter.default, PayloadStore(None))
-        for event in WorkflowHistory.from_json("run", path.read_text()).events:
-            await log.add(event)
-        replica = log.replica(log.position())
-        assert replica is not None
-        return replica.detail().execution.status
-
+@pytest.mark.parametrize("path", RECORDED, ids=named)
+def test_a_recorded_history_still_gives_its_execution(path: Path) -> None:
+    log = read(path)
+    replica = log.replica(log.position())
+    assert replica is not None
     expected = ExecutionStatus.CANCELLED if path.stem == "is_cancelled" else ExecutionStatus.COMPLETED
-    assert asyncio.run(read()) is expected
+    assert replica.detail().execution.status is expected
+
+
+@pytest.mark.parametrize("path", [path for path in RECORDED if path.stem in RESUMED], ids=named)
+def test_a_recorded_history_resumes_wherever_its_worker_was_lost(path: Path, tmp_path: Path) -> None:
+    log = read(path)
+    for position in [list(place) for place in log.batches()][:-1]:
+        replica = log.replica(position)
+        assert replica is not None
+        moved = moved_to(replica.export(), tmp_path)
+        assert run(moved) is ExecutionStatus.COMPLETED, f"from {position}"
 
 
 def test_each_kind_of_history_is_recorded_by_the_newest_release() -> None:

@@ -111,7 +111,7 @@ def test_what_killed_a_worker_is_tried_in_a_process_beside_the_next_one() -> Non
     worker.send_signal(signal.SIGTERM)
     code, _, err = ended(worker)
     assert code == 0
-    assert "trying alone what may have killed a worker" in err
+    assert "running alone what may have killed a worker" in err
     assert "execution_id=<trip>, agent=<killer>, alone=<True> | claimed" in err
     assert "has not ended" not in err, "to wait for that process is no tool"
     assert f"alive as {worker.pid}" not in cli("watch", "trip").stdout

@@ -3,6 +3,7 @@
     call.begin   the input and the agent as it was found                         ready
     model.start  new messages and the head, before a model call                  model
     model.done   the answer, as soon as it is there                              model
+    answer.sync  the answer as a message, and the head, before an inline tool    tools
     tool.start   the answer as a message, the head, and a tool's intent          tools
     tool.done    a tool's result with its state changes and cancel flags         tools
     call.end     the last messages, the head, the result                         done, waiting, failed
@@ -15,24 +16,24 @@ The order is the promise: an intent before its step, a result after it, and noth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from strands import Agent
+
 from .._journal.messages import MessageEncoder
 from .._journal.messages import read as read_messages
-from .._records import keys
+from .._records import keys, model_states
 from .._records.calls import CallAddress, CallProgress, CallRecord
-from .._records.exceptions import describe
-from .._records.executions import ExecutionStatus
-from .._records.phases import STATUS, Phase, move
+from .._records.phases import Phase
 from .._strands.agents import is_interrupted
 from .._strands.fingerprints import config_of, fingerprint
 from .._strands.watchers import force_output
 from .context import StepContext, StepPhase, current_context
-from .durable_call import DurableCall
-from .local_execution import CallContext
+from .durable_call import CallContext, DurableCall
+from .head import Head
 from .metrics import RecordedMetrics
 from .model_steps import ModelSteps
 from .tool_steps import ToolSteps
@@ -41,23 +42,19 @@ from .tool_steps import ToolSteps
 class Call(DurableCall):
     """One call of an agent under way in this process."""
 
-    def __init__(self, call_context: CallContext, record: CallRecord, progress: CallProgress) -> None:
-        super().__init__(call_context.outer)
-        self.agent, self.journal, self.record = call_context.agent, call_context.journal, record
-        call_context.tracker.last = record.call_id
-        self.history, self.head = call_context.tracker.history, call_context.tracker.head
-        self.local, self.options = call_context.local, call_context.options
-        self.progress = progress
-        self.is_open = False
-        """True while it runs here."""
+    agent: Agent
+    head: Head
+
+    def __init__(self, agent: Agent, context: CallContext, record: CallRecord, progress: CallProgress) -> None:
+        super().__init__(context, record, progress, agent.name)
+        tracker = context.local.tracker(agent)
+        tracker.last = record.call_id
+        self.agent, self.history, self.head = agent, tracker.history, tracker.head
         self.models, self.tools = ModelSteps(self), ToolSteps(self)
         self.message_encoder = MessageEncoder(record.call_id, record.input)
         self.recorded_metrics: RecordedMetrics | None = None
-        self.invocation_state: dict[str, Any] | None = None
         self.is_taken_up = False
         """True while a call that goes on has not begun its first pass here."""
-        self.is_unchecked = False
-        """True until an agent that may be another than the recorded one has been compared with it."""
         self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
         self._written = progress
@@ -65,9 +62,9 @@ class Call(DurableCall):
     # Beginning
 
     @classmethod
-    def begin(cls, call_context: CallContext, address: CallAddress, given: Any) -> Call:
+    def begin(cls, agent: Agent, context: CallContext, address: CallAddress, given: Any) -> Call:
         """Record a new call: its input, and the agent as it was found."""
-        agent, journal, tracker = call_context.agent, call_context.journal, call_context.tracker
+        journal, tracker = context.journal, context.local.tracker(agent)
         head, history = tracker.head, tracker.history
         config = config_of(agent)
         state = head.rebase()
@@ -89,27 +86,21 @@ class Call(DurableCall):
                 head.state_is_written()
             head.flush(journal, call_id)
             progress = CallProgress(ranges=history.ranges)
-            journal.write_head(call_id, [("progress", progress.recorded())])
+            journal.write_head(call_id, [("progress", progress.to_text())])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
-        return cls(call_context, record, progress)
+        return cls(agent, context, record, progress)
 
     @classmethod
-    def resume(cls, call_context: CallContext, record: CallRecord) -> Call:
+    def resume(cls, agent: Agent, context: CallContext, record: CallRecord) -> Call:
         """Put a recorded call's head in place of what the agent carries."""
-        progress, parts = call_context.journal.head(record.call_id)
-        call_context.tracker.lineage = record.lineage
-        call = cls(call_context, record, progress)
+        progress, parts = context.journal.head(record.call_id)
+        context.local.tracker(agent).lineage = record.lineage
+        call = cls(agent, context, record, progress)
         call._restore_messages(progress.ranges)
-        call.head.restore(call_context.journal, record.call_id, parts)
-        call.models.may_be_recorded = True
-        call.models.may_have_begun = progress.resume == "model" and (
-            progress.phase != "waiting" or progress.attempt > 0
-        )
+        call.head.restore(context.journal, record.call_id, parts)
         # With an answer the hooks run again, and so they do in a process that lives on.
-        call.models.may_be_hooked = (
-            call.models.may_have_begun and progress.attempt > 0 and not is_interrupted(call_context.agent)
-        )
+        call.models.state = model_states.resumed(progress, is_interrupted=is_interrupted(agent))
         return call
 
     def restore_closing(self) -> None:
@@ -133,20 +124,18 @@ class Call(DurableCall):
             self._restore_messages(self.progress.ranges)
         self.head.restore(self.journal, self.record.call_id, parts)
         if self.invocation_state is not None:
-            self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
+            self.head.restore_invocation_state(self.invocation_state, shared=self.is_in_node)
         return changed
 
     def take_up(self, answers: dict[str, Any] | None) -> None:
         """Go on with the call. Answers are committed at once, the rest when the first pass begins."""
-        attempt = self.record.attempt + 1
-        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=attempt)
+        self._next_attempt()
         self.is_taken_up = True
         self._begun_passes = 0
         if answers is not None:
             self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0, forced=None)  # type: ignore[arg-type]
             with self.flushing("call.answer"):
-                self.journal.insert_answers(self.record.call_id, answers)
-                self.journal.reopen_call(self.record)
+                self._reopen(answers)
             self.is_taken_up = False
 
     def pass_begins(self) -> bool:
@@ -161,35 +150,22 @@ class Call(DurableCall):
         if is_said:
             self.head.restore_state(self.journal.state(self.record.call_id))
             if self.invocation_state is not None:
-                self.head.restore_invocation_state(self.invocation_state, shared=self.is_node)
+                self.head.restore_invocation_state(self.invocation_state, shared=self.is_in_node)
             if self.progress.forced is not None:
                 force_output(self.agent, self.progress.forced)
         with self.journal.transaction("call.reopen"):
-            self.journal.reopen_call(self.record)
+            self._reopen(None)
         return is_said
 
     # What Strands tells us through its hooks
-
-    @property
-    def execution_id(self) -> str:
-        """The execution that this call belongs to."""
-        return self.journal.execution_id
-
-    def context_of_call(self, phase: StepPhase) -> StepContext:
-        """Return what stands for the call as a whole, beside its steps."""
-        look = (self.record.attempt, self.record.attempt > 1)
-        key = keys.call_key(len(self.progress.cycles) - 1, self.progress.passes)
-        return StepContext(self, "call", self.agent.name, phase, key, lambda: look)
-
-    def enter_call(self, phase: StepPhase) -> None:
-        """Stand in the hooks around a pass."""
-        current_context.set(self.context_of_call(phase))
 
     def enter_model(self, phase: StepPhase) -> None:
         """Stand in the hooks before or after the model call under way."""
         if self.recorded_metrics is not None:
             self.recorded_metrics.carry_over(self.agent.event_loop_metrics)
-        if phase == "after":
+        if phase == "before":
+            self.history.forget_copies()  # Strands is about to make new ones
+        else:
             self.models.settle_state()
         key = self.models.key(phase)
         current_context.set(StepContext(self, "model", "model", phase, key, partial(self.models.look, key)))
@@ -216,7 +192,7 @@ class Call(DurableCall):
         self.enter_call("before")
         self.invocation_state = invocation_state
         if self.is_taken_up:
-            self.head.restore_invocation_state(invocation_state, shared=self.is_node)
+            self.head.restore_invocation_state(invocation_state, shared=self.is_in_node)
         if self.recorded_metrics is not None:
             self.recorded_metrics.restore_once(self.agent.event_loop_metrics)
 
@@ -255,20 +231,17 @@ class Call(DurableCall):
 
     # Ending
 
-    def end(self, phase: Phase, result: dict[str, Any]) -> None:
-        """Commit the end of the call, or that it waits for a person."""
+    @contextmanager
+    def _ending(self, phase: Phase) -> Iterator[None]:
         self._capture()
         self._move(phase, cycles=self._cycles(0), in_loop=self.tools.in_loop())
         with self.flushing("call.end"):
             self.tools.flush_asking()
-            self.journal.end_call(self.record, STATUS[phase], result)
+            yield
 
-    def end_failed(self, error: Exception) -> None:
-        """Commit that an exception left the call. The head stays where it is, for the next try."""
-        move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
-        with self._closing("call.failed"):
-            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(self.record, ExecutionStatus.FAILED)
+    def _failing(self) -> AbstractContextManager[None]:
+        """The head stays where it is, for the next try."""
+        return self._closing("call.failed")
 
     def leave(self) -> None:
         """Commit where the caller left the call, beyond its head: it is resumed from the head, or ends here if it is not."""
@@ -283,7 +256,7 @@ class Call(DurableCall):
         )
         with self.journal.transaction(label):
             self.journal.write_messages(self.record.lineage, self._rows)
-            self.journal.write_head(self.record.call_id, [("closing", closing.recorded())])
+            self.journal.write_head(self.record.call_id, [("closing", closing.to_text())])
             yield
 
     # Committing
@@ -309,6 +282,14 @@ class Call(DurableCall):
         with self.journal.transaction(label, lasting=lasting):
             yield
             self._flush()  # last: what a step leaves in the head belongs to the moment when it has ended
+        if lasting:
+            self.models.is_unsynced = False
+
+    def sync_answer(self) -> None:
+        """Sync the answer before a tool that it asks for runs without an intent: a power cut must not undo it."""
+        if self.models.is_unsynced:
+            with self.flushing("answer.sync"):
+                pass
 
     def take_messages(self) -> None:
         """Take over what a tool did to the conversation, with the commit of its result."""
@@ -326,27 +307,17 @@ class Call(DurableCall):
         self.head.capture(self.invocation_state, self._turn())
 
     @property
-    def is_node(self) -> bool:
-        """Whether this is the call of a node's agent."""
-        return hasattr(self.outer, "adapter")
-
-    @property
     def is_turn(self) -> bool:
         """Whether this is the turn of an agent in a swarm."""
         return self._turn() is not None
 
     def _turn(self) -> dict[str, Any] | None:
         """Return what a swarm carries that this turn of it may have changed."""
-        adapter = getattr(self.outer, "adapter", None)
+        adapter = None if self.outer is None else self.outer.adapter
         return None if adapter is None else adapter.turn()
 
-    def _move(self, phase: Phase, **changes: Any) -> None:
-        if phase != self.progress.phase:
-            move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
-        self._stay(phase=phase, **changes)
-
     def _stay(self, **changes: Any) -> None:
-        self.progress = replace(self.progress, ranges=self.history.ranges, **changes)
+        super()._stay(ranges=self.history.ranges, **changes)
 
     def _flush(self) -> None:
         if self._rows:
@@ -354,5 +325,5 @@ class Call(DurableCall):
             self._rows = []
         self.head.flush(self.journal, self.record.call_id)
         if self.progress is not self._written:
-            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.to_text())])
             self._written = self.progress

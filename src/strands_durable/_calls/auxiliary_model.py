@@ -15,6 +15,7 @@ from strands import Agent
 from strands.models import Model
 
 from .._records.codec import digest
+from .._strands.fingerprints import name_of_model
 from .context import StepContext, current_context, within
 from .effects import Effect, effect_guard
 
@@ -79,7 +80,7 @@ class Recording(_StandIn):
 def offered(agent: Agent, model: Any) -> Any:
     """Return what `Agent.aux_model` is to give to code that runs now."""
     enclosing = current_context.get()
-    if enclosing is None or getattr(enclosing.call, "agent", None) is not agent or type(model) is Recording:
+    if enclosing is None or enclosing.call.agent is not agent or type(model) is Recording:
         return model
     return Recording(model)
 
@@ -93,7 +94,7 @@ async def _recorded(
     enclosing: StepContext, inner: Any, live: Callable[[], Any], request: Any, store: Any, revive: Any
 ) -> AsyncGenerator[Any, None]:
     with effect_guard(enclosing):
-        effect = Effect(enclosing, f"aux.{digest(request)}", intent=True, model=_name(inner))
+        effect = Effect(enclosing, f"aux.{digest(request)}", intent=True, model=name_of_model(inner))
     if effect.recorded is not None:
         for event in effect.recorded.result:
             yield revive(event)
@@ -128,12 +129,6 @@ def _asked(messages: Any) -> Any:
 def _usage(events: list[Any]) -> dict[str, int] | None:
     found = [event["metadata"].get("usage") for event in events if isinstance(event, dict) and "metadata" in event]
     return dict(found[-1]) if found and found[-1] else None
-
-
-def _name(model: Any) -> str:
-    config = model.get_config()
-    found = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
-    return str(found or type(model).__qualname__)
 
 
 def _as_is(event: Any) -> Any:

@@ -19,8 +19,7 @@ from .._records.deadline import limited
 from .._records.keys import idempotency_key, path
 
 if TYPE_CHECKING:
-    from .agent_call import Call
-    from .orchestrator_call import OrchestratorCall
+    from .durable_call import DurableCall
 
 CurrentStepKind = Literal["model", "tool", "tools", "node", "call"]
 """``tools`` are the hooks before and after all tools of one answer, ``call`` those around a whole call."""
@@ -54,7 +53,7 @@ class CurrentStep:
 class StepContext:
     """What encloses the running code. Few look at it, so that what they see is made when they do."""
 
-    call: Call | OrchestratorCall
+    call: DurableCall
     kind: CurrentStepKind
     name: str
     phase: StepPhase
@@ -90,7 +89,7 @@ class StepContext:
 
 
 current_context: ContextVar[StepContext | None] = ContextVar("strands_durable_frame", default=None)
-enclosing: ContextVar[Call | OrchestratorCall | None] = ContextVar("strands_durable_call", default=None)
+enclosing: ContextVar[DurableCall | None] = ContextVar("strands_durable_call", default=None)
 
 
 async def within(step_context: StepContext, events: Any, seconds: float | None = None) -> AsyncGenerator[Any, None]:
@@ -129,7 +128,7 @@ def enclosing_steps(step_context: StepContext | None) -> tuple[tuple[int, str], 
 def waiting_for_execution() -> AbstractContextManager[None]:
     """Let the worker of the enclosing execution, if there is one, carry others while this waits for one of them."""
     found = current_context.get()
-    return nullcontext() if found is None else found.call.journal.lease.waiting()
+    return nullcontext() if found is None else found.call.control.waiting()
 
 
 def current_step() -> CurrentStep | None:

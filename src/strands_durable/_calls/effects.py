@@ -36,7 +36,7 @@ def effect_guard(found: StepContext) -> Iterator[None]:
 async def pause(seconds: float, what: str) -> None:
     """Wait; where somebody gives out turns, in his hands."""
     found = current_context.get()
-    gate = None if found is None else found.call.journal.lease.gate
+    gate = None if found is None else found.call.control.gate
     if found is None or gate is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
         return

@@ -19,12 +19,11 @@ from strands.telemetry.metrics import EventLoopMetrics
 
 from .._journal.conversation import History
 from .._journal.lease import Lease
+from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import LeaseRenewer
-from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
-from .._records.options import Options
-from .durable_call import DurableCall
+from .control import ExecutionControl
 from .head import Head
 from .metrics import Added
 
@@ -68,22 +67,6 @@ class AgentTracker:
         self.history = History()
 
 
-@dataclass(frozen=True)
-class CallContext:
-    """Where a call of an agent is made: the execution, the agent's part in it, and the call around it."""
-
-    agent: Agent
-    journal: Journal
-    local: LocalExecution
-    options: Options
-    outer: DurableCall | None
-
-    @property
-    def tracker(self) -> AgentTracker:
-        """What is known of the agent."""
-        return self.local.tracker(self.agent)
-
-
 @dataclass
 class Cursor:
     """How far one object has come in the list of root calls that are recorded under its agent_id."""
@@ -124,8 +107,10 @@ class LocalExecution:
     """One execution, in one process."""
 
     execution_id: str
-    claim: Lease | None = None
-    """The lease under which a worker has claimed the execution, until the call begins."""
+    store: Store | None = None
+    """The store, if the execution was handed over with it; else it is the file that the agent's options name."""
+    is_claimed: bool = False
+    """True until the call begins for which a worker has claimed the execution: no other one may."""
     trackers: weakref.WeakKeyDictionary[Agent, AgentTracker] = field(default_factory=weakref.WeakKeyDictionary)
     cursors: weakref.WeakKeyDictionary[Any, Cursor] = field(default_factory=weakref.WeakKeyDictionary)
     """How far each object has come that makes root calls under an id of its plugin."""
@@ -153,7 +138,7 @@ class LocalExecution:
     def enter(self) -> bool:
         """Begin a root call, unless another is under way; a claimed execution is for the worker that has claimed it."""
         with self._lock:
-            if self.is_busy or (self.claim is not None and _handed_over.get() is not self):
+            if self.is_busy or self.is_claimed:
                 return False
             if self._renewed is not None:
                 renewer, lease = self._renewed
@@ -216,7 +201,24 @@ class LocalExecution:
         return found
 
 
-_handed_over: ContextVar[LocalExecution | None] = ContextVar("strands_durable_handed_over", default=None)
+@dataclass(frozen=True)
+class Handover:
+    """An execution on its way from the worker that has claimed it to the call of its agent."""
+
+    local: LocalExecution
+    control: ExecutionControl
+
+
+_handover: ContextVar[Handover | None] = ContextVar("strands_durable_handover", default=None)
+
+
+def take_handover(execution_id: str) -> Handover | None:
+    """Return the execution that is handed over to the call under way, once; None if none is, or another one."""
+    found = _handover.get()
+    if found is None or found.local.execution_id != execution_id or not found.local.is_claimed:
+        return None
+    found.local.is_claimed = False
+    return found
 
 
 class LocalExecutions:
@@ -245,18 +247,19 @@ class LocalExecutions:
             return self._executions.get((path, execution_id))
 
     @contextmanager
-    def claimed(self, path: Path, lease: Lease) -> Iterator[None]:
-        """Take part in an execution that a worker has claimed, as if this process knew nothing of it."""
-        local = LocalExecution(lease.execution_id, claim=lease)
+    def handing_over(self, control: ExecutionControl) -> Iterator[None]:
+        """Hand a claimed execution over to the call that is made inside, as if this process knew nothing of it."""
+        store = control.lease.store
+        local = LocalExecution(control.execution_id, store, is_claimed=True)
         with self._lock:
             self._forget_after_fork()
-            self._executions[path, lease.execution_id] = local
-        token = _handed_over.set(local)
+            self._executions[store.path, control.execution_id] = local
+        token = _handover.set(Handover(local, control))
         try:
             yield
         finally:
-            _handed_over.reset(token)
-            self.forget_execution(path, local)
+            _handover.reset(token)
+            self.forget_execution(store.path, local)
 
     def forget_execution(self, path: Path, local: LocalExecution) -> None:
         """Forget an execution that nobody can name again: its id was made up for one call, and the call has ended."""

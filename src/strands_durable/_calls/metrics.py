@@ -22,9 +22,9 @@ Sum = tuple[str, str]
 """A part of an agent's metrics, and a name in it."""
 
 
-def recorded_usage(usage: Any, metrics: Any, leg: int, cycle: int) -> dict[str, int]:
-    """Return the form in which a model step keeps what it cost, and the cycle of the loop that it belongs to."""
-    return {**usage, "latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
+def place_in_loop(metrics: Any, leg: int, cycle: int) -> dict[str, int]:
+    """Return what a model step keeps besides its usage: how long it took, and the cycle of the loop that it belongs to."""
+    return {"latencyMs": metrics.get("latencyMs", 0), "leg": leg, "cycle": cycle}
 
 
 def tool_runs(agent: Agent, name: str) -> tuple[int, int]:

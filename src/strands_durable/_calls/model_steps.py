@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from strands.types.exceptions import ContextWindowOverflowException
 
 from .._journal.sqlite.rows import StepEnd
-from .._records import keys
+from .._records import keys, model_states
 from .._records.codec import decode, encode
 from .._records.exceptions import describe, revive
+from .._records.model_states import ModelState
+from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.steps import StepRecord
-from .._strands.agents import set_model_state
+from .._strands.agents import restore_retries, set_model_state
 from .._strands.fingerprints import config_of, fingerprint, model_id
 from .._strands.patches import copied
 from .._strands.watchers import forced_output
 from .context import StepPhase
-from .metrics import recorded_usage
+from .metrics import place_in_loop
 
 if TYPE_CHECKING:
     from .agent_call import Call
@@ -28,28 +30,36 @@ class ModelSteps:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self.may_be_recorded = False
-        """False once this process has had an answer of its own: nothing can be recorded beyond it."""
-        self.may_have_begun = False
-        """True if a process that is gone had committed that it would call the model."""
-        self.may_be_hooked = False
-        """True if, in the head that was put in place, the hooks before the model call have run already."""
-        self._is_answered = False
+        self.state: ModelState = "live"
+        """What the next model call may find."""
+        self._may_be_retried = True
+        self.is_unsynced = False
+        """True while a power cut could undo an answer: it is committed, but nothing was committed with an fsync since."""
         self._state: dict[str, Any] | None = None
         self._config: tuple[Any, int, str] | None = None
 
     def request(self) -> tuple[str, StepRecord | None]:
         """Return the key of the model call that begins now, and what is recorded under it."""
-        if self._is_answered:
-            self._is_answered = False
+        if self.state in model_states.IS_EXPECTED:
+            self._settle()
             self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
         key = self.key("running")
-        return key, self._recorded(key)
+        recorded = self._recorded(key)
+        if self._may_be_retried:
+            self._may_be_retried = False
+            self._restore_retries(key, recorded)
+        return key, recorded
+
+    def _restore_retries(self, key: str, recorded: StepRecord | None) -> None:
+        """Have Strands' retries go on from those of processes that are gone: the wait grows, and ends after so many."""
+        if recorded is not None and recorded.status == "failed":
+            errors = self._call.journal.errors_before(self._call.record.call_id, key)
+            restore_retries(self._call.agent, map(revive, errors))
 
     def key(self, phase: StepPhase) -> str:
         """Return the key of the model call under way, or of the one that is about to begin."""
         progress = self._call.progress
-        retry = progress.retry + (1 if phase == "before" and self._is_answered else 0)
+        retry = progress.retry + (1 if phase == "before" and self.state in model_states.IS_EXPECTED else 0)
         return keys.model_key(progress.ordinal + 1, retry)
 
     def look(self, key: str) -> tuple[int, bool]:
@@ -59,7 +69,8 @@ class ModelSteps:
 
     def _recorded(self, key: str) -> StepRecord | None:
         call = self._call
-        return call.journal.latest(call.record.call_id, key).get(key) if self.may_be_recorded else None
+        is_ahead = self.state in model_states.IS_AHEAD
+        return None if is_ahead else call.journal.latest(call.record.call_id, key).get(key)
 
     def has_failed(self, recorded: StepRecord | None) -> bool:
         """Say whether the last try of the model call is on record as an error."""
@@ -71,31 +82,32 @@ class ModelSteps:
 
         The model has said that it cannot take these messages: it need not be asked again, but the manager must be.
         """
-        if recorded is None or not self.may_be_hooked or not self.has_failed(recorded):
+        if recorded is None or self.state != "hooked" or not self.has_failed(recorded):
             return None
         error = revive(recorded.error)
         return error if isinstance(error, ContextWindowOverflowException) else None
 
     def is_hooked(self, recorded: StepRecord | None) -> bool:
         """Say whether the hooks that have just run had run before this very try; what they did is on record then."""
-        was_hooked, self.may_be_hooked = self.may_be_hooked, False
-        return was_hooked and not self.has_failed(recorded)
+        if self.state != "hooked":
+            return False
+        self._move(model_states.unhooked(self._call.progress))
+        return not self.has_failed(recorded)
 
     def is_in_doubt(self, recorded: StepRecord | None) -> bool:
         """Say whether the model call that begins now had begun in a process that is gone."""
-        progress = self._call.progress
-        is_known = recorded is not None and recorded.attempt >= progress.attempt
-        return self.may_have_begun and not is_known and not progress.waits
+        is_known = recorded is not None and recorded.attempt >= self._call.progress.attempt
+        return self.state == "begun" and not is_known
 
-    def start(self, *, lasting: bool) -> None:
+    def start(self, request: Any, *, lasting: bool) -> None:
         """Commit the conversation as the model is about to see it. This is the model call's intent.
 
         Without ``lasting`` a power cut may undo it: the tool results before it are then read from their steps, and the model
         is asked again.
         """
-        self.may_have_begun = False
+        self._move("live" if self.state == "live" else "recorded")
         call = self._call
-        self._call.commit_head(
+        call.commit_head(
             "model.start",
             "model",
             lasting=lasting,
@@ -104,21 +116,28 @@ class ModelSteps:
             forced=forced_output(call.agent),
             in_loop=call.tools.in_loop(),
         )
+        call.history.compare_with(request.messages, call.agent.messages)
 
-    def finish(self, key: str, started_at: float, request: Any, answer: dict[str, Any], redacted: bool) -> Any:
-        """Commit an answer and return it as it was recorded."""
+    def finish(self, key: str, started_at: float, request: Any, answer: ModelAnswer, redacted: bool) -> ModelAnswer:
+        """Commit an answer and return it as it was recorded.
+
+        The fsync is left to the commit that follows, a tool's intent or the end of the call: after a power cut before that, the
+        model is called again. It is never left out twice in a row, nor where a model must not be called again.
+        """
         journal = self._call.journal
-        text = encode(answer, f"Execution {self._call.execution_id!r}: the answer of {key}")
-        recorded = decode(text)
-        with journal.transaction("model.done"):
-            usage = recorded_usage(answer["usage"], answer["metrics"], *self._call.place_in_loop())
-            step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=usage))
+        lasting = redacted or self.is_unsynced or self._call.options.model_in_doubt != "retry"
+        text = encode(answer.to_json(), f"Execution {self._call.execution_id!r}: the answer of {key}")
+        recorded = ModelAnswer.from_json(decode(text))
+        with journal.transaction("model.done", lasting=lasting):
+            loop = place_in_loop(answer.metrics, *self._call.place_in_loop())
+            step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=answer.usage, loop=loop))
             if redacted:
                 self._redact()
+        self.is_unsynced = not lasting
         if redacted:
             journal.store.scrub()
-        self.may_be_recorded = False
-        self.take(step_id, recorded)
+        self._move("answered")
+        self._expect(step_id, recorded)
         return recorded
 
     def fail(self, key: str, started_at: float, request: Any, error: Exception) -> None:
@@ -126,11 +145,14 @@ class ModelSteps:
         with self._call.journal.transaction("model.failed"):
             self._insert(key, started_at, request, StepEnd("failed", error=describe(error)))
 
-    def take(self, step_id: int, answer: dict[str, Any]) -> None:
+    def take(self, step_id: int, answer: ModelAnswer) -> None:
+        """Take a recorded answer in place of asking the model."""
+        self._move("replayed")
+        self._expect(step_id, answer)
+
+    def _expect(self, step_id: int, answer: ModelAnswer) -> None:
         """Expect the answer as the next message; if it does not come, a hook sent it back."""
-        self._is_answered = True
-        self.may_have_begun = False
-        self._state = answer.get("model_state")
+        self._state = answer.model_state
         self._call.message_encoder.answered(step_id, answer)
 
     def settle_state(self) -> None:
@@ -141,10 +163,16 @@ class ModelSteps:
 
     def is_answer(self, message: Any) -> bool:
         """Say whether a message that was just added is the answer that was expected; it is then no longer."""
-        if not self._is_answered or message["role"] != "assistant":
+        if self.state not in model_states.IS_EXPECTED or message["role"] != "assistant":
             return False
-        self._is_answered = False
+        self._settle()
         return True
+
+    def _settle(self) -> None:
+        self._move("live" if self.state == "answered" else "recorded")
+
+    def _move(self, to: ModelState) -> None:
+        self.state = model_states.move(self._call.execution_id, self.state, to)
 
     def give_up(self) -> bool:
         """Give up the last answer if no tool of it has started; it stays on record as discarded."""
@@ -157,7 +185,7 @@ class ModelSteps:
             return False
         if is_said:
             del call.agent.messages[-1]
-        self.may_have_begun = self.may_be_hooked = False
+        self._move("recorded")
         attempt = max(step.attempt for step in answers)
         with call.committing("answer.discard", resume="model", ordinal=ordinal - 1, attempt=attempt):
             for step in answers:
@@ -193,6 +221,7 @@ class ModelSteps:
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
         redacted = {result["toolUseId"]: result for result in results}
         steps = [block for block in form.get("blocks", ()) if isinstance(block, int)]
-        for step_id, outcome in journal.results(steps).items():
-            outcome["result"] = redacted[outcome["result"]["toolUseId"]]
-            journal.set_step_result(step_id, encode(outcome))
+        for step_id, recorded in journal.results(steps).items():
+            outcome = ToolOutcome.from_json(recorded)
+            outcome = replace(outcome, result=redacted[outcome.result["toolUseId"]])
+            journal.set_step_result(step_id, encode(outcome.to_json()))

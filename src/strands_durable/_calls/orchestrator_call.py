@@ -19,45 +19,32 @@ from typing import Any
 
 from strands.multiagent.base import NodeResult, Status
 
-from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.rows import StepEnd
 from .._records import keys
 from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
-from .._records.options import Options
-from .._records.phases import STATUS, Phase, move
+from .._records.outcomes import VisitOutcome
+from .._records.phases import Phase
 from .._records.steps import StepRecord
 from .._strands.fingerprints import fingerprint
 from .._strands.orchestrators import OrchestratorAdapter
 from .context import CurrentStep, StepContext, StepPhase, current_context
-from .durable_call import DurableCall, journal_guard
+from .durable_call import CallContext, DurableCall, journal_guard
 from .head import Head
-from .local_execution import LocalExecution
 
 
 class OrchestratorCall(DurableCall):
     """One call of an orchestrator under way in this process."""
 
-    head = None
+    adapter: OrchestratorAdapter
 
-    def __init__(
-        self,
-        adapter: OrchestratorAdapter,
-        journal: Journal,
-        local: LocalExecution,
-        options: Options,
-        outer: DurableCall | None,
-        record: CallRecord,
-    ) -> None:
-        super().__init__(outer)
-        self.adapter, self.journal, self.local, self.options = adapter, journal, local, options
-        self.record, self.progress = record, CallProgress()
-        self.is_open = False
+    def __init__(self, adapter: OrchestratorAdapter, context: CallContext, record: CallRecord) -> None:
+        super().__init__(context, record, CallProgress(), adapter.name)
+        self.adapter = adapter
         self.is_through = False
         """True if nothing is left to do but to end."""
-        self.invocation_state: dict[str, Any] | None = None
         self._batch: list[list[Any]] = []
         self._is_resumed, self._tries_again = False, True
         self._last: dict[str, StepRecord] = {}
@@ -69,26 +56,19 @@ class OrchestratorCall(DurableCall):
 
     @classmethod
     def begin(
-        cls,
-        adapter: OrchestratorAdapter,
-        journal: Journal,
-        local: LocalExecution,
-        options: Options,
-        outer: DurableCall | None,
-        address: CallAddress,
-        given: Any,
+        cls, adapter: OrchestratorAdapter, context: CallContext, address: CallAddress, given: Any
     ) -> OrchestratorCall:
         """Record a new call: its input and the topology."""
-        topology = adapter.topology()
+        journal, topology = context.journal, adapter.topology()
         with journal.transaction("call.begin"):
             config_id = journal.config_id(fingerprint(topology), topology)
             call_id, _ = journal.insert_call(address, adapter.kind, given=given, config_id=config_id)
             base = adapter.base()
             parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", CallProgress().recorded()), *parts])
+            journal.write_head(call_id, [("progress", CallProgress().to_text()), *parts])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
-        return cls(adapter, journal, local, options, outer, record)
+        return cls(adapter, context, record)
 
     def load(self) -> tuple[list[StepRecord], dict[str, Any]]:
         """Read back where a recorded call stands; return the visits of its nodes, and what it carried."""
@@ -103,54 +83,29 @@ class OrchestratorCall(DurableCall):
 
     def take_up(self, answers: dict[str, Any] | None) -> None:
         """Go on with the call, from answers or from where it stood."""
-        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
+        self._next_attempt()
         self._is_resumed = bool(self._batch)
         label = "call.reopen" if answers is None else "call.answer"
         self._move(self.progress.resume)  # type: ignore[arg-type]
         with self.journal.transaction(label):  # what it carries is on record, and not yet in place
-            self.journal.write_head(self.record.call_id, [("progress", self.progress.recorded())])
-            if answers is not None:
-                self.journal.insert_answers(self.record.call_id, answers)
-            self.journal.reopen_call(self.record)
+            self.journal.write_head(self.record.call_id, [("progress", self.progress.to_text())])
+            self._reopen(answers)
 
     def ahead(self, carried: dict[str, Any], *, tries_again: bool) -> list[str]:
         """Return the nodes to go on with: the batch under way, and whatever failed if a call that failed tries again."""
         self._tries_again = tries_again
-        if self.adapter.kind == "swarm":
-            ((name, visit),) = self._batch
-            if not self._is_done(name, visit):
-                return [name]
-            self.is_through = carried["handoff"] is None
-            return [carried["handoff"] or name]
         failed = [name for name, row in self._last.items() if row.status == "failed"] if tries_again else []
-        batch = [name for name, visit in self._batch]
-        if all(self._is_done(name, visit) for name, visit in self._batch) and failed:
-            batch = []
-        self._batch = [
-            [name, self._visit(name) if name in failed else visit] for name, visit in self._batch if name in batch
-        ]
-        self._batch += [[name, self._visit(name)] for name in failed if name not in batch]
-        return [name for name, _ in self._batch]
+        visits = {name: visit for name, visit in self._batch if name not in failed}
+        names = self.adapter.ahead([name for name, _ in self._batch], self.unfinished(), failed, carried)
+        self._batch = [[name, visits[name] if name in visits else self._visit(name)] for name in names]
+        self.is_through = not self.unfinished()
+        return names
 
     def unfinished(self) -> set[str]:
         """Return the nodes of the batch under way whose visits have no end."""
         return {name for name, visit in self._batch if not self._is_done(name, visit)}
 
     # What Strands tells us through its hooks
-
-    @property
-    def execution_id(self) -> str:
-        """The execution that this call belongs to."""
-        return self.journal.execution_id
-
-    def context_of_call(self, phase: StepPhase) -> StepContext:
-        """Return what stands for the call as a whole, beside its nodes."""
-        look = (self.record.attempt, self.record.attempt > 1)
-        return StepContext(self, "call", self.adapter.name, phase, keys.call_key(0, 0), lambda: look)
-
-    def enter_call(self, phase: StepPhase) -> None:
-        """Stand in the hooks around the whole call."""
-        current_context.set(self.context_of_call(phase))
 
     def batch_begins(self, names: list[str]) -> set[str]:
         """Some nodes are about to run together; return those that have not run yet."""
@@ -172,7 +127,7 @@ class OrchestratorCall(DurableCall):
             self._before[node_id] = self.adapter.result_of(node_id)
             if last is not None and last.key == key and last.status in ("started", "interrupted"):
                 self._doubtful.setdefault(node_id, last)
-            if self.adapter.kind == "swarm":
+            if self.adapter.is_sequential:
                 self._batch = [[node_id, visit]]
             started_at = time.time()
             kind = type(self.adapter.executors()[node_id]).__name__
@@ -198,7 +153,7 @@ class OrchestratorCall(DurableCall):
                 return  # it was cut off: a sibling failed, or its time was over
             if result is not None and result.status is Status.INTERRUPTED:
                 return
-            end = self._ending(node_id, result)
+            end = self._end_of(node_id, result)
             label = "node.done" if end.status == "done" else "node.failed"
             with self._committing(label, "nodes"):
                 self._end_row(node_id, end)
@@ -218,32 +173,30 @@ class OrchestratorCall(DurableCall):
 
     # Ending
 
-    def end(self, phase: Phase, result: dict[str, Any]) -> None:
-        """Commit the end of the call, or that it waits for a person."""
+    @contextmanager
+    def _ending(self, phase: Phase) -> Iterator[None]:
         waiting = self.adapter.waiting() if phase == "waiting" else set()
         with self._committing("call.end", phase):
             for node_id in waiting:
                 asked = self.adapter.result_of(node_id)
                 if asked is not None and asked.status is not Status.INTERRUPTED:
                     asked = None  # a graph has none of a node that asks: this is that of an earlier visit
-                self._end_row(node_id, self._ending(node_id, asked, "interrupted"))
-            self.journal.end_call(self.record, STATUS[phase], result)
+                self._end_row(node_id, self._end_of(node_id, asked, "interrupted"))
+            yield
 
-    def end_failed(self, error: Exception, result: dict[str, Any] | None = None) -> None:
-        """Commit that the call failed: an exception left it, or it returned that it failed."""
-        move(self.execution_id, self.progress.phase, "failed")  # type: ignore[arg-type]
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
         with self.journal.transaction("call.failed"):
             self._step_ahead()
             for node_id, row in self._last.items():
                 if row.status == "started" and self.adapter.has_failed(node_id):
-                    self._end_row(node_id, self._ending(node_id, self.adapter.result_of(node_id)))
+                    self._end_row(node_id, self._end_of(node_id, self.adapter.result_of(node_id)))
             self._write()
-            self.journal.insert_failure(self.record.call_id, self.record.attempt, describe(error))
-            self.journal.end_call(self.record, ExecutionStatus.FAILED, result)
+            yield
 
     def _step_ahead(self) -> None:
-        """A swarm that failed between two nodes, at a limit of its own, is to go on with the one that it had come to."""
-        current = self.adapter.carried().get("current")
+        """A swarm that failed between two nodes, at a limit of its own, is to resume with the one that it had come to."""
+        current = self.adapter.current()
         if current is not None and self.adapter.has_failed(current) and all(self._is_done(*at) for at in self._batch):
             self._batch = [[current, self._visit(current)]]
 
@@ -257,41 +210,38 @@ class OrchestratorCall(DurableCall):
             yield
             self._write()
 
-    def _move(self, phase: Phase) -> None:
-        if phase != self.progress.phase:
-            move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
+    def _move(self, phase: Phase, **changes: Any) -> None:
         resume = phase if phase in ("ready", "nodes") else self.progress.resume
-        self.progress = replace(self.progress, phase=phase, resume=resume)
+        super()._move(phase, resume=resume, **changes)
 
     def _write(self) -> None:
-        parts = [("progress", self.progress.recorded()), ("batch", json.dumps(self._batch))]
+        parts = [("progress", self.progress.to_text()), ("batch", json.dumps(self._batch))]
         if self.progress.resume == "nodes":
             parts.append(("carried", encode(self.adapter.carried(), f"What {self.adapter.name!r} carries")))
         if self.invocation_state is not None:
             parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
         self.journal.write_head(self.record.call_id, parts)
 
-    def _ending(self, node_id: str, result: NodeResult | None, status: Any = None) -> StepEnd:
+    def _end_of(self, node_id: str, result: NodeResult | None, status: Any = None) -> StepEnd:
         row = self._last[node_id]
         inner = self.journal.call_in(self.record.call_id, row.key)
+        call_id = None if inner is None else inner.call_id
         if result is None:
-            return StepEnd(status or "failed", encode({"call": None if inner is None else inner.call_id}))
-        is_failed = result.status is Status.FAILED
+            return StepEnd(status or "failed", encode(VisitOutcome(call=call_id).to_json()))
         raised = result.result if isinstance(result.result, Exception) else None
-        fields = {
-            "status": result.status.value,
-            "time": result.execution_time,
-            "usage": result.accumulated_usage,
-            "metrics": result.accumulated_metrics,
-            "count": result.execution_count,
-            "call": None if inner is None else inner.call_id,
-            "over": inner is not None and inner.status is ExecutionStatus.COMPLETED,
-            "result": result.to_dict()["result"] if inner is None and raised is None else None,
-        }
-        error = None if raised is None else describe(raised)
-        return StepEnd(
-            status or ("failed" if is_failed else "done"), encode(fields, f"The result of node {node_id!r}"), error
+        outcome = VisitOutcome(
+            status=result.status.value,
+            time=result.execution_time,
+            usage=result.accumulated_usage,
+            metrics=result.accumulated_metrics,
+            count=result.execution_count,
+            call=call_id,
+            over=inner is not None and inner.status is ExecutionStatus.COMPLETED,
+            result=result.to_dict()["result"] if inner is None and raised is None else None,
         )
+        text = encode(outcome.to_json(), f"The result of node {node_id!r}")
+        error = None if raised is None else describe(raised)
+        return StepEnd(status or ("failed" if result.status is Status.FAILED else "done"), text, error)
 
     def _end_row(self, node_id: str, end: StepEnd) -> None:
         row = self._last[node_id]
@@ -307,7 +257,7 @@ class OrchestratorCall(DurableCall):
         last = self._last.get(node_id)
         if last is None:
             return 0
-        is_over = last.status == "done" or (last.status == "failed" and last.result.get("over", False))
+        is_over = last.status == "done" or (last.status == "failed" and VisitOutcome.from_json(last.result).over)
         return keys.visit_of(last.key) + (1 if is_over else 0)
 
     def _is_done(self, node_id: str, visit: int) -> bool:
@@ -319,4 +269,9 @@ class OrchestratorCall(DurableCall):
 
 def has_returned_failure(row: StepRecord) -> bool:
     """Say whether a visit had failed without an exception: then the graph had gone on with its other branches."""
-    return row.status == "failed" and row.error is None and "status" in row.result
+    return row.status == "failed" and row.error is None and has_outcome(row)
+
+
+def has_outcome(row: StepRecord) -> bool:
+    """Say whether a visit came to an end, and was not cut off."""
+    return VisitOutcome.from_json(row.result).status is not None

@@ -14,6 +14,7 @@ from .._records.codec import decode, encode
 from .._records.content_hash import is_same
 from .._records.exceptions import describe
 from .._records.logs import safe_logger
+from .._records.outcomes import ToolOutcome
 from .._records.steps import StepRecord, StepStatus
 from ..errors import NotSerializableError, PayloadTooLargeError
 from .context import StepPhase
@@ -26,9 +27,6 @@ logger = safe_logger(__name__)
 _TITLE_LENGTH = 160
 _NO_RUN = {"runs": 0}
 """Recorded where a tool step has an end but the tool itself did not run; Strands then counts nothing."""
-
-Outcome = dict[str, Any]
-"""``result``, and where there is one: ``exception``, ``state``, ``invocation``, ``cancel``, ``tools`` and ``rerun``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,8 @@ class ToolSteps:
         steps = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/").values()
         done = [step for step in steps if step.kind == "tool" and step.status == "done" and step.result is not None]
         done.sort(key=lambda step: step.ended_at or 0.0)
-        return [step.result["tools"] for step in done if "tools" in step.result]
+        loaded = [ToolOutcome.from_json(step.result).tools for step in done]
+        return [tools for tools in loaded if tools is not None]
 
     def errors(self, request: ToolRequest) -> int:
         """Return how many attempts of a tool call ended in an error that its policy repeats; a crash is none."""
@@ -112,12 +111,12 @@ class ToolSteps:
         request: ToolRequest,
         step: StepRecord | None,
         attempt: int,
-        outcome: Outcome,
+        outcome: ToolOutcome,
         *,
         status: StepStatus = "done",
         started_at: float | None = None,
         ran: bool = False,
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Commit a tool's outcome and return it as it was recorded. ``step`` is None where there was no intent."""
         end = self.ending(request, step, outcome, status, ran=ran)
         self._call.take_messages()
@@ -127,13 +126,13 @@ class ToolSteps:
             else:
                 step_id = step.step_id
                 self._call.journal.end_step(step_id, end)
-        recorded: Outcome = decode(str(end.result))
-        if is_same(recorded, outcome):
-            recorded = outcome  # Strands' traces keep this one for ever: do not keep two
+        recorded = decode(str(end.result))
+        if not is_same(recorded, outcome.to_json()):  # else Strands' traces keep this one for ever: do not keep two
+            outcome = ToolOutcome.from_json(recorded)
         if status == "done":
-            self._call.message_encoder.returned(step_id, recorded["result"])
-        self._note(request, step_id, attempt, status, result=recorded)
-        return recorded
+            self._call.message_encoder.returned(step_id, outcome.result)
+        self._note(request, step_id, attempt, status, result=outcome.to_json())
+        return outcome
 
     def finish_late(
         self, request: ToolRequest, step: StepRecord | None, attempt: int, end: StepEnd, started_at: float
@@ -146,39 +145,38 @@ class ToolSteps:
                 self._call.journal.end_step(step.step_id, end)
 
     def ending(
-        self, request: ToolRequest, step: StepRecord | None, outcome: Outcome, status: StepStatus, *, ran: bool
+        self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome, status: StepStatus, *, ran: bool
     ) -> StepEnd:
         """Return the recorded end of a tool that has an outcome."""
         text = self._encoded(request, step, outcome)
-        return StepEnd(status, text, _error_of(outcome), None if ran else _NO_RUN)
+        return StepEnd(status, text, outcome.error, loop=None if ran else _NO_RUN)
 
     def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> StepEnd:
         """Return the recorded end of a tool that waits for a person."""
         text = encode({"interrupts": interrupts}, f"The interrupt of tool {request.name!r}")
-        return StepEnd("interrupted", text, usage=None if ran else _NO_RUN)
+        return StepEnd("interrupted", text, loop=None if ran else _NO_RUN)
 
-    def reuse(self, request: ToolRequest, step: StepRecord) -> Outcome:
+    def reuse(self, request: ToolRequest, step: StepRecord) -> ToolOutcome:
         """Take a recorded outcome: make its changes of state and its cancels again, but not its effects.
 
         Tools come here in the order of the answer, but had finished in another: who finished later has the last word.
         """
-        call, outcome = self._call, step.result
+        call, outcome = self._call, ToolOutcome.from_json(step.result)
         finished_later = [other for other in self._reused.values() if (other.ended_at or 0) > (step.ended_at or 0)]
         for found in (step, *sorted(finished_later, key=lambda other: other.ended_at or 0)):
-            self._apply(found.result)
+            self._apply(ToolOutcome.from_json(found.result))
         self._reused[step.step_id] = step
-        call.message_encoder.returned(step.step_id, outcome["result"])
+        call.message_encoder.returned(step.step_id, outcome.result)
         logger.debug("execution_id=<%s>, step=<%s> | step replayed", call.execution_id, request.key)
-        found_outcome: Outcome = outcome
-        return found_outcome
+        return outcome
 
-    def _apply(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: ToolOutcome) -> None:
         call = self._call
-        call.head.apply(outcome.get("state", {}))
+        call.head.apply(outcome.state)
         if call.invocation_state is not None:
-            patches.apply(outcome.get("invocation", []), call.invocation_state)
-        if "cancel" in outcome:
-            call.agent.cancel(**outcome["cancel"])
+            patches.apply(outcome.invocation, call.invocation_state)
+        if outcome.cancel is not None:
+            call.agent.cancel(**outcome.cancel)
 
     def ran_in_loop(self, name: str, runs: int, successes: int) -> None:
         """Count a tool that is no step, because its effect is the loop itself."""
@@ -237,11 +235,11 @@ class ToolSteps:
         self._latest[request.key] = record
         return record
 
-    def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: Outcome) -> str:
+    def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome) -> str:
         """Return the recorded form; what has none is on record as such, and asked about."""
         what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
         try:
-            text, limit = encode(outcome), self._call.journal.store.max_text
+            text, limit = encode(outcome.to_json()), self._call.journal.store.max_text
             if limit is not None and len(text) > limit:
                 raise PayloadTooLargeError(what, len(text), limit)
             return text
@@ -262,12 +260,3 @@ def title_of(value: Any) -> str:
     except ValueError:  # it holds a circle, or a number too long to write
         return "…"
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"
-
-
-def _error_of(outcome: Outcome) -> Any:
-    if "exception" in outcome:
-        return outcome["exception"]
-    if outcome["result"].get("status") == "error":
-        texts = [block["text"] for block in outcome["result"].get("content", ()) if "text" in block]
-        return {"type": "ToolResult", "text": " ".join(texts)[:_TITLE_LENGTH]}
-    return None

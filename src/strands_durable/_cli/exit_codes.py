@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from .._dispatch.ports import must_end_at_once
 from .._records.executions import ExecutionStatus
 from .._records.printable import masked_text, one_line
 from ..errors import DurableError, ExecutionCancelledError, ExecutionFailedError, ExecutionNotFoundError
@@ -39,7 +40,7 @@ class Commands(click.Group):
         try:
             return super().__call__(*args, **kwargs)
         except SystemExit as ended:
-            if "temporalio" in sys.modules:  # its threads abort a Python that exits while one of them still runs
+            if must_end_at_once():
                 leave_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
             raise
 

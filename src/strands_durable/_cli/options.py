@@ -16,9 +16,7 @@ from click.core import ParameterSource
 
 from .._dispatch.connect import DEFAULT_URL, VARIABLE, connect
 from .._dispatch.ports import DurableBackend
-from .._journal.sqlite.catalog import refuse_unreadable
 from .._records.printable import url_for_people
-from ..backends.sqlite import SqliteBackend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +34,7 @@ class BackendTarget:
     def visited(self) -> DurableBackend:
         """Return the backend for reading and control: starts no worker, creates no store."""
         backend = connect(self.url).working("off")
-        if isinstance(backend, SqliteBackend):
-            refuse_unreadable(backend.path)
+        backend.refuse_unreadable()
         return backend
 
     def command(self, text: str) -> str:

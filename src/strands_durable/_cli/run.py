@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,13 +134,14 @@ def run(detach: bool, **options: Any) -> None:
     With --detach: an object {execution_id, status}.
     """
     from .._dispatch.agent_files import agent_of
+    from .._strands.patches import silence_printing
 
     if options["prompt"] is None and options["execution_id"] is None:
         raise click.UsageError("Pass a PROMPT to start an execution, or --id to resume one.")
     request = Run(**{**options, "execution_id": options["execution_id"] or uuid.uuid4().hex})
     if request.prompt == "-":
         request = replace(request, prompt=sys.stdin.read())
-    with contextlib.redirect_stdout(sys.stderr), silence():  # stdout has only the result, whatever tools print
+    with contextlib.redirect_stdout(sys.stderr), silence_printing():  # stdout has only the result
         agent = agent_of(request.target)
         backend = connect(request.place.url) if request.place.is_said else agent.backend
         backend = backend.working("off" if detach else "own")
@@ -155,19 +156,6 @@ def run(detach: bool, **options: Any) -> None:
 
 Outcome = tuple[int, str, bool]
 """The exit code, what to print, and whether nothing runs in this process any more."""
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Silence Strands' default callback handler, which prints the output of every agent as it streams."""
-    from strands.handlers import PrintingCallbackHandler
-
-    original = PrintingCallbackHandler.__call__
-    PrintingCallbackHandler.__call__ = lambda self, **event: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        PrintingCallbackHandler.__call__ = original  # type: ignore[method-assign]
 
 
 def _awaited(work: Coroutine[Any, Any, Outcome], request: Run) -> Outcome:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .._calls.running_tools import leave
 from .._dispatch.connect import connect
 from .._dispatch.ports import DurableBackend
-from .._journal.running_tools import leave
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .exit_codes import leave_at_once
 from .options import BackendTarget, backend_option
-from .run import silence
 
 if TYPE_CHECKING:
     from .._dispatch.registry import DurableAgent
@@ -84,8 +83,9 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
     workers resume the executions. A second Ctrl-C stops it at once and leaves running steps in doubt.
     """
     from .._dispatch.agent_files import agents_of
+    from .._strands.patches import silence_printing
 
-    with silence():
+    with silence_printing():
         agents = agents_of(list(files))
         if options["is_trial"] and _TRIAL_URL in os.environ:
             backend = connect(os.environ[_TRIAL_URL])

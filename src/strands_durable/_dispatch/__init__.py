@@ -1,4 +1,4 @@
-"""Queued executions and the workers that run them: the backend and handle ports, the registry of agents, requests and workers.
+"""Queued executions and the workers that run them: the backend and handle ports, the agent registry, requests and workers.
 
-Left out: engines, which implement the ports in `backends`, and what a run itself does (`_execution`).
+Left out: the engines, which implement the ports in `backends`, and the run of an execution itself (`_execution`).
 """

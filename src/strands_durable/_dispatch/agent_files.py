@@ -1,7 +1,7 @@
-"""Agents from the files of a user: a path or a module's name, imported as ``python FILE`` would have it.
+"""Agents from the user's files: a path or a module name, imported as ``python FILE`` would.
 
-The folder of a file is the first on ``sys.path``, so that it finds its neighbours, and its module has the name of the file, so
-that two files which import each other meet. What goes wrong in it is told with the line of that file, not with a traceback.
+The folder of a file comes first on ``sys.path``, so that it finds its neighbours, and its module is named after the file, so
+that two files which import each other get the same modules. Errors name the line in the user's file, without a traceback.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AgentFileError(DurableError):
 
 
 def agents_of(files: list[str]) -> list[DurableAgent]:
-    """Import files and return the agents that there are then."""
+    """Import files and return all agents that are registered then."""
     from .registry import agents
 
     for file in files:
@@ -77,7 +77,7 @@ def _only(file: str, found: list[DurableAgent]) -> DurableAgent:
 
 
 def _parted(target: str) -> tuple[str, str]:
-    """Return the file and the agent's name; a drive letter is no file."""
+    """Return the file and the agent's name; a drive letter is not a file."""
     file, colon, name = target.rpartition(":")
     return (file, name) if colon and len(file) > 1 and not name.endswith(".py") else (target, "")
 
@@ -112,19 +112,19 @@ def _from_path(file: str, path: Path) -> ModuleType:
 
 
 def _file_of(module: ModuleType) -> Path | None:
-    found = getattr(module, "__file__", None)
-    return None if found is None else Path(found).resolve()
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file).resolve()
 
 
 def _find_first(folder: Path) -> None:
-    """Let modules of a folder be found before all others."""
+    """Put a folder first on ``sys.path``."""
     if str(folder) not in sys.path[:1]:
         sys.path.insert(0, str(folder))
 
 
 @contextlib.contextmanager
 def _translated(file: str, path: Path | None) -> Iterator[None]:
-    """Turn whatever goes wrong in an import into one sentence."""
+    """Turn any error of an import into an `AgentFileError` of one sentence."""
     try:
         yield
     except SystemExit as error:
@@ -148,7 +148,7 @@ def _advice(error: Exception) -> str:
 
 
 def _line(file: str, path: Path | None, error: BaseException) -> str:
-    """Return the file with the line that an error came from: the last one of the user's own."""
+    """Return the file and line of an error: the last line of the user's own code."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -157,19 +157,19 @@ def _line(file: str, path: Path | None, error: BaseException) -> str:
 
 
 def _outside(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """Return the frames that are neither ours nor of an installed package nor of Python itself."""
+    """Return the frames that belong neither to us nor to an installed package nor to Python itself."""
     here = str(Path(__file__).parents[1])
-    found = [frame for frame in frames if os.path.isabs(frame.filename) and not frame.filename.startswith(here)]
-    return [frame for frame in found if "site-packages" not in frame.filename and "/lib/python" not in frame.filename]
+    other = [frame for frame in frames if os.path.isabs(frame.filename) and not frame.filename.startswith(here)]
+    return [frame for frame in other if "site-packages" not in frame.filename and "/lib/python" not in frame.filename]
 
 
 def _short(filename: str) -> str:
-    """Return a path as somebody in this folder would write it."""
+    """Return a path relative to the current folder if it is inside."""
     relative = os.path.relpath(filename)
     return filename if relative.startswith("..") else relative
 
 
 def place_of(error: BaseException) -> str | None:
-    """Return the last line of a user's own code that an error went through."""
+    """Return the last line of the user's own code that an error passed through."""
     own = _outside(traceback.extract_tb(error.__traceback__))
     return f"{_short(own[-1].filename)}:{own[-1].lineno}" if own else None

@@ -1,4 +1,4 @@
-"""From a URL to a backend. Engines are imported when their URL is, and other packages can add theirs."""
+"""From a URL to a backend. An engine is imported when its URL is used, and other packages can add engines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from .ports import DurableBackend, WorkerMode
 VARIABLE = "STRANDS_DURABLE_BACKEND"
 DEFAULT_URL = "sqlite:///.strands/durable.db"
 GROUP = "strands_durable.backends"
-"""The group of entry points under which a package offers backends: the name is the URL's scheme, the object takes the URL."""
+"""The entry point group in which packages register backends: the name is the URL's scheme, the object takes the URL."""
 
 _OURS = {
     "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
     "temporal": "strands_durable.backends.temporal:TemporalBackend",
 }
+_FOR_TESTS = {"memory": "strands_durable.testing.memory:MemoryBackend"}
+"""Not offered to users: what is there dies with the process."""
 
 
 def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
@@ -32,35 +34,35 @@ def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
             ``sqlite:///.strands/durable.db``.
     """
     text = os.fspath(url) if url is not None else os.environ.get(VARIABLE) or DEFAULT_URL
-    found = re.match(r"([a-z][a-z0-9+.-]*)://", text)
-    if found is None:
+    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", text)
+    if scheme is None:
         return connect(f"sqlite:///{text}")
-    return _maker(found[1])(text)
+    return _maker(scheme[1])(text)
 
 
 def with_worker(url: str, what: WorkerMode) -> str:
-    """Return a URL that says what the process itself works on, whatever it said before."""
+    """Return a URL with the option ``worker`` set, which decides what the process itself runs."""
     location, _, query = url.partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), "worker": what}
     return f"{location}?{urlencode(options)}"
 
 
 def _maker(scheme: str) -> Callable[[str], DurableBackend]:
-    if scheme in _OURS:
+    if scheme in _OURS or scheme in _FOR_TESTS:
         return _own(scheme)
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme in offered:
         return cast(Callable[[str], DurableBackend], offered[scheme].load())
     known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
     raise UnsupportedFeatureError(
-        f"A {scheme}:// backend",  # not the whole URL: there may be a password in it
+        f"A {scheme}:// backend",  # not the whole URL: it may contain a password
         f"no backend for {scheme}:// is installed (installed: {known})",
         f"Install the package that provides it: backends are entry points of the group {GROUP!r}.",
     )
 
 
 def _own(scheme: str) -> Callable[[str], DurableBackend]:
-    module, _, name = _OURS[scheme].partition(":")
+    module, _, name = {**_OURS, **_FOR_TESTS}[scheme].partition(":")
     try:
         return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
     except ModuleNotFoundError as error:

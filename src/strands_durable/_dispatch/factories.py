@@ -1,6 +1,6 @@
 """Running an agent's factory: in a thread of its own and with a time limit, because it is the user's code and may hang.
 
-The threads are daemons: a factory that never returns must not keep a process from ending.
+The threads are daemons: a factory that never returns must not keep a process from exiting.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 async def in_time(
     function: Callable[[], T], seconds: float, agent: str, late: Callable[[Future[T]], None] | None = None
 ) -> T:
-    """Return what ``function`` returns, or raise `TimeoutError` after ``seconds``; ``late`` is then called when it has ended.
+    """Return what ``function`` returns, or raise `TimeoutError` after ``seconds``.
 
-    The event loop is free meanwhile. ``late`` is called in the function's thread.
+    The event loop is not blocked. If the function ends after the time limit, ``late`` is called in its thread.
     """
     loop, ended, outcome = asyncio.get_running_loop(), asyncio.Event(), Future[T]()
     lock, is_left = threading.Lock(), False
@@ -43,10 +43,10 @@ async def in_time(
                 outcome.set_exception(error)
             else:
                 outcome.set_result(value)  # type: ignore[arg-type]
-            tell_late = late if is_left else None
-        if tell_late is not None:
-            tell_late(outcome)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            on_late = late if is_left else None
+        if on_late is not None:
+            on_late(outcome)
+        with suppress(RuntimeError):  # the loop is closed, and with it the task that waited
             loop.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=run, name=f"strands-durable-build-{agent}", daemon=True).start()

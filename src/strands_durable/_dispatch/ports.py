@@ -1,4 +1,4 @@
-"""Where executions run and how they are held: the two ports that every engine fills. Knows no Strands and no engine."""
+"""The two ports that every engine implements: backends and handles. Imports neither Strands nor an engine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 WorkerMode = Literal["on", "off", "own"]
-"""What a process that dispatches carries itself: everything, nothing, or only what it dispatched or holds."""
+"""What a process that dispatches runs itself: everything, nothing, or only what it dispatched or has a handle of."""
 
 
 class ExecutionHandle(ABC):
-    """One execution, held from any process: see it, wait for it, answer it, stop it."""
+    """One execution, accessible from any process: inspect it, wait for it, answer its questions, cancel it."""
 
     execution_id: str
 
@@ -36,16 +36,16 @@ class ExecutionHandle(ABC):
 
     @abstractmethod
     async def status(self) -> ExecutionStatus:
-        """Return what the execution is doing."""
+        """Return the status of the execution."""
 
     @abstractmethod
     async def result(self, timeout: float | None = None) -> ExecutionResult:
-        """Wait for the end, or until the execution waits for a person, and return it.
+        """Wait until the execution ends or waits for a person, and return its result.
 
         Raises:
-            ExecutionFailedError: It failed; the cause is what it failed with.
-            ExecutionCancelledError: Somebody cancelled it.
-            TimeoutError: It is still at work after ``timeout`` seconds, and goes on.
+            ExecutionFailedError: It failed; the cause is the error it failed with.
+            ExecutionCancelledError: It was cancelled.
+            TimeoutError: It has not ended within ``timeout`` seconds. It keeps running.
         """
 
     @abstractmethod
@@ -54,16 +54,16 @@ class ExecutionHandle(ABC):
 
     @abstractmethod
     async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
-        """Answer questions, by interrupt id. They are recorded when this returns, and the execution goes on.
+        """Answer questions, by interrupt id. The answers are recorded when this returns, and the execution resumes.
 
         Args:
-            answers: By interrupt id, anything that is JSON but null, which Strands takes for no answer. A question about a step
-                in doubt takes ``"retry"``, ``"fail"`` or ``{"result": ...}``; about a model call the first two.
+            answers: By interrupt id, any JSON value but null, which Strands treats as no answer. A question about a step in
+                doubt accepts ``"retry"``, ``"fail"`` or ``{"result": ...}``; about a model call, the first two.
             by: Who answers, for the record; ``user@host`` of this process if None.
 
         Raises:
-            InputMismatchError: Nobody asked, or it was answered otherwise before.
-            InDoubtError: It is no answer to a question about a step in doubt.
+            InputMismatchError: There is no such question, or it has another answer already.
+            InDoubtError: The question is about a step in doubt and does not accept this answer.
             UnsupportedFeatureError: An answer is None.
         """
 
@@ -71,22 +71,22 @@ class ExecutionHandle(ABC):
     async def cancel(self) -> None:
         """Stop the execution for good. A running tool sees its cancel signal, and what is recorded stays.
 
-        It is CANCELLED at once, or, if it is at work, as soon as its worker has stopped. Nothing happens to one that has ended.
+        It is CANCELLED at once or, if it is running, as soon as its worker has stopped. One that has ended is not changed.
         """
 
     @abstractmethod
     async def resume(self, *, accept_drift: bool = False) -> None:
-        """Try a failed execution again, from the failed step. The failure stays on record.
+        """Retry a failed execution from the failed step. The failure stays on record.
 
-        Nothing happens where there is nothing to resume. A cancelled execution raises `ExecutionCancelledError`.
+        Does nothing if there is nothing to resume. A cancelled execution raises `ExecutionCancelledError`.
 
         Args:
-            accept_drift: Let the next worker that has the agent resume it, also if it waits or has failed because the agent has
+            accept_drift: Let the next worker that has the agent resume it, even if it waits or has failed because the agent has
                 changed since. As with ``on_drift="warn"``, what changed is logged, and a finished tool does not run again.
                 From then on the execution belongs to the version that resumed it.
 
         Raises:
-            UnsupportedFeatureError: Drift is to be accepted for an execution that was run inline.
+            UnsupportedFeatureError: ``accept_drift`` is set for an execution that was run inline.
         """
 
     @abstractmethod
@@ -95,11 +95,11 @@ class ExecutionHandle(ABC):
 
     @abstractmethod
     async def detail(self, run: int | None = None) -> ExecutionDetail:
-        """Return what `strands-durable show` shows: of the current run, or of an earlier one under the same id."""
+        """Return what `strands-durable show` shows of the current run, or of an earlier one under the same id."""
 
     @abstractmethod
     def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
-        """Follow the execution: each committed step after number ``after``, then each as it comes, with live chunks between.
+        """Follow the execution: each committed step after number ``after``, then new ones as they end, with live chunks.
 
         Ends when the execution has ended or waits for a person.
         """
@@ -148,20 +148,20 @@ class DurableBackend(ABC):
         since: float | None = None,
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
-        """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
+        """Return executions, most recently changed first; ``since`` is a time in seconds since the epoch."""
 
     def working(self, what: WorkerMode) -> DurableBackend:
-        """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds.
+        """Return this backend for a process that runs everything, nothing, or only what it dispatches or has a handle of.
 
-        The same one where processes that dispatch never work.
+        Returns itself if processes that dispatch never run executions on this engine.
         """
         return self
 
     def start(self) -> None:  # noqa: B027
-        """Have this process work on everything that waits, where the backend has workers in processes that dispatch.
+        """Make this process run everything that is queued, if the backend has workers in processes that dispatch.
 
-        A server calls it when it starts, to go on with what was left. Without it, on a file, a process works on what it
-        dispatches, waits for, answers or resumes; ``strands-durable worker FILE`` works on everything, in a process of its own.
+        A server calls it on startup, to resume what an earlier process left. Without it, on a file, a process runs what it
+        dispatches, waits for, answers or resumes; ``strands-durable worker FILE`` runs everything, in a process of its own.
         """
 
     @abstractmethod
@@ -174,27 +174,36 @@ class DurableBackend(ABC):
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
     ) -> bool:
-        """Carry executions of the agents that are registered in this process, until ``stop`` is set.
+        """Run executions of the agents that are registered in this process, until ``stop`` is set.
 
-        Return True if all current steps have ended then. A sync tool that took too long may still run in a thread: as long as
-        it does, this process owns its execution, and its result is recorded when it comes. A process that cannot wait for
-        it ends with `os._exit`, and the step is in doubt.
+        Return True if all current steps have ended by then. A sync tool that took too long may still run in a thread: as long
+        as it does, this process owns its execution and records the result when the tool returns. A process that cannot wait
+        for it exits with `os._exit`, and the step is in doubt.
 
         Args:
-            concurrency: How many at a time.
-            drain_seconds: How long the current steps may take to end, once ``stop`` is set.
+            concurrency: How many executions at a time.
+            drain_seconds: How long the current steps may take to finish once ``stop`` is set.
             stop: Set it to stop.
-            trial_command: Starts a process that calls this method with ``is_trial``, and ends with its standard input. With it,
-                executions that may have killed their worker are tried there, else in this process when it is idle.
-            is_trial: Try such executions only, one at a time, each until it has got over the step that was under way.
+            trial_command: Starts a process that calls this method with ``is_trial``, and exits when its standard input ends. It
+                runs executions that may have killed their worker; without it, this process does when it is idle.
+            is_trial: Run only such executions, one at a time, each until it is past the step that was running.
         """
 
+    def refuse_unreadable(self) -> None:  # noqa: B027
+        """Raise if it is certain that nothing can be read here, without making or opening anything: the file is missing."""
+
+    @classmethod
+    def ends_at_once(cls) -> bool:
+        """Return whether a program that has used such a backend must end with `os._exit`: its engine has threads that abort a
+        Python which ends while one of them still works."""
+        return False
+
     async def unattended(self) -> str | None:
-        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return None
 
     async def remove(self, execution_id: str) -> None:
-        """Forget an execution that is not at work, with all it recorded.
+        """Delete an execution that is not running, with everything it recorded.
 
         Raises:
             ExecutionBusyError: Its owner is alive.
@@ -202,4 +211,9 @@ class DurableBackend(ABC):
         raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
     async def close(self) -> None:  # noqa: B027
-        """Let go of what the backend holds open; executions stay."""
+        """Release the backend's resources; executions are kept."""
+
+
+def must_end_at_once(kind: type[DurableBackend] = DurableBackend) -> bool:
+    """Return whether an engine that is loaded in this process needs it to end with `os._exit`."""
+    return kind.ends_at_once() or any(must_end_at_once(each) for each in kind.__subclasses__())

@@ -1,6 +1,6 @@
-"""A process of its own for executions that may have killed their worker: they are tried there, one at a time and alone.
+"""A separate process for executions that may have killed their worker: they run there one at a time and alone.
 
-`QuarantineProcess` is the side of the worker that starts the process, `run_quarantined` what runs in it.
+`QuarantineProcess` belongs to the worker that starts the process, `run_quarantined` runs in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINGER_SECONDS = 2.0
 
 
 class QuarantineProcess:
-    """Keeps such a process while there is something to try. It ends after us, however we end: its standard input does."""
+    """Keeps such a process while there are executions to try. It exits after us, however we exit: its standard input ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -34,27 +34,27 @@ class QuarantineProcess:
         self._is_over = False
 
     def begin(self) -> None:
-        """Start the process, if it does not run; not more than once a second, as what it tries may kill it."""
+        """Start the process unless it is running; at most once a second, since an execution may kill it."""
         is_running = self._process is not None and self._process.poll() is None
         if self._is_over or is_running or time.monotonic() - self._started_at < _RESTART_SECONDS:
             return
         if self._process is not None:
             logger.warning(
-                "exit_code=<%s> | the process that tries executions alone has died", self._process.returncode
+                "exit_code=<%s> | the process that runs suspected executions has died", self._process.returncode
             )
         self._started_at = time.monotonic()
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
-        logger.info("pid=<%d> | trying alone what may have killed a worker", self._process.pid)
+        logger.info("pid=<%d> | running alone what may have killed a worker", self._process.pid)
 
     @asynccontextmanager
     async def until(self, stop: asyncio.Event, seconds: float) -> AsyncIterator[None]:
-        """Have the process end with ``stop``, at the same time as our worker: a container may not have twice as long."""
+        """Stop the process when ``stop`` is set, in parallel with our worker: a container may not have twice the time."""
         stopping = asyncio.ensure_future(stop.wait())
 
         async def end() -> None:
             await asyncio.wait([stopping])
             self._is_over = True
-            with ThreadPoolExecutor(1) as own:  # a worker takes what runs in the threads of its loop for tools
+            with ThreadPoolExecutor(1) as own:  # a worker counts everything in the threads of its loop as tools
                 await asyncio.get_running_loop().run_in_executor(own, self._end, seconds)
 
         ending = asyncio.ensure_future(end())
@@ -65,7 +65,7 @@ class QuarantineProcess:
             await ending
 
     def _end(self, seconds: float) -> None:
-        """Have the process stop in order."""
+        """Stop the process gracefully, or kill it after the time limit."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -77,7 +77,7 @@ class QuarantineProcess:
 
 
 async def run_quarantined(path: Path, stop: asyncio.Event, drain_seconds: float) -> bool:
-    """Try what may have killed a worker, until ``stop`` is set, or until our worker is gone and nothing is left to try."""
+    """Run suspected executions until ``stop`` is set, or until our worker is gone and none is left."""
     from .worker import Worker
 
     worker = Worker(path, concurrency=1, suspects="only")
@@ -87,7 +87,7 @@ async def run_quarantined(path: Path, stop: asyncio.Event, drain_seconds: float)
 
 @asynccontextmanager
 async def leaving(busy: Callable[[], int], stop: asyncio.Event) -> AsyncIterator[None]:
-    """Set ``stop`` when our worker is gone and nothing was at work here for a while: what it left is ours to try, too."""
+    """Set ``stop`` when our worker is gone and nothing has run here for a while: what it left is for us to try, too."""
     orphaned = asyncio.Event()
     threading.Thread(target=_wait, args=(asyncio.get_running_loop(), orphaned), daemon=True).start()
     task = asyncio.ensure_future(_leave(busy, orphaned, stop))
@@ -98,11 +98,11 @@ async def leaving(busy: Callable[[], int], stop: asyncio.Event) -> AsyncIterator
 
 
 def _wait(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
-    while os.read(sys.stdin.fileno(), 4096):  # not through sys.stdin, whose lock Python wants to have when it ends
+    while os.read(sys.stdin.fileno(), 4096):  # not through sys.stdin, whose lock Python takes at exit
         pass
     try:
         loop.call_soon_threadsafe(orphaned.set)
-    except RuntimeError:  # it has ended before its worker
+    except RuntimeError:  # the loop has ended before its worker
         pass
 
 

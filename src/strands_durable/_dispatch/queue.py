@@ -1,8 +1,8 @@
-"""What waits for a worker, and how it is handed over. Knows no Strands.
+"""Executions that wait for a worker, and how a worker claims them. Does not import Strands.
 
-A dispatched execution has one root call, recorded as PENDING before anybody runs it. It is free for a worker while it is
-PENDING or RUNNING and has no owner, or an owner that is gone. What an owner that died left behind is suspected of having killed
-it, and is tried alone; the first step that ends in such a trial clears it (rule C34).
+A dispatched execution has one root call, recorded as PENDING before it runs. It is free for a worker while it is PENDING or
+RUNNING and has no owner, or an owner that is gone. An execution whose owner died is suspected of having killed it and runs
+alone; the first step that ends in such a trial clears it (rule C34).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from .._calls.control import ExecutionControl
 from .._journal.lease import Lease
 from .._journal.owner import Owner
 from .._journal.sqlite.database import Store
@@ -56,38 +57,40 @@ class QueuedExecution:
     tries: int
     version: str
     """The agent, its fingerprint and the arguments of its factory: what a worker has, or has not."""
+    claimant: Owner
+    """Who looks at it."""
 
     @property
     def accepts_drift(self) -> Literal["any", "adopted"] | None:
-        """Whether another version may run it: any, or one has, whose version it is of now; None if nobody accepted that."""
+        """Which other version may run it: "any", or "adopted" by the one that has; None if drift was not accepted."""
         accepted = self.given.get(ACCEPTED)
         return None if accepted is None else "any" if accepted["fingerprint"] is None else "adopted"
 
     @property
     def is_suspected(self) -> bool:
-        """Whether it may be what killed its last worker; the end of a machine is nobody's fault."""
+        """Whether it may have killed its last worker; a reboot of the machine clears it."""
         if self.is_marked:
             return True
         if self.owner is None:
             return False
-        owner, me = Owner.parse(self.owner), Owner.me()
+        owner, me = Owner.parse(self.owner), self.claimant
         return owner != me and not (owner.host == me.host and owner.boot_id != me.boot_id)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """An execution that a worker has taken, with what it is to be given."""
+    """An execution that a worker has claimed, with its prompt."""
 
-    lease: Lease
+    control: ExecutionControl
     queued: QueuedExecution
     prompt: Any
 
 
 class LocalClaims:
-    """The executions that the workers of this process carry.
+    """The executions that the workers of this process run.
 
-    Two workers in one process are one owner, and a run that has ended is carried until its agent is cleaned up: neither its
-    owner nor its status tell that an execution is not free.
+    Two workers in one process are one owner, and a run that has ended is held until its agent is cleaned up: neither its owner
+    nor its status show that an execution is not free.
     """
 
     def __init__(self) -> None:
@@ -95,20 +98,20 @@ class LocalClaims:
         self._ids: set[tuple[int, Path, int]] = set()
 
     def add(self, path: Path, row_id: int) -> bool:
-        """Begin to carry an execution; False if some worker here does."""
+        """Add an execution; return False if another worker of this process has it."""
         with self._lock:
-            mine = (os.getpid(), path, row_id)  # a fork carries nothing
+            mine = (os.getpid(), path, row_id)  # a fork has none
             is_free = mine not in self._ids
             self._ids.add(mine)
             return is_free
 
     def release(self, path: Path, row_id: int) -> None:
-        """Carry an execution no more."""
+        """Remove an execution."""
         with self._lock:
             self._ids.discard((os.getpid(), path, row_id))
 
     def ids(self, path: Path) -> list[int]:
-        """Return what is carried."""
+        """Return the executions of a store that are held."""
         with self._lock:
             return [row_id for pid, found, row_id in self._ids if (pid, found) == (os.getpid(), path)]
 
@@ -117,10 +120,15 @@ local_claims = LocalClaims()
 
 
 class Queue:
-    """The dispatched executions of a store, as workers see them."""
+    """The dispatched executions of a store, as workers see them.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Args:
+        store: The store.
+        me: Who claims them, if an engine identifies owners by more than their process.
+    """
+
+    def __init__(self, store: Store, me: Owner | None = None) -> None:
+        self._store, self._me = store, me or Owner.me()
         self._dispatches = Dispatches(store)
 
     def claimable(
@@ -128,7 +136,7 @@ class Queue:
     ) -> list[QueuedExecution]:
         """Return executions that are free, the oldest first: those that may have killed their worker, or the others.
 
-        ``only`` names those that are looked for, if not all are. What cannot be read is put aside.
+        ``only`` limits the search to these ids. Executions that cannot be read are put aside.
         """
         me, dead = Owner.me().recorded(), self._dead()
         values: dict[str, Any] = {
@@ -149,10 +157,10 @@ class Queue:
                     found.append(queued)
             if len(rows) < values["limit"] or len(found) == limit:
                 return found
-            values["limit"] = _MANY  # some are put aside: what is behind them must not wait for the next look
+            values["limit"] = _MANY  # some were put aside: those behind them must not wait for the next search
 
     def _look_at(self, row_id: int) -> QueuedExecution | None:
-        """Return an execution by itself; None if it cannot be read, or is gone."""
+        """Return one execution; None if it cannot be read or was removed."""
         try:
             with reading():
                 return self._read(row_id)
@@ -163,7 +171,7 @@ class Queue:
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
-        """Leave an execution that this process cannot read, and note on it why it waits, if its row can be written."""
+        """Skip an execution that this process cannot read, and note on it why it waits, if its row can be written."""
         aside.put(self._store, row_id, execution_id, error)
         note = f"it cannot be read: {error.reason}"
         if isinstance(error, TypeNotRegisteredError):
@@ -178,7 +186,7 @@ class Queue:
         return [found.row_id for found in self._store.liveness.dead(beats)]
 
     def only(self) -> QueuedExecution:
-        """Return the one execution of a replica, whoever owned it: its engine decides who does."""
+        """Return the one execution of a replica, regardless of its recorded owner: its engine decides who owns it."""
         with reading():
             found = self._read(self._dispatches.only())
         assert found is not None
@@ -186,47 +194,46 @@ class Queue:
 
     def _read(self, row_id: int) -> QueuedExecution | None:
         row = self._dispatches.row(row_id)
-        return None if row is None else _queued(row)
+        return None if row is None else _queued(row, self._me)
 
     def clear_suspicion(self) -> None:
-        """Take note, in a replica, that whoever owned the execution last is not dead: its engine has only lost sight of it."""
+        """Note, in a replica, that the last owner of the execution is not dead: its engine has only lost contact with it."""
         with self._store.transaction("pardon"):
             self._dispatches.forget_owner()
 
     def claim(self, queued: QueuedExecution, seconds: float, *, alone: bool, max_deaths: int) -> Claim | None:
-        """Become the owner of an execution; None if another worker was quicker, or if there is nothing left to run.
+        """Become the owner of an execution; return None if another worker was faster, or if there is nothing left to run.
 
-        A run that has killed too many workers is failed here, and one that somebody cancelled is cancelled.
+        A run that has killed too many workers fails here, and one with a cancel request is cancelled.
         """
         try:
             prompt = self.prompt_of(queued)
         except UnreadableError as error:
             self.put_aside(queued.row_id, queued.execution_id, error)
             return None
-        me, is_suspected = Owner.me().recorded(), alone or queued.is_suspected
+        me, is_suspected = self._me.recorded(), alone or queued.is_suspected
         deaths = queued.deaths + (1 if queued.was_alone and queued.owner is not None else 0)
         with self._store.transaction("claim", lasting=False):
             if not self._dispatches.claim(queued.row_id, queued.fence, me, seconds):
                 return None
             self._dispatches.suspect(queued.row_id, is_suspected=is_suspected, alone=alone, deaths=deaths)
             lease = Lease(self._store, queued.row_id, queued.execution_id, queued.run, queued.fence + 1, seconds)
-            lease.is_alone = alone
-            journal = Journal(lease)
+            control = ExecutionControl(lease, is_alone=alone)
             if queued.is_cancelled:
-                journal.cancel()
+                control.journal.cancel()
                 return None
             if deaths >= max_deaths:
                 owner = str(Owner.parse(queued.owner)) if queued.owner else "unknown"
                 lost = WorkerLostError(queued.execution_id, deaths, owner)
                 logger.error("execution_id=<%s>, error=<%s> | execution failed", queued.execution_id, lost)
-                self._fail(journal, lost)
+                self._fail(control, lost)
                 return None
         if is_suspected:
-            lease.on_progress = _ClearSuspicion(lease, self._dispatches)
-        return Claim(lease=lease, queued=queued, prompt=prompt)
+            control.on_progress = _ClearSuspicion(control, self._dispatches)
+        return Claim(control=control, queued=queued, prompt=prompt)
 
     def prompt_of(self, queued: QueuedExecution) -> Any:
-        """Return what an execution is to be given; nothing is claimed that could not be run."""
+        """Return the prompt of an execution. It is read before the claim, so that no unreadable execution is claimed."""
         with reading(queued.execution_id):
             unowned = Lease(self._store, queued.row_id, queued.execution_id, queued.run, fence=-1, seconds=0)
             record = Journal(unowned).call_at(0)
@@ -235,74 +242,73 @@ class Queue:
             return record.input
 
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
-        """Record that an execution whose drift was accepted is run by the agent of ``spec``, and belongs to it from here on."""
+        """Record that an execution whose drift was accepted runs with the agent of ``spec``, and belongs to it from now on."""
         given = {**claim.queued.given, ACCEPTED: {**claim.queued.given[ACCEPTED], "fingerprint": spec.fingerprint}}
-        with self._store.transaction("drift.accepted", claim.lease):
+        with claim.control.journal.transaction("drift.accepted"):
             text = encode(spec.to_json())
-            self._dispatches.replace_spec(claim.lease.row_id, spec.fingerprint, text, encode(given))
+            self._dispatches.replace_spec(claim.control.lease.row_id, spec.fingerprint, text, encode(given))
 
-    def fail(self, lease: Lease, error: BaseException) -> None:
+    def fail(self, control: ExecutionControl, error: BaseException) -> None:
         """Record that an execution failed, unless its call has done so."""
-        journal = Journal(lease)
-        with self._store.transaction("call.failed", lease):
-            if journal.status() in (S.PENDING, S.RUNNING):
-                self._fail(journal, error)
+        with control.journal.transaction("call.failed"):
+            if control.journal.status() in (S.PENDING, S.RUNNING):
+                self._fail(control, error)
 
-    def _fail(self, journal: Journal, error: BaseException) -> None:
-        record = journal.call_at(0)
+    def give_up(self, control: ExecutionControl, error: BaseException) -> None:
+        """Record that an execution failed, and take it from its owner, whatever still runs there."""
+        self.fail(control, error)
+        with control.journal.transaction("evict"):
+            self._dispatches.evict(control.lease.row_id)
+
+    def _fail(self, control: ExecutionControl, error: BaseException) -> None:
+        record = control.journal.call_at(0)
         assert record is not None
-        journal.insert_failure(record.call_id, record.attempt, describe(error))
-        journal.end_call(record, S.FAILED)
+        control.journal.insert_failure(record.call_id, record.attempt, describe(error))
+        control.end_call(record, S.FAILED)
 
-    def put_off(self, lease: Lease, seconds: float, note: str) -> None:
+    def put_off(self, control: ExecutionControl, seconds: float, note: str) -> None:
         """Give an execution back, to be tried again later."""
-        with self._store.transaction("put-off", lease):
-            self._dispatches.put_off(lease.row_id, seconds, note)
-            lease.drop()
-
-    def give_back(self, lease: Lease) -> None:
-        """Give an execution back as it is."""
-        if not lease.dropped:
-            with self._store.transaction("lease.release", lease):
-                lease.drop()
+        with control.journal.transaction("put-off"):
+            self._dispatches.put_off(control.lease.row_id, seconds, note)
+            control.lease.drop()
 
     def note(self, refused: Mapping[str, str]) -> None:
-        """Note on executions that are refused why they wait, where nothing is noted yet."""
+        """Note on refused executions why they wait, unless they have a note."""
         rows = self._dispatches.unnoted(refused, self._dead())
         if rows:
             with self._store.transaction("note", lasting=False):
                 self._dispatches.note_unnoted([(row_id, refused[version]) for row_id, version in rows])
 
     def over(self, execution_ids: Collection[str]) -> set[str]:
-        """Return which of these executions are over for good: they can be neither resumed nor answered."""
+        """Return which of these executions have ended for good: they can be neither resumed nor answered."""
         return self._dispatches.over(execution_ids)
 
     def cancelled(self, row_ids: Collection[int]) -> list[int]:
-        """Return which of these executions are to be cancelled."""
+        """Return which of these executions have a cancel request."""
         return self._dispatches.cancelled(row_ids)
 
 
 class _ClearSuspicion:
     """Clears an execution of the suspicion that it kills workers, with the first step that ends."""
 
-    def __init__(self, lease: Lease, dispatches: Dispatches) -> None:
-        self._lease, self._dispatches = lease, dispatches
+    def __init__(self, control: ExecutionControl, dispatches: Dispatches) -> None:
+        self._control, self._dispatches = control, dispatches
 
     def __call__(self) -> None:
-        lease = self._lease
-        lease.on_progress, lease.is_alone = None, False
-        self._dispatches.clear_suspicion(lease.row_id)
+        control = self._control
+        control.on_progress, control.is_alone = None, False
+        self._dispatches.clear_suspicion(control.lease.row_id)
 
 
 def _checked(given: Any) -> dict[str, Any]:
-    """Return what a dispatch was given besides its prompt, once it is sure that this is what it is."""
+    """Return the recorded arguments of a dispatch besides its prompt, checked."""
     if type(given["invocation_state"]) is not dict or "limits" not in given:
         raise UnreadableError("its invocation_state is not a dict, or its limits are missing")
     found: dict[str, Any] = given
     return found
 
 
-def _queued(row: Any) -> QueuedExecution:
+def _queued(row: Any, me: Owner) -> QueuedExecution:
     row_id, execution_id, run, fence, owner, cancel_asked_at, agent, fingerprint, spec, given, *rest = row
     is_suspected, is_alone, deaths, tries, version = rest
     return QueuedExecution(
@@ -321,4 +327,5 @@ def _queued(row: Any) -> QueuedExecution:
         deaths=deaths,
         tries=tries,
         version=version,
+        claimant=me,
     )

@@ -1,4 +1,4 @@
-"""Agents that a backend may run: the decorated factory is the agent, and every process that has its file can build it."""
+"""Agents that a backend can run: the decorated factory is the agent, and every process that imports its file can build it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 Factory = Callable[..., "Agent | Graph | Swarm"]
 _KEPT_SPECS = 256
 BUILD_SECONDS = 30.0
-"""How long a factory may take, unless its `durable_agent` says otherwise."""
+"""How long a factory may take, unless its `durable_agent` sets ``build_timeout``."""
 _OURS = ("prompt", "execution_id", "invocation_state", "limits")
 
 agents: dict[str, DurableAgent] = {}
@@ -45,7 +45,7 @@ agents: dict[str, DurableAgent] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyOverrides:
-    """What a worker does with steps in doubt and with a changed agent; None: as the factory's own Durability says."""
+    """What a worker does with steps in doubt and with a changed agent; None: as the factory's own Durability is set."""
 
     on_drift: OnDrift | None = None
     model_in_doubt: ModelInDoubt | None = None
@@ -61,7 +61,7 @@ class PolicyOverrides:
         check("model_in_doubt", self.model_in_doubt or "retry", "retry", "ask", "fail")
 
     def over(self, options: Options) -> Options:
-        """Return ``options`` with what is said here in place of what they say."""
+        """Return ``options`` with these overrides applied."""
         return replace(
             options,
             on_drift=self.on_drift or options.on_drift,
@@ -71,14 +71,14 @@ class PolicyOverrides:
 
 
 class DurableAgent:
-    """An agent that a backend runs: call it as you call a Strands agent, or dispatch it and go away.
+    """An agent that a backend runs: call it as you call a Strands agent, or dispatch it and return at once.
 
     Args:
-        factory: Returns a new Agent, Graph or Swarm. May take JSON-safe keyword arguments: given with a call, and recorded.
-        name: What workers know it by; the factory's name if None.
+        factory: Returns a new Agent, Graph or Swarm. May take JSON-safe keyword arguments, passed with a call and recorded.
+        name: The name by which workers find it; the factory's name if None.
         durable_backend: Where it runs: a backend, its URL, or None for `connect`'s default.
         policies: What a worker does with steps in doubt and with a changed agent.
-        version: Which runs it may resume: those of the same version. None: those of an agent with the same parts.
+        version: It may resume runs of the same version. None: runs of an agent with the same parts.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class DurableAgent:
         self._specs: dict[str, AgentSpec] = {}
         self._on_drift: OnDrift = "raise"
         self.shared: list[ToolProvider] = []
-        """What serves its tools over a connection and is not built anew with each agent."""
+        """Providers of its tools that are shared by all agents built, instead of created with each one."""
         self.__doc__ = factory.__doc__ or self.__doc__
         known = agents.setdefault(self.name, self)
         if known is not self and _origin(known._factory) != _origin(factory):
@@ -119,11 +119,11 @@ class DurableAgent:
 
     @property
     def spec(self) -> AgentSpec:
-        """What a backend needs to know of it, as data; no model is called for it and no server started."""
+        """What a backend needs to know about it, as data. Calls no model and starts no server."""
         return self.spec_with()
 
     def spec_with(self, **arguments: Any) -> AgentSpec:
-        """Return the spec for a factory with keyword arguments."""
+        """Return the spec for these keyword arguments of the factory."""
         self._check(arguments)
         key = encode(arguments, f"An argument of agent {self.name!r}")
         if key not in self._specs:
@@ -136,7 +136,7 @@ class DurableAgent:
             self.shared = left_out
             options = self.options(subject, Path())
             self._on_drift = options.on_drift
-            if not left_out:  # else the worker knows: it has the servers
+            if not left_out:  # else the worker checks: it connects to the servers
                 refuse_unknown(subject, options.tool_policies)
             while len(self._specs) >= _KEPT_SPECS:
                 del self._specs[next(iter(self._specs))]
@@ -144,27 +144,27 @@ class DurableAgent:
         return self._specs[key]
 
     def has_spec_with(self, arguments: Mapping[str, Any]) -> bool:
-        """Say whether the spec for these arguments is known, so that the factory need not run for it."""
+        """Return True if the spec for these arguments is known, so that the factory need not run."""
         return encode(dict(arguments), f"An argument of agent {self.name!r}") in self._specs
 
     async def spec_in_time(self, arguments: Mapping[str, Any]) -> AgentSpec:
-        """Return the spec for a factory with keyword arguments, and leave the event loop free meanwhile."""
+        """Return the spec for these keyword arguments of the factory, without blocking the event loop."""
         if self.has_spec_with(arguments):
             return self.spec_with(**arguments)
         return await in_time(partial(self.spec_with, **arguments), self.policies.build_timeout, self.name)
 
     def takes(self, spec: AgentSpec) -> bool:
-        """Say whether a run that was dispatched with ``spec`` may go on with the agent as it is here."""
+        """Return True if a run that was dispatched with ``spec`` may resume with the agent as it is here."""
         here = self.spec_with(**spec.arguments)
-        return spec.fingerprint in ("", here.fingerprint) or self._on_drift != "raise"  # "": whatever version there is
+        return spec.fingerprint in ("", here.fingerprint) or self._on_drift != "raise"  # "": any version
 
     @property
     def vouches_for_edits(self) -> bool:
-        """Whether its version says what may resume a run: what was edited under the same version is logged, and no stop."""
+        """Whether its version alone decides what may resume a run: edits under the same version are logged, but not refused."""
         return self.version is not None and self.policies.on_drift is None
 
     def options(self, subject: Any, path: Path) -> Options:
-        """Return the options of a run on the store at ``path``: those of a Durability in the factory, but for its store."""
+        """Return the options of a run on the store at ``path``: those of a Durability in the factory, except its store."""
         from .._execution.attached import options_of
 
         own = options_of(subject) or Options(path=path, execution_id=None)
@@ -188,9 +188,9 @@ class DurableAgent:
 
     def on(self, backend: DurableBackend | str) -> DurableAgent:
         """Return the same agent, to run on another backend."""
-        found: DurableAgent = object.__new__(DurableAgent)
-        vars(found).update(vars(self), _backend=backend)
-        return found
+        moved: DurableAgent = object.__new__(DurableAgent)
+        vars(moved).update(vars(self), _backend=backend)
+        return moved
 
     @property
     def backend(self) -> DurableBackend:
@@ -204,7 +204,7 @@ class DurableAgent:
     # Calling it
 
     def __call__(self, prompt: Any = None, **given: Any) -> ExecutionResult:
-        """Run it and wait for its end, or until it waits for a person.
+        """Run it and wait until it ends or waits for a person.
 
         Args:
             prompt: As for a Strands agent; a list of interrupt responses, with the ``execution_id``, answers questions.
@@ -213,12 +213,12 @@ class DurableAgent:
         return _run(lambda: self.invoke_async(prompt, **given))
 
     async def invoke_async(self, prompt: Any = None, **given: Any) -> ExecutionResult:
-        """Run it and wait for its end, or until it waits for a person."""
+        """Run it and wait until it ends or waits for a person."""
         handle = await self.dispatch_async(prompt, **given)
         return await handle.result()
 
     async def stream_async(self, prompt: Any = None, **given: Any) -> AsyncIterator[Mapping[str, Any]]:
-        """Run it and yield what `ExecutionHandle.stream` yields, and in the end ``{"result": ExecutionResult}``."""
+        """Run it and yield the events of `ExecutionHandle.stream`, and finally ``{"result": ExecutionResult}``."""
         handle = await self.dispatch_async(prompt, **given)
         async for event in handle.stream():
             yield event
@@ -271,7 +271,7 @@ class DurableAgent:
         return in_loop(dispatching).sync
 
     def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
-        """Return the id of a run that a step starts: a tool that is tried again is to find the runs that it had started."""
+        """Return the id of a run that a step starts: a tool that is retried must find the runs that it has started."""
         step, step_context = current_step(), current_context.get()
         if step is None or step_context is None:
             return None
@@ -319,20 +319,21 @@ def durable_agent(
     version: str | None = None,
     build_timeout: float = BUILD_SECONDS,
 ) -> DurableAgent | Callable[[Factory], DurableAgent]:
-    """Make an agent of a factory: ``@durable_agent`` above a function that returns an Agent, a Graph or a Swarm.
+    """Make a durable agent from a factory: put ``@durable_agent`` on a function that returns an Agent, a Graph or a Swarm.
 
     Args:
         factory: The function.
-        name: What workers know it by; the function's name if None.
+        name: The name by which workers find it; the function's name if None.
         durable_backend: Where it runs: a backend, its URL, or None for `connect`'s default.
         on_drift: What a worker does with a run of another version of the agent; ``raise``, the default, leaves it to a worker
             that has that version.
-        model_in_doubt: What to do with a model call that was under way in a crash.
-        tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts.
-        version: Which runs a worker may resume: those that were dispatched under the same version, whatever was edited in the
-            agent since. Change it when a run that has begun must not be resumed by the edited agent.
-        build_timeout: How long the function may take, in seconds. It runs in a thread, and others are not held up by it: a
-            dispatch raises TimeoutError, a worker leaves the run to others, says so, and looks again when it has returned.
+        model_in_doubt: What to do with a model call that was running when its process died.
+        tool_policies: By tool name: what to do with a tool call that was running when its process died, retries, timeouts.
+        version: A worker may resume runs that were dispatched under the same version, whatever was edited in the agent since.
+            Change it when the edited agent must not resume runs that have begun.
+        build_timeout: How long the function may take, in seconds. It runs in a thread and does not block other runs. After the
+            timeout, a dispatch raises TimeoutError; a worker logs it, leaves the run to others, and checks again when the
+            function has returned.
     """
     policies = PolicyOverrides(
         on_drift=on_drift,
@@ -342,7 +343,7 @@ def durable_agent(
     )
     if factory is not None:
         return DurableAgent(factory, name, durable_backend, policies, version)
-    return lambda found: DurableAgent(found, name, durable_backend, policies, version)
+    return lambda decorated: DurableAgent(decorated, name, durable_backend, policies, version)
 
 
 def registered(name: str) -> DurableAgent:
@@ -359,8 +360,8 @@ def _checked_version(name: str, version: Any) -> str | None:
 
 
 def _parameters(name: str, factory: Factory) -> dict[str, bool]:
-    """Return the keyword arguments that a factory takes, and whether it needs them."""
-    found: dict[str, bool] = {}
+    """Return the keyword arguments that a factory takes, and whether they are required."""
+    required: dict[str, bool] = {}
     for parameter in inspect.signature(factory).parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(f"The factory of agent {name!r} can only take named arguments, not {parameter}")
@@ -368,8 +369,8 @@ def _parameters(name: str, factory: Factory) -> dict[str, bool]:
             raise TypeError(
                 f"The factory of agent {name!r} cannot take {parameter.name!r}: it is an argument of every call"
             )
-        found[parameter.name] = parameter.default is parameter.empty
-    return found
+        required[parameter.name] = parameter.default is parameter.empty
+    return required
 
 
 def _origin(factory: Factory) -> tuple[str, str]:
@@ -383,13 +384,13 @@ def _place(factory: Factory) -> str:
 
 
 def _run(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run async code to its end from sync code, also inside of a running loop: in a thread with a loop of its own."""
-    found: list[T] = []
+    """Run async code to its end from sync code, even inside a running loop: in a thread with its own loop."""
+    results: list[T] = []
     errors: list[BaseException] = []
 
     def target() -> None:
         try:
-            found.append(asyncio.run(call()))
+            results.append(asyncio.run(call()))
         except BaseException as error:
             errors.append(error)
 
@@ -398,4 +399,4 @@ def _run(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     thread.join()
     if errors:
         raise errors[0]
-    return found[0]
+    return results[0]

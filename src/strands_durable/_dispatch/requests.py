@@ -1,4 +1,4 @@
-"""Asking for executions: dispatch, answer, resume, cancel; each is one transaction. Knows no Strands."""
+"""Requests of clients: dispatch, answer, resume, cancel; each is one transaction. Does not import Strands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from .._execution import admission
 from .._journal.lease import look
-from .._journal.outcome import interrupts_of
 from .._journal.sqlite import respondents
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.dispatches import Dispatches
@@ -20,7 +19,7 @@ from .._records.codec import decode, encode
 from .._records.exceptions import revive, summary
 from .._records.executions import ACCEPTED, ExecutionStatus
 from .._records.keys import checked_id
-from .._records.questions import refuse_malformed
+from .._records.questions import interrupts_of, refuse_malformed
 from .._records.spec import AgentSpec
 from ..errors import (
     DurableError,
@@ -36,7 +35,7 @@ _HINT = "To retry it from the failed step, call resume() on its handle or run 's
 
 
 class Requests:
-    """What those who dispatch and hold executions may ask of a store."""
+    """What backends and handles may request of a store."""
 
     def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
         self._store, self._now = store, now
@@ -72,7 +71,7 @@ class Requests:
         invocation_state: Mapping[str, Any] | None,
         limits: Mapping[str, int] | None,
     ) -> None:
-        """Raise unless a dispatch may attach to the execution that is there."""
+        """Raise unless a dispatch may attach to the existing execution."""
         self._refuse_other(execution_id, spec, prompt, _given(invocation_state, limits))
 
     def _create(
@@ -96,7 +95,7 @@ class Requests:
             self._compare(execution_id, spec, prompt, given)
 
     def _compare(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
-        """Raise unless this dispatch may attach to the execution that is there: the columns of C1 for dispatches."""
+        """Raise unless this dispatch may attach to the existing execution: the columns of C1 for dispatches."""
         journal = self.journal(execution_id)
         record = journal.call_at(0)
         if journal.status() is S.CANCELLED:
@@ -104,18 +103,18 @@ class Requests:
         if record is None:
             return
         admission.refuse_other_input(journal, record, prompt)
-        found = self._dispatches.request(journal.lease.row_id)
-        if found is not None:
-            before = {"agent": found[0], "arguments": decode(found[1])["arguments"], **decode(found[2])}
+        request = self._dispatches.request(journal.lease.row_id)
+        if request is not None:
+            before = {"agent": request[0], "arguments": decode(request[1])["arguments"], **decode(request[2])}
             now = {"agent": spec.name, "arguments": spec.arguments, **decode(encode(given))}
             other = [name for name in now if before.get(name) != now[name]]
             if other:
-                told = [f"agent {each['agent']!r}" for each in (before, now)]  # values may be nobody's business
+                titles = [f"agent {each['agent']!r}" for each in (before, now)]  # values may be confidential
                 raise InputMismatchError(
-                    execution_id, 0, record.status.value, told[0], f"{told[1]} with another {', '.join(other)}"
+                    execution_id, 0, record.status.value, titles[0], f"{titles[1]} with another {', '.join(other)}"
                 )
         elif journal.status() in (S.PENDING, S.RUNNING) and not self._is_owned(journal):
-            why = "was started inline and its process has exited. Run its script again to resume it."
+            why = "was started inline, and its process has exited. Run that script again to resume it."
             raise ExecutionBusyError(execution_id, "", why)
         if record.status is S.FAILED and journal.status() is S.FAILED:
             raise self.failure(journal, record)
@@ -124,31 +123,31 @@ class Requests:
         beat = self._dispatches.beat_of(journal.lease.row_id)
         return beat.owner is not None and self._store.liveness.is_alive(beat)
 
-    # For those who hold
+    # For handles
 
     def journal(self, execution_id: str) -> Journal:
-        """Return what is recorded of an execution, to be read."""
+        """Return the journal of an execution, for reading."""
         return Journal(look(self._store, checked_id(execution_id)))
 
     def note(self, execution_id: str) -> str | None:
-        """Return why workers have left an execution, with what changed in its agent; None if none has."""
+        """Return why a worker did not run an execution, with what changed in its agent; None if there is no note."""
         return self._dispatches.note_of(execution_id)
 
     def last_call(self, journal: Journal) -> CallRecord | None:
-        """Return the root call that a handle speaks of."""
+        """Return the last root call, which is the one that handles show."""
         with reading(journal.execution_id):
             calls = journal.calls()
         return calls[-1] if calls else None
 
     def failure(self, journal: Journal, record: CallRecord) -> ExecutionFailedError:
-        """Return the error of a failed execution, caused by what it failed with."""
+        """Return the error of a failed execution, with the recorded exception as its cause."""
         recorded = journal.last_failure(record.call_id)
         error = ExecutionFailedError(journal.execution_id, summary(recorded), _HINT)
         error.__cause__ = revive(recorded)
         return error
 
     def respond(self, execution_id: str, answers: Mapping[str, Any], by: str | None = None) -> None:
-        """Record answers, and who gave them, and make the execution free for a worker."""
+        """Record answers and who gave them, and queue the execution for a worker."""
         if not answers:
             return
         given = dict(answers)
@@ -170,14 +169,14 @@ class Requests:
             now = self._now()
             for name, answer in new.items():
                 self._dispatches.add_reply(record.call_id, name, encode(answer, "The answer"), now)
-            names = [(found.interrupt_id, found.name) for found in interrupts_of(record) if found.interrupt_id in new]
+            names = [(asked.interrupt_id, asked.name) for asked in interrupts_of(record) if asked.interrupt_id in new]
             respondents.note(self._store, record.call_id, names, by or respondents.me())
             self._free(journal)
 
     def resume(self, execution_id: str, *, accept_drift: bool = False) -> None:
-        """Make a failed execution free for a worker; nothing happens where there is nothing to resume.
+        """Queue a failed execution for a worker; do nothing if there is nothing to resume.
 
-        With ``accept_drift``, the next worker that has its agent may take it up, whatever the agent's version.
+        With ``accept_drift``, the next worker that has its agent may resume it, whatever the agent's version.
         """
         with self._store.transaction("resume"):
             journal = self.journal(execution_id)
@@ -190,10 +189,10 @@ class Requests:
                 self._free(journal)
 
     def accept_drift(self, journal: Journal, token: str = "") -> None:
-        """Let any version of its agent take up an execution that is not over and not at work."""
+        """Let any version of its agent resume an execution that has neither completed nor an owner."""
         row_id = journal.lease.row_id
-        found = self._dispatches.request(row_id)
-        if found is None:
+        request = self._dispatches.request(row_id)
+        if request is None:
             raise UnsupportedFeatureError(
                 f"Accepting drift of execution {journal.execution_id!r}",
                 "it was started inline, so its script decides about drift",
@@ -201,15 +200,15 @@ class Requests:
             )
         if journal.status() is S.COMPLETED or self._is_owned(journal):
             return
-        spec, given = decode(found[1]), decode(found[2])
+        spec, given = decode(request[1]), decode(request[2])
         given[ACCEPTED] = {"by": respondents.me(), "at": self._now(), "fingerprint": None, "token": token}
         self._dispatches.replace_spec(row_id, "", encode({**spec, "fingerprint": ""}), encode(given))
         self._dispatches.forget_delays(row_id)
 
     def cancel(self, execution_id: str) -> None:
-        """Cancel an execution that nobody works on; ask the owner of one that is at work.
+        """Cancel an execution without an owner; request the cancel from its owner otherwise.
 
-        An owner that cannot be seen from here may be alive, and is asked. If it is dead, the next owner cancels.
+        An owner that cannot be observed from here may be alive and gets the request. If it is dead, the next owner cancels.
         """
         with self._store.transaction("cancel"):
             journal = self.journal(execution_id)
@@ -222,7 +221,7 @@ class Requests:
                 journal.cancel()
 
     def _free(self, journal: Journal) -> None:
-        """Let a worker have an execution again; an inline one is left as it is, for its script."""
+        """Queue an execution for a worker again; leave an inline one for its script."""
         row_id = journal.lease.row_id
         if self._dispatches.is_dispatched(row_id):
             journal.set_status(S.PENDING)
@@ -230,7 +229,7 @@ class Requests:
 
 
 def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:
-    """Raise if an answer is None: for Strands that is no answer, and the question would be asked again."""
+    """Raise if an answer is None: Strands treats that as no answer and would ask again."""
     for interrupt_id, answer in answers.items():
         if answer is None:
             raise UnsupportedFeatureError(

@@ -1,6 +1,6 @@
 """Running a claimed execution in this process: build its agent, call it, and record what it failed with.
 
-Every execution gets a new agent: nothing of one run can leak into another.
+Every execution gets a new agent, so that no state leaks from one run into another.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from .._calls.control import ExecutionControl
 from .._calls.local_execution import local_executions
 from .._execution.agent_invocation import running_agents
-from .._journal.lease import ExecutionReleasedError, Lease
-from .._journal.outcome import interrupts_of
+from .._journal.lease import ExecutionReleasedError
 from .._journal.sqlite.database import is_damage
-from .._journal.sqlite.journal import Journal
 from .._plugin.attach import attach
 from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.questions import interrupts_of
 from .._records.spec import AgentSpec
 from .._strands.agents import is_agent, providers_of
 from .._strands.fingerprints import spec_changes
@@ -47,38 +47,38 @@ _REFUSAL_LENGTH = 4_000
 
 
 class ExecutionRunner:
-    """Carries claimed executions of one store, or of replicas, as far as they go here."""
+    """Runs claimed executions of one store, or of replicas, as far as possible in this process."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._kept: set[int] = set()
 
     async def run(self, claim: Claim, seen: Callable[[], None] = lambda: None) -> None:
-        """Run a claimed execution until it ends, waits, or has to be left; ``seen`` is called with each of its events."""
-        execution_id, queue = claim.lease.execution_id, Queue(claim.lease.store)
+        """Run a claimed execution until it ends, waits, or must be released; ``seen`` is called with each of its events."""
+        control, queue = claim.control, Queue(claim.control.lease.store)
+        execution_id = control.execution_id
         try:
             await self._run_built(queue, claim, seen)
-            with suppress(DurableError):  # somebody has removed it
+            with suppress(DurableError):  # it was removed meanwhile
                 _log_end(claim)
-        except (ExecutionReleasedError, LeaseLostError, ExecutionCancelledError) as told:
-            logger.info("execution_id=<%s> | %s", execution_id, told)
+        except (ExecutionReleasedError, LeaseLostError, ExecutionCancelledError) as reason:
+            logger.info("execution_id=<%s> | %s", execution_id, reason)
         except asyncio.CancelledError:
             logger.warning("execution_id=<%s> | stopped inside a step, which is left in doubt", execution_id)
-        except UnreadableError as error:  # nothing of the run has failed: another process may be able to read it
-            queue.put_aside(claim.lease.row_id, execution_id, error)
+        except UnreadableError as error:  # the run has not failed: another process may be able to read it
+            queue.put_aside(control.lease.row_id, execution_id, error)
         except BackendUnavailableError as error:
-            logger.warning("execution_id=<%s>, error=<%s> | not carried on here", execution_id, error)
-            if is_damage(error):  # to try it again at once would never end
+            logger.warning("execution_id=<%s>, error=<%s> | run stopped here", execution_id, error)
+            if is_damage(error):  # retrying at once would never end
                 _put_off(queue, claim, str(error))
         except Exception as error:
             logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
-            _fail(queue, claim, error)  # unless the call has: what was raised before it began would come for ever
-        except BaseException as death:  # a tool wants the process to end: that is not for it to decide here
+            _fail(queue, claim, error)  # unless the call has: an error before it began would be raised again for ever
+        except BaseException as death:  # a tool asks to exit the process, which is not its decision in a worker
             logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
             _fail(queue, claim, death)
 
     async def _run_built(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
-        path = claim.lease.store.path
         try:
             subject = await self._built(claim.queued)
         except ExecutionReleasedError:
@@ -88,16 +88,16 @@ class ExecutionRunner:
             return
         _adopt(queue, claim)
         try:
-            with local_executions.claimed(path, claim.lease):
+            with local_executions.handing_over(claim.control):
                 await self._call(claim, subject, seen)
-        except DriftError as error:  # inline it is for the script to change; here nobody would ever hear of it
+        except DriftError as error:  # inline, the script gets the error; here it has to be recorded
             _fail(queue, claim, error)
             raise
         finally:
             await asyncio.to_thread(_clean_up, subject)
 
     async def _built(self, queued: QueuedExecution) -> Any:
-        """Return a new agent; one that comes too late is cleaned up."""
+        """Return a new agent; clean up one that is built after the timeout."""
 
         def late(outcome: Future[Any]) -> None:
             if outcome.exception() is None:
@@ -108,51 +108,41 @@ class ExecutionRunner:
 
     def _build(self, queued: QueuedExecution) -> Any:
         agent = agents[queued.agent]
-        if not agent.takes(queued.spec):  # nobody could tell before: the factory had failed
+        if not agent.takes(queued.spec):  # unknown until now: the factory had failed before
             raise ExecutionReleasedError
         subject = agent.build(queued.spec.arguments)
         for each in _agents_of(subject):
             for provider in providers_of(each):
                 if any(provider is shared for shared in agent.shared) and id(provider) not in self._kept:
-                    self._kept.add(id(provider))  # it serves the next run too: do not have it start again
+                    self._kept.add(id(provider))  # the next run uses it too: keep it from restarting
                     provider.add_consumer(self)
         return subject
 
     async def _call(self, claim: Claim, subject: Any, seen: Callable[[], None]) -> None:
         agent = agents[claim.queued.agent]
-        options = agent.options(subject, claim.lease.store.path)
+        options = agent.options(subject, claim.control.lease.store.path)
         if options.on_drift == "raise" and (agent.vouches_for_edits or claim.queued.accepts_drift):
             options = replace(options, on_drift="warn")
-        attach(subject, replace(options, execution_id=claim.lease.execution_id, lease_seconds=self._lease_seconds))
+        attach(subject, replace(options, execution_id=claim.control.execution_id, lease_seconds=self._lease_seconds))
         given = claim.queued.given
         state = dict(given["invocation_state"])
-        if "execution_id" in state:  # it names this execution, or it would name another
-            state["execution_id"] = claim.lease.execution_id
+        if "execution_id" in state:  # it must not name another execution
+            state["execution_id"] = claim.control.execution_id
         more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
         async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
             seen()
 
 
-def cancel(lease: Lease) -> None:
-    """Tell a run that somebody has cancelled it: nothing more starts, and what runs sees its cancel signal."""
-    if lease.halt is None or isinstance(lease.halt, ExecutionReleasedError):
-        lease.halt = ExecutionCancelledError(lease.execution_id)
-    if isinstance(lease.halt, ExecutionCancelledError):  # a commit may have met the cancel before whoever looks for it
-        for agent, call in _calls():
-            if call.journal.lease is lease:
-                agent.cancel()
-
-
-def give_back(lease: Lease) -> None:
-    """Give an execution back as it is, where that is possible."""
-    try:
-        Queue(lease.store).give_back(lease)
-    except DurableError as error:
-        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
+def cancel(control: ExecutionControl) -> None:
+    """Cancel a run: nothing more starts, and what runs sees its cancel signal."""
+    control.cancel_requested()  # a commit may have met the request before
+    for agent, call in _calls():
+        if call.control is control:
+            agent.cancel()
 
 
 def refusal(queued: QueuedExecution) -> str | None:
-    """Say why this process may not run an execution: it has no such agent, or another version of it; None if it may."""
+    """Return why this process may not run an execution: it has no such agent, or another version of it; None if it may."""
     agent = agents.get(queued.agent)
     if agent is None:
         known = ", ".join(sorted(agents)) or "none"
@@ -161,13 +151,13 @@ def refusal(queued: QueuedExecution) -> str | None:
         if agent.takes(queued.spec):
             return None
         here = agent.spec_with(**queued.spec.arguments)
-    except (Exception, SystemExit):  # what is wrong with the factory is told when it is to build the agent
+    except (Exception, SystemExit):  # an error of the factory is reported when it builds the agent
         return None
     return _other_version(queued, here)
 
 
 def _other_version(queued: QueuedExecution, here: AgentSpec) -> str:
-    """Return why another version of an agent may not run an execution: one line, and one for each difference."""
+    """Return why another version of an agent may not run an execution: one line, then one for each difference."""
     was, now = queued.spec.shown_version, here.shown_version
     advice = (
         "start a worker with the version that dispatched it, or accept the change:"
@@ -180,7 +170,7 @@ def _other_version(queued: QueuedExecution, here: AgentSpec) -> str:
 
 
 def _adopt(queue: Queue, claim: Claim) -> None:
-    """Record the version that takes up an execution whose drift was accepted: from here on it belongs to that version."""
+    """Record the version that resumes an execution whose drift was accepted: from now on it belongs to that version."""
     queued = claim.queued
     if queued.accepts_drift != "any":
         return
@@ -189,7 +179,7 @@ def _adopt(queue: Queue, claim: Claim) -> None:
     if here.kind != queued.spec.kind:
         raise DriftError(queued.execution_id, "its dispatch", changes)
     logger.warning(
-        "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, going on with this version",
+        "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, resuming with this version",
         queued.execution_id, here.shown_version, "; ".join(changes),
     )  # fmt: skip
     queue.adopt(claim, here)
@@ -197,19 +187,19 @@ def _adopt(queue: Queue, claim: Claim) -> None:
 
 def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
     try:
-        queue.fail(claim.lease, error)
+        queue.fail(claim.control, error)
     except DurableError as unrecorded:
-        logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.lease.execution_id, unrecorded)
+        logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.control.execution_id, unrecorded)
 
 
 def _log_end(claim: Claim) -> None:
-    """Log what an execution came to here."""
-    journal = Journal(claim.lease)
+    """Log how an execution ended here."""
+    journal = claim.control.journal
     status, record = journal.status(), journal.call_at(0)
     if status is ExecutionStatus.COMPLETED:
         logger.info("execution_id=<%s> | execution completed", journal.execution_id)
     elif status is ExecutionStatus.SUSPENDED and record is not None:
-        names = ", ".join(found.name for found in interrupts_of(record))
+        names = ", ".join(interrupt.name for interrupt in interrupts_of(record))
         logger.info(
             "execution_id=<%s>, questions=<%s> | execution suspended, waits for answers", journal.execution_id, names
         )
@@ -219,17 +209,17 @@ def _log_end(claim: Claim) -> None:
 
 def _put_off(queue: Queue, claim: Claim, note: str) -> None:
     try:
-        queue.put_off(claim.lease, _BACK_OFF_SECONDS[-1], note)
+        queue.put_off(claim.control, _BACK_OFF_SECONDS[-1], note)
     except DurableError as unrecorded:
-        logger.warning("execution_id=<%s>, error=<%s> | not put off", claim.lease.execution_id, unrecorded)
+        logger.warning("execution_id=<%s>, error=<%s> | not put off", claim.control.execution_id, unrecorded)
 
 
 def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
-    """A server that is down may be up again soon; a factory that is wrong is a failure."""
+    """Retry a few times, since a server that is down may be up again soon; then fail the execution."""
     tries = claim.queued.tries
     text = f"{type(error).__name__}: {error}"
     if tries + 1 >= MAX_TRIES:
-        queue.fail(claim.lease, error)
+        queue.fail(claim.control, error)
         logger.error(
             "execution_id=<%s>, agent=<%s>, error=<%s> | execution failed, agent cannot be built",
             claim.queued.execution_id, claim.queued.agent, text,
@@ -237,24 +227,24 @@ def _not_built(queue: Queue, claim: Claim, error: BaseException) -> None:
         return
     seconds = _BACK_OFF_SECONDS[min(tries, len(_BACK_OFF_SECONDS) - 1)]
     logger.warning(
-        "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, trying again", claim.queued.agent, text, seconds
+        "agent=<%s>, error=<%s>, seconds=<%g> | agent not built, retrying", claim.queued.agent, text, seconds
     )
-    queue.put_off(claim.lease, seconds, f"the agent could not be built: {text}")
+    queue.put_off(claim.control, seconds, f"the agent could not be built: {text}")
 
 
 def _calls() -> list[tuple[Any, Any]]:
-    """Return the agents at work, with their calls; inline calls come and go in other threads."""
+    """Return the running agents with their calls; inline calls begin and end in other threads."""
     while True:
         try:
             return list(running_agents.items())
-        except RuntimeError:  # one has come or gone while we counted
+        except RuntimeError:  # the dict changed during the iteration
             continue
 
 
 class Threads(ThreadPoolExecutor):
-    """What sync tools run in, and how many do.
+    """The threads that sync tools run in.
 
-    Asyncio's own has a thread or two for each processor: tools that wait would fill it, and what they wait for would never run.
+    Asyncio's own pool has a thread or two per processor: tools that wait would fill it, and what they wait for would never run.
     """
 
     def __init__(self) -> None:
@@ -262,7 +252,7 @@ class Threads(ThreadPoolExecutor):
         self._under_way: set[Future[Any]] = set()
 
     def submit(self, *args: Any, **given: Any) -> Any:
-        """Run something in a thread."""
+        """Run a function in a thread."""
         future = super().submit(*args, **given)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
@@ -270,12 +260,12 @@ class Threads(ThreadPoolExecutor):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something runs, perhaps a tool whose time was over: nobody can stop it but the process."""
+        """Whether a thread is running, perhaps a tool after its timeout, which only the end of the process can stop."""
         return any(not future.done() for future in list(self._under_way))
 
 
 def _agents_of(subject: Any) -> list[Any]:
-    """Return the agents of which what was built consists."""
+    """Return the agents that a built agent, Graph or Swarm consists of."""
     adapter = adapter_of(subject)
     if adapter is None:
         return [subject] if is_agent(subject) else []

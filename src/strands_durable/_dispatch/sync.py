@@ -1,7 +1,7 @@
 """Handles and backends for sync code: Flask, Django, Celery, a script. The async ones, on one event loop in a thread.
 
-The loop is shared by all threads of a process and made on first use; after a fork the child makes its own. A call from a thread
-that runs an event loop itself blocks that loop: async code uses the async forms.
+The loop is shared by all threads of a process and created on first use; after a fork the child creates its own. A call from a
+thread that runs an event loop itself blocks that loop: async code uses the async forms.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run async code to its end, in the context of the caller; if he is interrupted, it is cancelled."""
+        """Run async code to its end, in the context of the caller; if the caller is interrupted, cancel it."""
         future = asyncio.run_coroutine_threadsafe(work, self._running())
         try:
             return future.result()
@@ -42,7 +42,7 @@ class _Loop:
             raise
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():  # before the lock: in a fork, it may be held by a thread that is not here
+        if self._pid != os.getpid():  # before the lock: in a fork, a thread of the parent may hold it for ever
             self._pid, self._loop, self._lock = os.getpid(), None, threading.Lock()
         with self._lock:
             if self._loop is None:
@@ -61,7 +61,7 @@ def in_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 class SyncHandle:
-    """One execution, held by sync code: an `ExecutionHandle` whose methods return what those of the async one do."""
+    """One execution, for sync code: an `ExecutionHandle` with sync methods."""
 
     def __init__(self, handle: ExecutionHandle) -> None:
         self.execution_id = handle.execution_id
@@ -71,16 +71,16 @@ class SyncHandle:
         return f"SyncHandle({self.execution_id!r})"
 
     def status(self) -> ExecutionStatus:
-        """Return what the execution is doing."""
+        """Return the status of the execution."""
         return in_loop(self._handle.status())
 
     def result(self, timeout: float | None = None) -> ExecutionResult:
-        """Wait for the end, or until the execution waits for a person, and return it.
+        """Wait until the execution ends or waits for a person, and return its result.
 
         Raises:
-            ExecutionFailedError: It failed; the cause is what it failed with.
-            ExecutionCancelledError: Somebody cancelled it.
-            TimeoutError: It is still at work after ``timeout`` seconds, and goes on.
+            ExecutionFailedError: It failed; the cause is the error it failed with.
+            ExecutionCancelledError: It was cancelled.
+            TimeoutError: It has not ended within ``timeout`` seconds. It keeps running.
         """
         return in_loop(self._handle.result(timeout))
 
@@ -97,7 +97,7 @@ class SyncHandle:
         in_loop(self._handle.cancel())
 
     def resume(self, *, accept_drift: bool = False) -> None:
-        """Try a failed execution again, from the failed step; see `ExecutionHandle.resume`."""
+        """Retry a failed execution from the failed step; see `ExecutionHandle.resume`."""
         in_loop(self._handle.resume(accept_drift=accept_drift))
 
     def steps(self) -> list[StepSummary]:
@@ -105,11 +105,11 @@ class SyncHandle:
         return in_loop(self._handle.steps())
 
     def detail(self, run: int | None = None) -> ExecutionDetail:
-        """Return what `strands-durable show` shows: of the current run, or of an earlier one under the same id."""
+        """Return what `strands-durable show` shows of the current run, or of an earlier one under the same id."""
         return in_loop(self._handle.detail(run))
 
     def stream(self, after: int = 0) -> Iterator[StreamEvent]:
-        """Follow the execution: each committed step after number ``after``, then each as it comes, with live chunks between."""
+        """Follow the execution; see `ExecutionHandle.stream`."""
         events = aiter(self._handle.stream(after))
         try:
             while True:
@@ -122,7 +122,7 @@ class SyncHandle:
 
 
 class SyncBackend:
-    """Where executions run, for sync code: a `DurableBackend` whose methods return what those of the async one do."""
+    """Where executions run, for sync code: a `DurableBackend` with sync methods."""
 
     def __init__(self, backend: DurableBackend) -> None:
         self.url = backend.url
@@ -158,32 +158,32 @@ class SyncBackend:
         since: float | None = None,
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
-        """Return executions, the one that changed last first; ``since`` is a time in seconds since the epoch."""
+        """Return executions, most recently changed first; ``since`` is a time in seconds since the epoch."""
         return in_loop(self._backend.list(status=status, agent=agent, since=since, limit=limit))
 
     def start(self) -> None:
-        """Have this process work on what waits; see `DurableBackend.start`."""
+        """Make this process run what is queued; see `DurableBackend.start`."""
         self._backend.start()
 
     def unattended(self) -> str | None:
-        """Return a warning with the command that starts a worker if no worker takes what is dispatched here; else None."""
+        """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return in_loop(self._backend.unattended())
 
     def remove(self, execution_id: str) -> None:
-        """Forget an execution that is not at work, with all it recorded."""
+        """Delete an execution that is not running, with everything it recorded."""
         in_loop(self._backend.remove(execution_id))
 
     def close(self) -> None:
-        """Let go of what the backend holds open; executions stay."""
+        """Release the backend's resources; executions are kept."""
         in_loop(self._backend.close())
 
 
 async def _next(events: Any) -> StreamEvent | None:
     try:
-        found: StreamEvent = await anext(events)
+        event: StreamEvent = await anext(events)
     except StopAsyncIteration:
         return None
-    return found
+    return event
 
 
 async def _close(events: Any) -> None:

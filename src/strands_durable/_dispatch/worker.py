@@ -1,7 +1,7 @@
-"""Carrying dispatched executions to their end: claim, build the agent, run it, and stop in order.
+"""Running dispatched executions: claim, build the agent, run it, and stop gracefully.
 
-A worker is woken by changes of the store, and looks once a second for what a dead worker left, since nobody records a death. It
-builds a new agent for every execution it takes: nothing of one run can leak into another.
+Changes of the store wake a worker. It also looks once a second for executions of dead workers, since a death is not recorded.
+It builds a new agent for every execution, so that no state leaks from one run into another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from .._journal.lease import ExecutionReleasedError, Lease
+from .._calls.control import ExecutionControl
+from .._journal.lease import ExecutionReleasedError
 from .._journal.sqlite.change_feed import ChangeEvent, change_feed
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import LeaseRenewer
@@ -26,32 +27,32 @@ from ..errors import BackendUnavailableError
 from .factories import in_time
 from .queue import Claim, Queue, QueuedExecution, local_claims
 from .registry import DurableAgent, agents
-from .runner import ExecutionRunner, Threads, cancel, give_back, refusal
+from .runner import ExecutionRunner, Threads, cancel, refusal
 
 logger = safe_logger(__name__)
 
 LOOK_SECONDS = 1.0
 MAX_DEATHS = 3
 MAX_BUILDS = 32
-"""How many factories run at a time to find out what this worker has."""
+"""How many factories run at a time to find out which versions this worker has."""
 MAX_VERSIONS = 1000
-"""How many versions of agents a worker remembers that it has."""
+"""How many versions of agents a worker remembers to have."""
 MIN_PRUNED = 100
-"""With how many executions to work on a worker begins to forget those that are over."""
+"""From how many ids in ``only`` a worker removes those of executions that have ended."""
 
 Suspects = Literal["when idle", "never", "only"]
 
 
 class Worker:
-    """Works on the dispatched executions of one store, several at a time, in one process.
+    """Runs the dispatched executions of one store, several at a time, in one process.
 
     Args:
         path: The store.
         concurrency: How many executions at a time.
-        suspects: What to do with executions that may have killed their worker: try one when nothing else runs here, leave
-            them to somebody else, or do nothing but that.
-        on_suspects: Called when there are some, and they are left to somebody else.
-        only: The ids of the executions to work on, if not on all; more may be added, and those that are over are removed.
+        suspects: What to do with executions that may have killed their worker: run one when nothing else runs here, leave
+            them to another process, or run only those.
+        on_suspects: Called when there are some and they are left to another process.
+        only: The ids of the executions to run, if not all; more may be added, and those that have ended are removed.
     """
 
     def __init__(
@@ -71,26 +72,26 @@ class Worker:
         self._running: dict[int, tuple[Claim, asyncio.Task[None]]] = {}
         self._refused: dict[str, str] = {}
         self._refused_with: dict[str, DurableAgent | None] = {}
-        """What this process had by the name of an agent when it refused it."""
+        """By refused version, the agent that was registered under its name at that time."""
         self._taken: dict[str, DurableAgent] = {}
-        """The versions that this worker may run, with the agent that it has."""
+        """The agents of the versions that this worker may run."""
         self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """By agent and arguments, the factories that run to tell which version this worker has."""
+        """By agent and arguments, the running factories that show which version this worker has."""
         self._unknown: dict[str, tuple[str, str]] = {}
-        """The versions that wait for one of them."""
+        """By version, the factory that it waits for."""
         self._runner = ExecutionRunner(lease_seconds)
         self._prune_at = MIN_PRUNED
         self._change: ChangeEvent | None = None
 
     @property
     def busy(self) -> int:
-        """How many executions are at work here."""
+        """How many executions are running here."""
         return len(self._running)
 
     async def run(self, stop: asyncio.Event, drain_seconds: float = 25.0) -> bool:
-        """Work until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``.
+        """Run executions until ``stop`` is set; then let the current steps end, for at most ``drain_seconds``.
 
-        Return True if all of them did. A tool that did not may still run in a thread, which nobody can stop but the process.
+        Return True if all of them did. A tool that did not may still run in a thread until the process exits.
         """
         threads = Threads()
         asyncio.get_running_loop().set_default_executor(threads)
@@ -98,7 +99,7 @@ class Worker:
         try:
             while not stop.is_set():
                 try:
-                    if not self._path.exists():  # it is not for a worker to make one
+                    if not self._path.exists():  # a worker does not create the store
                         raise BackendUnavailableError(
                             str(self._path), "the file does not exist", "Put it back, or use another store."
                         )
@@ -111,11 +112,11 @@ class Worker:
                             await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
                             waiting.cancel()
                 except BackendUnavailableError as error:
-                    logger.warning("store=<%s>, error=<%s> | store not usable, trying again", self._path, error)
+                    logger.warning("store=<%s>, error=<%s> | store not usable, retrying", self._path, error)
                     stores.drop(self._path)
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
-                except Exception as error:  # whatever one execution has to do with it: the others must not suffer
-                    logger.exception("store=<%s>, error=<%s> | cannot look for work, trying again", self._path, error)
+                except Exception as error:  # one execution may have caused it: the others must still run
+                    logger.exception("store=<%s>, error=<%s> | cannot look for work, retrying", self._path, error)
                     await asyncio.wait({stopping}, timeout=LOOK_SECONDS)
         finally:
             stopping.cancel()
@@ -125,10 +126,10 @@ class Worker:
         return is_clean and not threads.is_busy
 
     async def _drain(self, seconds: float) -> bool:
-        """Have every run stop before its next step; one whose step takes too long is left in doubt."""
+        """Stop every run before its next step; a step that takes too long is left in doubt."""
         tasks = [task for _, task in self._running.values()]
         for claim, _ in self._running.values():
-            claim.lease.halt = claim.lease.halt or ExecutionReleasedError()
+            claim.control.stop(ExecutionReleasedError())
         if not tasks:
             return True
         logger.info("executions=<%d>, seconds=<%g> | draining", len(tasks), seconds)
@@ -155,7 +156,7 @@ class Worker:
             queue.note(self._refused)
 
     def _prune(self, queue: Queue) -> None:
-        """Forget which executions are to be worked on that are over for good."""
+        """Remove executions that have ended for good from those to run."""
         if self._only is not None and len(self._only) >= self._prune_at:
             self._only -= queue.over(list(self._only))
             self._prune_at = max(MIN_PRUNED, 2 * len(self._only))
@@ -170,16 +171,16 @@ class Worker:
             taken = sum(self._take(queue, renewer, found) for found in waiting)
 
     def _has_room(self) -> bool:
-        """Say whether another execution may be taken: not beside one that is tried alone."""
+        """Return True if another execution may be claimed: not beside one that runs alone."""
         at_work = self._at_work()
-        return not any(lease.is_alone for lease in at_work) and len(at_work) < self._concurrency
+        return not any(control.is_alone for control in at_work) and len(at_work) < self._concurrency
 
-    def _at_work(self) -> list[Lease]:
-        """Return the leases of the runs that take up room: one that waits for another execution does not."""
-        return [claim.lease for claim, _ in self._running.values() if not claim.lease.waits]
+    def _at_work(self) -> list[ExecutionControl]:
+        """Return the runs that take up room: one that waits for another execution does not."""
+        return [claim.control for claim, _ in self._running.values() if not claim.control.waits]
 
     def _take(self, queue: Queue, renewer: LeaseRenewer, queued: QueuedExecution) -> bool:
-        """Claim an execution and begin to carry it, if this worker may."""
+        """Claim an execution and start it, if this worker may run it."""
         if not self._has_room() or not self._has(queued) or not self._may_try(queued):
             return False
         if not local_claims.add(self._path, queued.row_id):
@@ -194,9 +195,9 @@ class Worker:
             local_claims.release(self._path, queued.row_id)
             return False
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", queued.execution_id, queued.agent, alone)
-        renewer.add(claim.lease)
+        renewer.add(claim.control.lease)
         run = contextvars.Context().run(asyncio.ensure_future, self._run_claim(renewer, claim))  # a trace of its own
-        self._running[claim.lease.row_id] = (claim, run)
+        self._running[queued.row_id] = (claim, run)
         return True
 
     def _may_try(self, queued: QueuedExecution) -> bool:
@@ -207,7 +208,7 @@ class Worker:
         return self._suspects != "never" and not self._at_work()
 
     def _has(self, queued: QueuedExecution) -> bool:
-        """Say whether this worker is known to have the agent, and the same one; say so once if it has not."""
+        """Return True if this worker has the same version of the agent; log once if it has not."""
         version, agent = queued.version, agents.get(queued.agent)
         if version in self._refused or version in self._unknown:
             return False
@@ -224,7 +225,7 @@ class Worker:
         return False
 
     async def _find_out(self, queued: QueuedExecution, agent: DurableAgent, build: tuple[str, str]) -> None:
-        """Have a factory run, for as long as it may, while others are carried."""
+        """Run a factory, for at most its timeout, while other executions run."""
         loop = asyncio.get_running_loop()
 
         def late(_: object) -> None:
@@ -256,7 +257,7 @@ class Worker:
         return False
 
     def _forget(self, version: str) -> None:
-        """A factory has returned after its time: look again."""
+        """A factory has returned after its timeout: check its version again."""
         self._refused_with.pop(version, None)
         self._refused.pop(version, None)
         self._look_again()
@@ -266,19 +267,19 @@ class Worker:
             self._change.notify()
 
     def _reconsider(self) -> None:
-        """Take back what was refused for want of an agent that has been registered since."""
+        """Forget refusals of agents that have been registered or replaced since."""
         for version, agent in list(self._refused_with.items()):
             if agents.get(version.partition(" ")[0]) is not agent:
                 del self._refused_with[version]
                 self._refused.pop(version, None)
 
     def _cancel(self, queue: Queue) -> None:
-        """Tell runs that somebody has cancelled: nothing more starts, and what runs sees its cancel signal."""
+        """Cancel runs with a cancel request: nothing more starts, and what runs sees its cancel signal."""
         for row_id in queue.cancelled(self._running) if self._running else ():
-            cancel(self._running[row_id][0].lease)
+            cancel(self._running[row_id][0].control)
 
     def _cancel_late(self) -> None:
-        """Tell also runs that are being left: a step that still runs need not end."""
+        """Cancel runs also while draining: a step that still runs need not finish."""
         try:
             self._cancel(Queue(stores.open(self._path)[0]))
         except BackendUnavailableError as error:
@@ -287,20 +288,20 @@ class Worker:
     # Running
 
     async def _run_claim(self, renewer: LeaseRenewer, claim: Claim) -> None:
-        lease = claim.lease
+        control = claim.control
 
         def seen() -> None:
-            if claim.queued.is_suspected and self._suspects == "only" and not lease.is_alone:
-                lease.halt = lease.halt or ExecutionReleasedError()  # it is cleared: others may have it
+            if claim.queued.is_suspected and self._suspects == "only" and not control.is_alone:
+                control.stop(ExecutionReleasedError())  # it is cleared: others may have it
 
         try:
             await self._runner.run(claim, seen)
         finally:
-            self._running.pop(lease.row_id, None)
-            lease.tools.when_idle(partial(self._release, renewer, lease))
+            self._running.pop(control.lease.row_id, None)
+            control.tools.when_idle(partial(self._release, renewer, control))
 
-    def _release(self, renewer: LeaseRenewer, lease: Lease) -> None:
-        renewer.remove(lease)
-        give_back(lease)
-        local_claims.release(self._path, lease.row_id)
+    def _release(self, renewer: LeaseRenewer, control: ExecutionControl) -> None:
+        renewer.remove(control.lease)
+        control.release()
+        local_claims.release(self._path, control.lease.row_id)
         self._look_again()

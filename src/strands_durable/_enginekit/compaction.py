@@ -42,7 +42,7 @@ def _in_sight(connection: Connection) -> dict[int, set[int]]:
         "SELECT c.lineage, c.base, h.data FROM calls c LEFT JOIN heads h ON h.call = c.id AND h.part IN ('progress', 'closing')"
     )
     for lineage, base, head in rows:
-        ranges = json.loads(base) + ([] if head is None else json.loads(head)["ranges"])
+        ranges = json.loads(base) + ([] if head is None else json.loads(head).get("ranges", []))
         seen = found.setdefault(lineage, set())
         for first, last in ranges:
             seen.update(range(first, last + 1))

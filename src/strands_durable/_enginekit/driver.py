@@ -10,7 +10,6 @@ The agent's code runs on a loop of its own, `AgentLoop`; everything else here ma
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 import time
 from collections.abc import Callable
@@ -18,24 +17,21 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from .._calls.control import ExecutionControl
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
-from .._dispatch.runner import ExecutionRunner, Threads, cancel, give_back, refusal
-from .._journal.lease import ExecutionReleasedError, Lease, look
-from .._journal.outcome import interrupts_of, result_of
-from .._journal.sqlite.dispatches import Dispatches
-from .._journal.sqlite.journal import Journal
-from .._journal.sqlite.open_files import stores
-from .._records.calls import CallRecord
-from .._records.exceptions import summary
+from .._dispatch.runner import ExecutionRunner, cancel, refusal
+from .._journal.lease import ExecutionReleasedError
+from .._journal.owner import Owner
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
-from .replica import NoRenewer, Replica, Rows
+from .change_sets import ChangeSet
+from .progress import RunEnd, end_of
+from .replica import Replica
 
 logger = safe_logger(__name__)
 
@@ -46,51 +42,15 @@ _ROUNDS = 20
 """How often the loop turns, without anything new, until what an agent does next is known: it starts its tools one by one."""
 
 
-class AgentLoop:
-    """A thread whose event loop runs the agents of a worker: what blocks it blocks no heartbeat."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.threads = Threads()
-        self._loop.set_default_executor(self.threads)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="strands-durable-agents", daemon=True)
-        contextvars.Context().run(self._thread.start)
-
-    def run(self, driver: Driver) -> Future[None]:
-        """Have an execution run."""
-        return asyncio.run_coroutine_threadsafe(driver.run(self._loop), self._loop)
-
-    def stop(self) -> None:
-        """Stop; what runs in threads is left alone."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=1.0)
-        self.threads.shutdown(wait=False)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """What has changed since the batch before, and which steps wait for their turn since then."""
 
     number: int
-    rows: Rows
+    rows: ChangeSet
     tickets: dict[str, StepTicket]
     inner: frozenset[str]
     """Those of them that are inside a step which runs, and cannot end before they have had their turn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunEnd:
-    """How far an execution has come here."""
-
-    status: ExecutionStatus
-    """PENDING and RUNNING: it was left, and is to be gone on with, by somebody else or later."""
-    result: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    interrupts: tuple[str, ...] = ()
-    steps: int = 0
-    not_before: float = 0.0
-    """Not to be gone on with before then, in seconds since the epoch."""
-    note: str | None = None
 
 
 class Driver:
@@ -99,17 +59,30 @@ class Driver:
     Args:
         replica: The rows of the execution.
         runner: What runs it.
-        alone: Whether it may have killed its last worker, and is tried apart from others.
         on_notify: Called, from any thread, when there may be a batch to take.
+        alone: Whether it may have killed its last worker, and is tried apart from others.
+        stays: Whether it stays once it is cleared of that: for an engine whose processes run one execution each.
+        owner: Who runs it, where the engine tells owners apart by more than their process.
+        reports_claim: Whether the claim is a batch of its own, before any code of the agent runs. It always is with ``alone``.
     """
 
     def __init__(
-        self, replica: Replica, runner: ExecutionRunner, *, alone: bool, on_notify: Callable[[], None]
+        self,
+        replica: Replica,
+        runner: ExecutionRunner,
+        *,
+        on_notify: Callable[[], None],
+        alone: bool = False,
+        stays: bool = False,
+        owner: Owner | None = None,
+        reports_claim: bool = False,
     ) -> None:
-        self._replica, self._runner, self._alone, self._on_notify = replica, runner, alone, on_notify
+        self._replica, self._runner, self._on_notify = replica, runner, on_notify
+        self._alone, self._stays, self._reports_claim = alone, stays, reports_claim
+        self._queue = Queue(replica, owner)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lease: Lease | None = None
+        self._control: ExecutionControl | None = None
         self._halt: DurableError | None = None
         self._is_gentle = False
         self._tickets: dict[str, StepTicket] = {}
@@ -117,6 +90,9 @@ class Driver:
         """The turns that somebody waits for."""
         self._unreported: list[str] = []
         self._open: set[str] = set()
+        self._has_results = False
+        self._withdrawn: list[StepTicket] = []
+        """The steps that were left in their sleep."""
         self._generation = 0
         self._serial = 0
         self._batches = 0
@@ -128,10 +104,9 @@ class Driver:
 
     async def refusal(self) -> str | None:
         """Say why this process may not run the execution; None if it may. The factory has its time for it, in a thread."""
-        queue = Queue(self._replica)
         try:
-            queued = queue.only()
-            queue.prompt_of(queued)
+            queued = self._queue.only()
+            self._queue.prompt_of(queued)
         except UnreadableError as error:
             return f"it cannot be read here: {error.reason}. {error.hint}"
         agent = agents.get(queued.agent)
@@ -145,7 +120,7 @@ class Driver:
     @property
     def is_suspected(self) -> bool:
         """Whether the execution may have killed its last worker."""
-        return Queue(self._replica).only().is_suspected
+        return self._queue.only().is_suspected
 
     def open(self, ticket_id: str) -> bool:
         """Let a step run; False if it is not known here, or has run."""
@@ -167,9 +142,29 @@ class Driver:
         return bool(self._unreported)
 
     @property
+    def has_results(self) -> bool:
+        """Whether a step has ended since the last batch."""
+        return self._has_results
+
+    @property
+    def batches(self) -> int:
+        """How many batches were taken."""
+        return self._batches
+
+    def waiting(self) -> dict[str, StepTicket]:
+        """Return the steps that wait for their turn, whether a batch has told of them or not."""
+        with self._lock:
+            return {ticket_id: self._tickets[ticket_id] for ticket_id in self._closed}
+
+    def running(self) -> dict[str, StepTicket]:
+        """Return the steps that were let run and have not ended."""
+        with self._lock:
+            return {ticket_id: self._tickets[ticket_id] for ticket_id in self._open}
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a step of it waits for another execution, which may need this very worker."""
-        return self._lease is not None and self._lease.waits > 0
+        return self._control is not None and self._control.waits > 0
 
     @property
     def is_settled(self) -> bool:
@@ -181,7 +176,7 @@ class Driver:
         with self._lock:
             self._batches += 1
             told = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
-            self._unreported = []
+            self._unreported, self._has_results = [], False
             inner = frozenset(ticket_id for ticket_id, ticket in told.items() if self._is_inner(ticket))
             return Batch(number=self._batches, rows=self._replica.changes(), tickets=told, inner=inner)
 
@@ -207,13 +202,13 @@ class Driver:
             if self._halt is not None and not (is_left and why is None):  # what is left can still be cancelled
                 self._is_gentle = self._is_gentle and gently
                 return
-            lease = self._lease
-            if why is None and lease is not None:
-                cancel(lease)
-                why = lease.halt
+            control = self._control
+            if why is None and control is not None:
+                cancel(control)
+                why = control.halt
             self._halt, self._is_gentle = why or ExecutionReleasedError(), gently
-            if lease is not None:
-                lease.halt = lease.halt or self._halt
+            if control is not None:
+                control.stop(self._halt)
             closed, self._closed = self._closed, {}
             let_go = {ticket_id for ticket_id in closed if self._is_let_go(self._tickets[ticket_id])}
         for ticket_id, future in closed.items():
@@ -221,6 +216,33 @@ class Driver:
                 future.set_result(None)
             else:
                 future.set_exception(self._halt)
+
+    def give_up(self, error: DurableError) -> Batch:
+        """Record that the execution has failed, although a step of it still runs; return the last batch that there is.
+
+        For an engine whose process must end before the step does. Whatever the step records from here on is refused.
+        """
+        self.halt(ExecutionReleasedError())
+        if self._control is not None:
+            self._queue.give_up(self._control, error)
+        return self.batch()
+
+    @property
+    def sleeps_until(self) -> float | None:
+        """When the first step wakes, if every step sleeps, or waits for one that does, and may begin anew; else None."""
+        with self._lock:
+            waiting = [self._tickets[ticket_id] for ticket_id in self._closed]
+            around = {step for ticket in waiting for step in ticket.around}
+            running = [self._tickets[ticket_id] for ticket_id in self._open]
+            are_asleep = all(ticket.until > time.time() for ticket in waiting)
+            may_leave = all(ticket.may_repeat and (ticket.call_id, ticket.key) in around for ticket in running)
+            return min(ticket.until for ticket in waiting) if waiting and are_asleep and may_leave else None
+
+    def leave_asleep(self) -> None:
+        """Leave an execution in which every step sleeps: the steps that enclose a sleep are not in doubt, and begin anew."""
+        with self._lock:
+            self._withdrawn = [self._tickets[ticket_id] for ticket_id in self._open]
+        self.halt(ExecutionReleasedError())
 
     def _is_inner(self, ticket: StepTicket) -> bool:
         return any((self._tickets[each].call_id, self._tickets[each].key) in ticket.around for each in self._open)
@@ -267,48 +289,54 @@ class Driver:
         with self._lock:
             for ticket_id in [each for each in self._open if self._tickets[each] is ticket]:
                 self._open.discard(ticket_id)
+                self._has_results = True
                 del self._tickets[ticket_id]
         self._notify()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the execution as far as it goes."""
         self._loop = loop
-        stores.adopt(self._replica, NoRenewer())
         try:
             await self._run_claim()
         except Exception as error:
             logger.exception("path=<%s>, error=<%s> | execution left", self._replica.path, error)
         finally:
-            stores.drop(self._replica.path)
             with self._lock:
                 self._open.clear()
                 self.is_over = True
             self._notify()
 
     async def _run_claim(self) -> None:
-        queue = Queue(self._replica)
-        queued = queue.only()
-        claim = queue.claim(queued, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
+        queued = self._queue.only()
+        claim = self._queue.claim(queued, _LONG_SECONDS, alone=self._alone, max_deaths=MAX_DEATHS)
         if claim is None:
             return
-        lease = claim.lease
+        control = claim.control
         with self._lock:
-            self._lease, lease.gate = lease, self
-            lease.halt = self._halt
+            self._control, control.gate = control, self
+            control.halt = self._halt
 
         def seen() -> None:
-            if self._alone and not lease.is_alone:
+            if self._alone and not self._stays and not control.is_alone:
                 self.halt(
                     ExecutionReleasedError(), gently=True
                 )  # it is cleared: it need not be apart from others any more
 
         try:
-            if lease.is_alone:
+            if control.is_alone or self._reports_claim:
                 await self._report_claim()
-            if not isinstance(lease.halt, ExecutionReleasedError):
+            if not isinstance(control.halt, ExecutionReleasedError):
                 await self._runner.run(claim, seen)
         finally:
-            give_back(lease)
+            self._withdraw(control)
+            control.release()
+
+    def _withdraw(self, control: ExecutionControl) -> None:
+        if self._withdrawn:
+            journal = control.journal
+            with suppress(DurableError), journal.transaction("ticket.withdraw"):
+                for ticket in self._withdrawn:
+                    journal.withdraw(ticket.call_id, ticket.key, ticket.attempt)
 
     async def _report_claim(self) -> None:
         """Have it told that the execution was claimed before any of its code runs: what kills us here is to be counted."""
@@ -322,7 +350,7 @@ class Driver:
             self.is_quiescent = False
             generation = self._generation
         for loop in {self._loop, _running_loop()}:  # sync code that asks a model blocks the one and runs the other
-            if loop is not None:
+            if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(self._await_quiescence, loop, generation, _ROUNDS)
 
     def _await_quiescence(self, loop: asyncio.AbstractEventLoop, generation: int, rounds: int) -> None:
@@ -346,23 +374,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def end_of(replica: Replica) -> RunEnd:
-    """Return how far the execution of a replica has come."""
-    execution_id, steps, not_before, note = Dispatches(replica).standing()
-    journal = Journal(look(replica, execution_id))
-    status, record = journal.status(), journal.call_at(0)
-    more = {} if record is None else _facts(journal, record, status)
-    return RunEnd(status=status, steps=steps, not_before=not_before, note=note, **more)
-
-
-def _facts(journal: Journal, record: CallRecord, status: ExecutionStatus) -> dict[str, Any]:
-    if status is S.FAILED:
-        failure = journal.last_failure(record.call_id)
-        return {"error": {"type": failure["type"], "text": summary(failure)}}
-    if status is S.COMPLETED:
-        return {"result": result_of(journal, record).to_json()}
-    if status is S.SUSPENDED:
-        return {"interrupts": tuple(found.id for found in interrupts_of(record))}
-    return {}

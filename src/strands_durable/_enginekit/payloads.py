@@ -1,4 +1,4 @@
-"""Rows on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
+"""ChangeSet on their way to an engine that takes only so much: what is too large is kept elsewhere, by its digest.
 
 The place is named by a URL, and reached through `fsspec`: a shared folder, a bucket. Nothing is ever deleted there by us: what
 an engine's history refers to must be there for as long as the history is. Knows no Strands and no engine.
@@ -11,20 +11,27 @@ import json
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BackendUnavailableError, PayloadTooLargeError
-from .replica import Rows, pack, unpack
+from .change_sets import ChangeSet, map_cells, pack, unpack
 
-CELL_BYTES = 64_000
-"""Above this, a cell goes outside, if there is a place for it."""
-PLAIN_BYTES = 200_000
-"""Above this, rows are packed; they are for machines then."""
-MAX_BYTES = 1_800_000
-"""What engines take at most: Temporal refuses a payload of 2 MB."""
-MAX_TEXT = 1_500_000
-"""What one result may have where there is no place outside."""
+
+@dataclass(frozen=True, kw_only=True)
+class PayloadLimits:
+    """What an engine takes. The defaults suit Temporal, which refuses a payload of 2 MB."""
+
+    max_bytes: int = 1_800_000
+    """How large a change set may be."""
+    max_text: int = 1_500_000
+    """How long one result may be where there is no place outside."""
+    plain_bytes: int = 200_000
+    """Above this, change sets are packed; they are for machines then."""
+    cell_bytes: int = 64_000
+    """Above this, a cell goes outside, if there is a place for it."""
+
 
 _AWAY = "o"
 _PACKED = "packed"
@@ -33,8 +40,12 @@ _PACKED = "packed"
 class PayloadStore:
     """A place for what is too large."""
 
-    def __init__(self, url: str | None) -> None:
+    limits = PayloadLimits()
+
+    def __init__(self, url: str | None, limits: PayloadLimits | None = None) -> None:
         self._url = url
+        if limits is not None:
+            self.limits = limits
 
     @property
     def is_external(self) -> bool:
@@ -44,31 +55,31 @@ class PayloadStore:
     @property
     def max_text(self) -> int | None:
         """How long the recorded form of a result may be; None for any length."""
-        return MAX_TEXT if self._url is None else None
+        return self.limits.max_text if self._url is None else None
 
     def offload(
         self,
-        rows: Rows,
+        rows: ChangeSet,
         what: str,
         *,
         plainly: bool = True,
-        limit: int = MAX_BYTES,
-        put: Callable[[str], Rows] | None = None,
-    ) -> Rows:
+        limit: int | None = None,
+        put: Callable[[str], ChangeSet] | None = None,
+    ) -> ChangeSet:
         """Return rows in a form that an engine takes.
 
         Args:
             rows: The rows.
             what: What they are, for an error.
             plainly: Whether people look at them there.
-            limit: How many bytes the engine takes with them.
+            limit: How many bytes the engine takes with them, if not as many as ever.
             put: Takes packed rows that are larger, where there is no place outside; returns what stands for them.
         """
         if self._url is not None:
-            rows = {table: _mapped(found, self._offload) for table, found in rows.items()}
-        if plainly and len(json.dumps(rows)) <= PLAIN_BYTES:
+            rows = map_cells(rows, self._offload)
+        if plainly and len(json.dumps(rows)) <= self.limits.plain_bytes:
             return rows
-        packed = pack(rows)
+        packed, limit = pack(rows), self.limits.max_bytes if limit is None else limit
         if len(packed) > limit:
             if self._url is not None:
                 return {_AWAY: self._put(packed.encode())}
@@ -77,18 +88,19 @@ class PayloadStore:
             return put(packed)
         return {_PACKED: packed}
 
-    def load(self, rows: Rows) -> Rows:
+    def load(self, rows: ChangeSet) -> ChangeSet:
         """Return the rows that were sent."""
         if _AWAY in rows:
             rows = {_PACKED: self._get(rows[_AWAY]).decode()}
         if _PACKED in rows:
             rows = unpack(rows[_PACKED])
-        return {table: _mapped(found, self._load) for table, found in rows.items()}
+        loaded: ChangeSet = map_cells(rows, self._load)
+        return loaded
 
     def _offload(self, cell: Any) -> Any:
-        if isinstance(cell, str) and len(cell) > CELL_BYTES:
+        if isinstance(cell, str) and len(cell) > self.limits.cell_bytes:
             return {_AWAY: self._put(cell.encode("utf-8", "surrogatepass"))}
-        if isinstance(cell, dict) and len(cell.get("b", "")) > CELL_BYTES:
+        if isinstance(cell, dict) and len(cell.get("b", "")) > self.limits.cell_bytes:
             return {_AWAY: self._put(cell["b"].encode()), "as": "b"}
         return cell
 
@@ -138,11 +150,6 @@ class PayloadStore:
         files, root = url_to_fs(self._url)
         files.makedirs(root, exist_ok=True)
         return files, root
-
-
-def _mapped(found: Any, change: Any) -> Any:
-    """Return rows with each cell changed; keys of rows that are gone are left alone."""
-    return [[change(cell) for cell in row] for row in found] if isinstance(found, list) else found
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -11,27 +11,19 @@ import base64
 import json
 import secrets
 import sqlite3
-import zlib
 from pathlib import Path
 from typing import Any
 
-from .._journal.owner import Liveness
+from .._journal.owner import Beat, Liveness
 from .._journal.sqlite.catalog import detail_of
 from .._journal.sqlite.checksums import read_checked
 from .._journal.sqlite.connection import Connection
 from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import LeaseRenewer
 from .._journal.sqlite.open_files import REPLICA
-from .._journal.sqlite.tables import SCHEMA
+from .._journal.sqlite.tables import SCHEMA, TRAVELLING_5
 from .._records.views import ExecutionDetail
-from ..errors import FormatVersionError
-
-Rows = dict[str, Any]
-"""By table, the rows that are new or changed; under ``"-"``, by table, the keys of those that are gone. JSON."""
-
-_GONE = "-"
-_FORMAT = 3
-"""Of rows in an engine's history. What a store file has beside them does not travel."""
+from ..errors import UnreadableError
+from .change_sets import ChangeSet, Row, change_set, upgrade
 
 
 class Replica(Store):
@@ -47,14 +39,14 @@ class Replica(Store):
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
         )
         self._lock = self._connection.guard
-        for statement in SCHEMA.split(";\n"):
+        for statement in (*SCHEMA.split(";\n"), TRAVELLING_5):
             self._connection.execute(statement)
         self._tables = {name: _Table(self._connection, name) for name in _names(self._connection)}
         self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")
         for table in self._tables.values():
             table.watch(self._connection)
         self._connection.execute("ALTER TABLE executions ADD COLUMN lease_seconds REAL NOT NULL DEFAULT 0")  # not told
-        self.liveness = Liveness()
+        self.liveness = _EngineDecides()
         self._hash_key: bytes | None = None
         self._has_views = False
 
@@ -100,38 +92,43 @@ class Replica(Store):
         """There is only one connection to what is in memory."""
         return self._connection
 
-    def changes(self) -> Rows:
-        """Return what has changed since this was called last."""
+    def changes(self) -> ChangeSet:
+        """Return what has changed since this was called last; an empty dict if nothing has."""
         with self._lock, self._mapped():
             changed = self._connection.execute(
                 "SELECT place, key FROM changed GROUP BY place, key ORDER BY min(rowid)"
             ).fetchall()
             self._connection.execute("DELETE FROM changed")
-            found: Rows = {}
+            tables: dict[str, list[Row]] = {}
+            gone: dict[str, list[Row]] = {}
             for place, key in changed:
-                row = self._tables[place].row(self._connection, json.loads(key))
+                table = self._tables[place]
+                row = table.row(self._connection, json.loads(key))
                 if row is None:
-                    found.setdefault(_GONE, {}).setdefault(place, []).append(json.loads(key))
+                    gone.setdefault(place, []).append(table.key_of(json.loads(key)))
                 else:
-                    found.setdefault(place, []).append(row)
-            return found
+                    tables.setdefault(place, []).append(row)
+            return change_set(tables, gone)
 
-    def apply(self, rows: Rows) -> None:
-        """Make changes that another replica told; they are not told again."""
+    def apply(self, *changes: ChangeSet) -> None:
+        """Make changes that another replica reported, of any format, in order and all at once; they are not reported again."""
         with self._lock, self._mapped():
             connection = self._connection
             connection.execute("BEGIN")
             try:
-                for place, keys in rows.get(_GONE, {}).items():
-                    self._tables[place].delete(connection, keys)
-                for place, found in rows.items():
-                    if place != _GONE:
-                        self._tables[place].write(connection, found)
+                for each in map(upgrade, changes):
+                    self._apply(each)
                 connection.execute("DELETE FROM changed")
                 connection.execute("COMMIT")
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
+
+    def _apply(self, changes: ChangeSet) -> None:
+        for place, keys in changes.get("gone", {}).items():
+            self._tables[place].delete(self._connection, keys)
+        for place, rows in changes.get("tables", {}).items():
+            self._tables[place].write(self._connection, rows)
 
     def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return the execution as `strands-durable show` shows it."""
@@ -144,39 +141,36 @@ class Replica(Store):
         assert found is not None
         return found
 
-    def export(self) -> Rows:
+    def export(self) -> ChangeSet:
         """Return everything, as changes of an empty replica."""
         with self._lock, self._mapped():
             found = {name: table.all(self._connection) for name, table in self._tables.items()}
-            return {name: rows for name, rows in found.items() if rows}
+            return change_set({name: rows for name, rows in found.items() if rows})
 
 
-class NoRenewer(LeaseRenewer):
-    """Renews nothing: whoever keeps a replica's changes decides who owns the execution."""
+class _EngineDecides(Liveness):
+    """Takes no owner for alive: whether one is, the engine knows, and asks nothing of a replica while one is."""
 
-    def __init__(self) -> None:
-        pass
-
-    def add(self, lease: Any) -> None:
-        """There is nothing to renew."""
-
-    def remove(self, lease: Any) -> None:
-        """There is nothing to let go."""
-
-    def stop(self) -> None:
-        """There is nothing to stop."""
+    def is_alive(self, found: Beat, state_of: object = None) -> bool:
+        """Never."""
+        return False
 
 
 class _Table:
-    """One table, and how its rows are told."""
+    """One table, and how its rows are reported."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._name = name
         columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
         keyed = sorted((column for column in columns if column[5]), key=lambda column: column[5])
-        self._columns = [column[1] for column in columns] if keyed else ["rowid", *(column[1] for column in columns)]
         self._key = [column[1] for column in keyed] or ["rowid"]
         self._where = " AND ".join(f"{column} = ?" for column in self._key)
+        defaults = {column[1]: _value(connection, column[4]) for column in columns}
+        self._defaults = defaults if keyed else {"rowid": None, **defaults}
+        self.columns = tuple(self._defaults)
+        names = ", ".join(self.columns)
+        self._select = f"SELECT {names} FROM {name}"
+        self._insert = f"INSERT OR REPLACE INTO {name} ({names}) VALUES ({', '.join('?' for _ in self._defaults)})"
 
     def watch(self, connection: sqlite3.Connection) -> None:
         """Have every change of a row noted."""
@@ -191,36 +185,50 @@ class _Table:
                 f"CREATE TEMP TRIGGER {self._name}_{event} AFTER {event} ON main.{self._name} BEGIN {notes} END"
             )
 
-    def row(self, connection: sqlite3.Connection, key: list[Any]) -> list[Any] | None:
+    def row(self, connection: sqlite3.Connection, key: list[Any]) -> Row | None:
         """Return one row as JSON data; None if it is gone."""
-        found = connection.execute(
-            f"SELECT {', '.join(self._columns)} FROM {self._name} WHERE {self._where}", key
-        ).fetchone()
-        return None if found is None else [_cell(cell) for cell in found]
+        found = connection.execute(f"{self._select} WHERE {self._where}", key).fetchone()
+        return None if found is None else self._reported(found)
 
-    def all(self, connection: sqlite3.Connection) -> list[list[Any]]:
+    def all(self, connection: sqlite3.Connection) -> list[Row]:
         """Return all rows as JSON data."""
-        rows = connection.execute(
-            f"SELECT {', '.join(self._columns)} FROM {self._name} ORDER BY {', '.join(self._key)}"
-        )
-        return [[_cell(cell) for cell in row] for row in rows]
+        rows = connection.execute(f"{self._select} ORDER BY {', '.join(self._key)}")
+        return [self._reported(row) for row in rows]
 
-    def write(self, connection: sqlite3.Connection, rows: list[list[Any]]) -> None:
-        """Write rows that were told."""
-        places = ", ".join("?" for _ in self._columns)
-        connection.executemany(
-            f"INSERT OR REPLACE INTO {self._name} ({', '.join(self._columns)}) VALUES ({places})",
-            [[_read(cell) for cell in row] for row in rows],
-        )
+    def key_of(self, key: list[Any]) -> Row:
+        """Return the key of a row with its names."""
+        return dict(zip(self._key, key, strict=True))
 
-    def delete(self, connection: sqlite3.Connection, keys: list[list[Any]]) -> None:
+    def write(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
+        """Write rows that were reported."""
+        connection.executemany(self._insert, [self._cells(row) for row in rows])
+
+    def delete(self, connection: sqlite3.Connection, keys: list[Row]) -> None:
         """Delete rows by their keys."""
-        connection.executemany(f"DELETE FROM {self._name} WHERE {self._where}", keys)
+        sql = f"DELETE FROM {self._name} WHERE {self._where}"
+        connection.executemany(sql, [[key[name] for name in self._key] for key in keys])
+
+    def _reported(self, cells: Any) -> Row:
+        """Return a row without what is in the columns of every row that does not name them."""
+        named = zip(self._defaults.items(), cells, strict=True)
+        return {name: _cell(cell) for (name, default), cell in named if cell != default}
+
+    def _cells(self, row: Row) -> list[Any]:
+        unknown = row.keys() - self._defaults.keys()
+        if unknown:
+            raise UnreadableError(
+                f"a row of {self._name!r} has columns that this version does not know: {', '.join(unknown)}"
+            )
+        return [_read(row.get(name, default)) for name, default in self._defaults.items()]
 
 
 def _names(connection: sqlite3.Connection) -> list[str]:
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     return [name for (name,) in rows]
+
+
+def _value(connection: sqlite3.Connection, default: str | None) -> Any:
+    return None if default is None else connection.execute(f"SELECT {default}").fetchone()[0]
 
 
 def _cell(cell: Any) -> Any:
@@ -229,18 +237,3 @@ def _cell(cell: Any) -> Any:
 
 def _read(cell: Any) -> Any:
     return base64.b64decode(cell["b"]) if isinstance(cell, dict) else cell
-
-
-def pack(rows: Rows) -> str:
-    """Return rows in a small form, for those that nobody reads in an engine's own views."""
-    text = json.dumps({"format": _FORMAT, "rows": rows}, separators=(",", ":"), ensure_ascii=False)
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 6)).decode()
-
-
-def unpack(packed: str) -> Rows:
-    """Return the rows that were packed."""
-    data = json.loads(zlib.decompress(base64.b64decode(packed)).decode("utf-8", "surrogatepass"))
-    if data["format"] != _FORMAT:
-        raise FormatVersionError("an engine's history", f"strands-durable format {data['format']}", f"format {_FORMAT}")
-    rows: Rows = data["rows"]
-    return rows

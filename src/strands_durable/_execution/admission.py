@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .._journal.outcome import interrupts_of
 from .._journal.sqlite.journal import Journal
 from .._records.calls import CallKind, CallRecord
 from .._records.exceptions import revive, summary
 from .._records.executions import ExecutionStatus
+from .._records.questions import asked_by, interrupts_of
 from ..errors import RESUME_HINT, ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, InputMismatchError
 
 S = ExecutionStatus
@@ -87,7 +87,8 @@ def admit(
         return Start()
     refuse_other_input(journal, record, given, caller)
     if record.status is S.PENDING:
-        raise ExecutionBusyError(journal.execution_id, "", "was dispatched and waits for a worker. Start one, or wait.")
+        why = "was dispatched, and no worker has started it yet. Start a worker, or wait for its handle's result."
+        raise ExecutionBusyError(journal.execution_id, "", why)
     if record.status is S.SUSPENDED:
         replies = journal.replies(record.call_id)
         return ResumeWithAnswers(record, replies) if replies else ReturnRecorded(record)
@@ -107,11 +108,6 @@ def failed(journal: Journal, record: CallRecord) -> Admission:
     if record.result is not None:
         return ReturnRecorded(record)
     return RaiseRecorded(record, revive(journal.last_failure(record.call_id)))
-
-
-def asked_by(record: CallRecord) -> set[str]:
-    """Return the ids of the interrupts that a call waits for."""
-    return {found["id"] for found in (record.result or {}).get("interrupts") or ()}
 
 
 def refuse_other_input(journal: Journal, record: CallRecord | None, given: Any, caller: Caller | None = None) -> None:

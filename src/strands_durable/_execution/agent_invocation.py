@@ -1,11 +1,8 @@
-"""One call of an agent from its first line to its last, at the root or inside another: decide, restore, run, record the end."""
+"""One call of an agent from its first line to its last: restore it, run it, record its end. What is decided: `invocation`."""
 
 from __future__ import annotations
 
-import asyncio
 import weakref
-from collections.abc import AsyncGenerator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,20 +10,19 @@ from strands import Agent
 from strands.agent import AgentResult
 
 from .._calls.agent_call import Call
-from .._calls.local_execution import AgentTracker, CallContext
+from .._calls.durable_call import CallContext
+from .._calls.local_execution import AgentTracker
 from .._calls.metrics import Metrics, RecordedMetrics
 from .._journal import messages
-from .._journal.lease import ExecutionReleasedError
-from .._journal.sqlite.journal import Journal
-from .._records.calls import CallRecord
+from .._records.calls import CallProgress, CallRecord
 from .._records.codec import decode, encodable
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
+from .._records.outcomes import AgentCallResult
 from .._records.phases import Phase
 from .._records.questions import answers_in
 from .._strands import fingerprints, sessions
 from .._strands.agents import (
-    AgentResultEvent,
     Interrupt,
     agent_behind,
     has_session,
@@ -37,17 +33,11 @@ from .._strands.agents import (
     wait_for_answers,
 )
 from .._strands.segments import Segments
-from ..errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
-from . import reruns
-from .admission import RaiseRecorded, ResumeWithAnswers, ReturnRecorded, Start
-from .event_stream import only, stream_call
-from .keyboard_interrupt import Interrupted
-from .recorded_returns import say_returned
+from .admission import RaiseRecorded, Resume, ResumeWithAnswers, ReturnRecorded, Start
+from .invocation import Events, Invocation, responses
 from .resolver import CallResolver
 
 logger = safe_logger(__name__)
-
-Events = AsyncGenerator[Any, None]
 
 running_agents: weakref.WeakKeyDictionary[Agent, Call] = weakref.WeakKeyDictionary()
 """The durable call that each agent is in."""
@@ -56,53 +46,35 @@ segments: weakref.WeakKeyDictionary[Agent, Segments] = weakref.WeakKeyDictionary
 _uncounted: weakref.WeakKeyDictionary[Agent, tuple[AgentTracker, int, Metrics]] = weakref.WeakKeyDictionary()
 """The last call of an agent that has not ended, and its metrics before it: Strands may still count when it closes the call."""
 _SUSPENDED = "_strands_durable_suspended"
-LEFT = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, Interrupted)
-"""What a call raises whose caller has left it."""
 
 
-class Invocation:
+class AgentInvocation(Invocation[Call]):
     """A call of an agent by an owner of its execution."""
 
-    def __init__(self, call_context: CallContext, resolver: CallResolver, original: Any) -> None:
-        self._call_context, self._resolver, self._original = call_context, resolver, original
-        self._agent, self._journal = call_context.agent, call_context.journal
-        self._is_over = False
-
-    def open(self, prompt: Any, given: dict[str, Any]) -> Events:
-        """Decide what the call means, and return its events."""
-        admission = self._resolver.resolve(prompt)
-        is_new = isinstance(admission, Start)
-        is_unanswered = is_new and is_interrupted(self._agent) and answers_in(prompt) is None
-        if admission is None or is_unanswered:  # nobody asked, or its session waits for answers: Strands says so
-            events: Events = self._original(prompt, **given)
-            return events
-        if not isinstance(admission, Start):
-            self._take_turn(admission.record)
-        if isinstance(admission, ReturnRecorded):
-            say_returned(self._journal, admission.record, partial(fingerprints.config_of, self._agent))
-            reruns.note_object(self._agent, self._journal, admission.record)
-            result = self.returned(admission.record, given)
-            return only({**AgentResultEvent(result).as_dict(), "recorded": True})
-        if isinstance(admission, RaiseRecorded):
-            reruns.note_object(self._agent, self._journal, admission.record)
-            self.restored(admission.record)
-            self._resolver.raised(admission.record, ran_here=False)
-            raise admission.error
-        call, prompt = self._opened(admission, prompt)
-        return self._run(call, prompt, given)
+    def __init__(self, agent: Agent, context: CallContext, resolver: CallResolver, original: Any) -> None:
+        super().__init__(agent, context, resolver, original)
+        self._agent, self._tracker = agent, context.local.tracker(agent)
+        self._is_over = self._is_unchecked = False
 
     # Opening
 
-    def _opened(self, admission: Any, prompt: Any) -> tuple[Call, Any]:
-        """Return the call to run, and what Strands is to be given as its prompt."""
+    def _is_interrupted(self) -> bool:
+        return is_interrupted(self._agent)
+
+    def _config(self) -> fingerprints.Config:
+        return fingerprints.config_of(self._agent)
+
+    def _opened(
+        self, admission: Start | Resume | ResumeWithAnswers, prompt: Any, given: dict[str, Any]
+    ) -> tuple[Call, Any]:
         agent, journal = self._agent, self._journal
         if isinstance(admission, Start):
-            return Call.begin(self._call_context, self._resolver.address(), prompt), prompt
+            return Call.begin(agent, self._context, self._resolver.address(), prompt), prompt
         record = admission.record
-        answers = admission.answers if isinstance(admission, ResumeWithAnswers) else None
+        self._take_turn(record)
         suspended = self._suspended(record)
         call = suspended or self._resumed(record, answers_in(prompt) is not None)
-        call.take_up(answers)
+        call.take_up(admission.answers if isinstance(admission, ResumeWithAnswers) else None)
         if suspended is None:
             self._count_anew(call)
         logger.info(
@@ -110,13 +82,18 @@ class Invocation:
             journal.execution_id, record.scope, record.position, call.progress.resume, call.record.attempt,
         )  # fmt: skip
         if is_interrupted(agent):
-            return call, _responses(agent, journal.answers(record.call_id, record.input))
+            answers = journal.answers(record.call_id, record.input)
+            return call, responses({name: answers[name] for name in answers if knows_interrupt(agent, name)})
         return call, record.input if call.progress.resume == "ready" else None
+
+    def _over(self, admission: ReturnRecorded | RaiseRecorded, given: dict[str, Any]) -> Events:
+        self._take_turn(admission.record)
+        return super()._over(admission, given)
 
     def _take_turn(self, record: CallRecord) -> None:
         """Have a swarm carry what this turn of it had changed."""
-        adapter = getattr(self._resolver.outer, "adapter", None)
-        _, parts = self._journal.head(record.call_id)
+        adapter = None if self._context.outer is None else self._context.outer.adapter
+        parts = {} if adapter is None else self._journal.head(record.call_id)[1]
         if adapter is not None and "turn" in parts:
             adapter.take_turn(decode(parts["turn"]))
 
@@ -128,31 +105,27 @@ class Invocation:
         before, now = call.journal.lease, self._journal.lease
         if (before.store.hash_key, before.row_id, before.fence + 1) != (now.store.hash_key, now.row_id, now.fence):
             return None
-        call.journal = self._journal
+        call.control = self._context.control
         return call
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:
         """Put a recorded call's head in place, if the agent began with the same messages."""
-        is_first = (
-            record.lineage == record.call_id
-            and self._call_context.tracker.lineage is None
-            and self._resolver.compares_base
-        )
+        is_first = record.lineage == record.call_id and self._tracker.lineage is None and self._resolver.compares_base
         is_asked = is_answered or record.status is ExecutionStatus.SUSPENDED
         if is_first and not is_asked and not has_session(self._agent):
             base = messages.read(self._journal, record.lineage, record.base)
             change = fingerprints.base_change(base, self._agent.messages)
             if change is not None:
                 self._drifted(f"call {record.position}", [change])
-        call = Call.resume(self._call_context, record)
-        call.is_unchecked = True
+        call = Call.resume(self._agent, self._context, record)
+        self._is_unchecked = True
         sessions.follow(self._agent)
         self._restore_helpers(record)
         return call
 
     def _count_anew(self, call: Call) -> None:
         """Count what the call has cost so far as a new process would; what this object has counted of it is taken back."""
-        tracker, call_id = self._call_context.tracker, call.record.call_id
+        tracker, call_id = self._tracker, call.record.call_id
         _settle(self._agent)
         tracker.uncount(call_id, self._agent.event_loop_metrics)
         if call_id not in tracker.counted:
@@ -160,47 +133,37 @@ class Invocation:
 
     def _begin_pass(self, call: Call) -> bool:
         """The hooks of a call that goes on have run: is it still the agent that was recorded?"""
-        if call.is_unchecked:
-            call.is_unchecked = False
+        if self._is_unchecked:
+            self._is_unchecked = False
             last = self._journal.last_config(call.record)
             expected = None if last is None else fingerprints.with_loaded(last[1], call.tools.loaded())
             changes = [] if expected is None else fingerprints.changes(expected, fingerprints.config_of(self._agent))
             if last is not None and changes:
                 self._drifted(last[0], changes)
                 if (
-                    self._call_context.options.on_drift == "rerun" and call.is_taken_up
+                    self._context.options.on_drift == "rerun" and call.is_taken_up
                 ):  # an answer that was asked about stays
                     call.models.give_up()
         return call.pass_begins()
 
-    def _drifted(self, step: str, changes: list[str]) -> None:
-        report_drift(self._call_context.options.on_drift, self._journal, step, changes)
-
     # Running
 
-    def _run(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
-        start = partial(self._start, call, prompt, given)
-        return stream_call(
-            call, start, partial(self._seen, call), partial(self._failed, call), partial(self._close, call)
-        )
-
-    def _start(self, call: Call, prompt: Any, given: dict[str, Any]) -> Events:
-        agent, tracker = self._agent, self._call_context.tracker
+    def _enter(self, call: Call, given: dict[str, Any]) -> dict[str, Any]:
+        agent = self._agent
         running_agents[agent] = call
         begin_pass = partial(self._begin_pass, call)
-        segments[agent] = Segments(agent, self._call_context.options.segment_turns, given.get("limits"), begin_pass)
+        segments[agent] = Segments(agent, self._context.options.segment_turns, given.get("limits"), begin_pass)
         _settle(agent)
         self._metrics = Metrics(agent.event_loop_metrics)
-        tracker.counted.add(call.record.call_id)
-        self._resolver.began(call.record)
-        events: Events = self._original(prompt, **{**given, "limits": segments[agent].limits})
-        return reruns.first(events, agent, call, given.get("invocation_state"))
+        self._tracker.counted.add(call.record.call_id)
+        return {**given, "limits": segments[agent].limits}
 
     def _close(self, call: Call) -> None:
         running_agents.pop(self._agent, None)
         segments.pop(self._agent, None)
+        call.history.forget_copies()
         if not self._is_over:
-            _uncounted[self._agent] = (self._call_context.tracker, call.record.call_id, self._metrics)
+            _uncounted[self._agent] = (self._tracker, call.record.call_id, self._metrics)
 
     def _seen(self, call: Call, event: Any) -> None:
         if isinstance(event.get("result"), AgentResult):
@@ -216,29 +179,8 @@ class Invocation:
         if phase == "waiting":
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that it does not outlive it
 
-    def _failed(self, call: Call, error: BaseException) -> None:
-        """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
-        tracker = self._call_context.tracker
-        if call.is_cancelled(error):
-            tracker.forget()
-            return
-        if call.progress.phase in ("done", "waiting"):
-            return
-        if is_elsewhere(error):
-            tracker.forget()
-            return
-        self._resolver.raised(call.record)
-        is_failure = isinstance(error, Exception) and not isinstance(error, LEFT)
-        try:
-            if isinstance(error, LEFT):
-                call.leave()
-            elif isinstance(error, Exception):
-                call.end_failed(error)
-        except DurableError as unrecorded:
-            tracker.forget()
-            logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
-        if not is_failure:
-            tracker.forget()
+    def _forget(self) -> None:
+        self._tracker.forget()
 
     # Returning what is recorded
 
@@ -246,33 +188,30 @@ class Invocation:
         """Put the agent where a recorded call left it, and return what the call had returned."""
         self.restored(record)
         if given.get("invocation_state") is not None:
-            is_node = hasattr(self._call_context.outer, "adapter")
-            self._call_context.tracker.head.restore_invocation_state(given["invocation_state"], shared=is_node)
-        result = record.result
-        message = self._agent.messages[result["last"]] if result["last"] is not None else result["message"]
-        structured = result["structured_output"]
+            shared = self._context.is_in_node
+            self._tracker.head.restore_invocation_state(given["invocation_state"], shared=shared)
+        result = AgentCallResult.from_json(record.result)
+        message = self._agent.messages[result.last] if result.last is not None else result.message
+        structured = result.structured_output
         model = given.get("structured_output_model") or output_model(self._agent)
-        returned = AgentResult(
-            stop_reason=result["stop_reason"],
+        return AgentResult(
+            stop_reason=result.stop_reason,
             message=message,
             metrics=self._agent.event_loop_metrics,
-            state=result["state"],
-            interrupts=[Interrupt(**found) for found in result["interrupts"]] if result["interrupts"] else None,
+            state=result.state,
+            interrupts=[Interrupt(**found) for found in result.interrupts] if result.interrupts else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
-        self._resolver.ended(record)  # not before there is something to return: asked for again, it is this call again
-        return returned
 
     def restored(self, record: CallRecord) -> None:
         """Put the agent where a recorded call left it, and count what the call cost."""
-        self.put_back(record)
-        self.counted(record)
+        self.counted(record, self.put_back(record).progress)
 
     def recall(self, member: str) -> None:
         """Put an agent as it was built where its last call in this execution left it; later ones put it back themselves."""
         calls = self._journal.calls_by(member)
         over = [call for call in calls if call.status is not ExecutionStatus.RUNNING]
-        if self._call_context.tracker.last or not over:
+        if self._tracker.last or not over:
             return
         base = messages.read(self._journal, calls[0].lineage, calls[0].base)
         if fingerprints.base_change(base, self._agent.messages) is None:
@@ -280,27 +219,33 @@ class Invocation:
                 self.counted(call)
             self.put_back(over[-1])
 
-    def put_back(self, record: CallRecord) -> None:
+    def put_back(self, record: CallRecord) -> Call:
         """Put the agent where a recorded call left it, or has come to."""
-        call = Call.resume(self._call_context, record)
+        call = Call.resume(self._agent, self._context, record)
         if record.status is ExecutionStatus.FAILED:
             call.restore_closing()
         self._restore_helpers(record)
+        return call
 
-    def counted(self, record: CallRecord) -> None:
-        """Add what a recorded call cost to the agent's metrics, once."""
-        tracker, metrics = self._call_context.tracker, self._agent.event_loop_metrics
+    def counted(self, record: CallRecord, progress: CallProgress | None = None) -> None:
+        """Add what a recorded call cost to the agent's metrics, once; ``progress`` is where it ended, if that is known."""
+        tracker, metrics = self._tracker, self._agent.event_loop_metrics
         _settle(self._agent)
         if record.status is not ExecutionStatus.FAILED:  # it may have come further elsewhere
             tracker.uncount(record.call_id, metrics)
         if record.call_id not in tracker.counted:
             tracker.counted.add(record.call_id)
             before = Metrics(metrics)
-            is_failed = record.status is ExecutionStatus.FAILED  # else an earlier try had failed, and left its closing
-            progress = self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
-            RecordedMetrics(self._journal, record.call_id, progress).restore(metrics, current=None)
+            RecordedMetrics(self._journal, record.call_id, progress or self._end_of(record)).restore(
+                metrics, current=None
+            )
             if record.status is not ExecutionStatus.COMPLETED:
                 tracker.count(record.call_id, before.added(metrics))
+
+    def _end_of(self, record: CallRecord) -> CallProgress:
+        """Return where a recorded call ended; an earlier try of one that has not failed may have, and left its closing."""
+        is_failed = record.status is ExecutionStatus.FAILED
+        return self._journal.closing(record.call_id) if is_failed else self._journal.head(record.call_id)[0]
 
     def _restore_helpers(self, record: CallRecord) -> None:
         """Put the agents behind this one's tools where their calls in recorded steps left them: those are not made again."""
@@ -309,25 +254,15 @@ class Invocation:
             if agent is None:
                 continue
             calls = self._journal.calls_of_member(record.lineage, tool.tool_name)
-            helper = Invocation(replace(self._call_context, agent=agent), self._resolver, None)
-            tracker = helper._call_context.tracker
+            helper = AgentInvocation(agent, self._context, self._resolver, None)
             for call in calls:
                 if call.status is not ExecutionStatus.RUNNING:
                     helper.counted(call)
             # It may stand behind tools of several agents, or make root calls, too: it remembers its last call of all.
-            if calls and calls[-1].call_id > tracker.last:
+            if calls and calls[-1].call_id > helper._tracker.last:
                 helper.put_back(calls[-1])
                 if passes_on_interrupts(self._agent, self._journal.answers(calls[-1].call_id)):
                     wait_for_answers(agent)  # the answers come again, through the tool
-
-
-def is_elsewhere(error: BaseException) -> bool:
-    """Say whether a call neither failed nor was left by its caller: it is for another owner, another agent or another time."""
-    if isinstance(error, Interrupted):
-        return False
-    return isinstance(
-        error, (LeaseLostError, BackendUnavailableError, DriftError, UnreadableError, ExecutionReleasedError)
-    )
 
 
 def _settle(agent: Agent) -> None:
@@ -337,37 +272,18 @@ def _settle(agent: Agent) -> None:
         tracker.count(call_id, before.added(agent.event_loop_metrics))
 
 
-def report_drift(on_drift: str, journal: Journal, step: str, changes: list[str]) -> None:
-    """Stop where what goes on is not what was recorded, or warn of it."""
-    if on_drift == "raise":
-        raise DriftError(journal.execution_id, step, changes)
-    logger.warning(
-        "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, going on",
-        journal.execution_id, step, "; ".join(changes),
-    )  # fmt: skip
-
-
-def _responses(agent: Agent, answers: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the recorded answers that the agent still waits for, in the form that Strands takes."""
-    return [
-        {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}
-        for interrupt_id, answer in answers.items()
-        if knows_interrupt(agent, interrupt_id)
-    ]
-
-
-def _recorded_result(agent: Agent, result: AgentResult) -> dict[str, Any]:
+def _recorded_result(agent: Agent, result: AgentResult) -> AgentCallResult:
     places = [index for index, message in enumerate(agent.messages) if message is result.message]
     structured = result.structured_output
-    return {
-        "stop_reason": result.stop_reason,
-        "last": places[-1] if places else None,
-        "message": None if places else result.message,
-        "state": {key: value for key, value in (result.state or {}).items() if encodable(value)},
-        "interrupts": [found.to_dict() for found in result.interrupts] if result.interrupts else None,
-        "structured_output": None if structured is None else structured.model_dump(mode="json"),
-        "usage": _usage(result),
-    }
+    return AgentCallResult(
+        stop_reason=result.stop_reason,
+        last=places[-1] if places else None,
+        message=None if places else result.message,
+        state={key: value for key, value in (result.state or {}).items() if encodable(value)},
+        interrupts=[found.to_dict() for found in result.interrupts] if result.interrupts else None,
+        structured_output=None if structured is None else structured.model_dump(mode="json"),
+        usage=_usage(result),
+    )
 
 
 def _usage(result: AgentResult) -> dict[str, int]:

@@ -15,9 +15,12 @@ from typing import Any, Protocol
 from strands.types.exceptions import ConcurrencyException
 
 from .._calls.context import current_context, enclosing
+from .._calls.control import ExecutionControl
+from .._calls.durable_call import CallContext
 from .._calls.head import MADE_UP
-from .._calls.local_execution import Cursor, LocalExecution, local_executions
-from .._journal.lease import Lease, Owner, acquire, look
+from .._calls.local_execution import Cursor, LocalExecution, local_executions, take_handover
+from .._calls.running_tools import wait_for_tools
+from .._journal.lease import Owner, acquire, look
 from .._journal.sqlite import ownership
 from .._journal.sqlite.database import Store
 from .._journal.sqlite.heartbeat import LeaseRenewer
@@ -75,15 +78,7 @@ class Subject(Protocol):
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         """Call it as if we were not there."""
 
-    def open(
-        self,
-        options: Options,
-        journal: Journal,
-        local: LocalExecution,
-        resolver: CallResolver,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         """Make a durable call."""
 
 
@@ -153,7 +148,8 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         step_context = outer.context_of_call("before")
     try:
         resolver = nested_resolver(step_context, subject.name, subject.me, prompt)
-        events = subject.open(outer.options, outer.journal, outer.local, resolver, prompt, given)
+        context = CallContext(outer.control, outer.local, outer.options, outer)
+        events = subject.open(context, resolver, prompt, given)
     except DurableError as error:
         outer.fail(error)  # on its way out through Strands it would become a tool result or a failed node
         raise
@@ -166,21 +162,25 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
 
 
 async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
-    local = local_executions.execution(options.path, target.execution_id)
+    handover = take_handover(target.execution_id)
+    local = local_executions.execution(options.path, target.execution_id) if handover is None else handover.local
     await _enter(options, subject, local, target, prompt)
     try:
-        store, renewer = stores.open(options.path, options.busy_seconds)
-        claimed, local.claim = local.claim, None
-        lease = claimed or await _acquired(options, subject, local, store, target, prompt)
-        local.hold(renewer, lease)
-        if claimed is None:
-            keyboard_interrupt.hold(lease, is_made_up=target.is_made_up)
+        if handover is not None:  # the lease is renewed by the worker that has claimed it
+            control, release = handover.control, handover.control.release
+        else:
+            store, renewer = stores.open(options.path, options.busy_seconds)
+            control = await _acquired(options, subject, local, store, target, prompt)
+            local.hold(renewer, control.lease)
+            keyboard_interrupt.hold(control, is_made_up=target.is_made_up)
+            release = partial(_release, renewer, control)
         try:
             _refuse_stuck(subject, local)
             subject.enter(local)
-            journal = Journal(lease)
-            resolver = _resolver(options, subject, journal, local, target, prompt, is_claimed=claimed is not None)
-            events, is_left = subject.open(options, journal, local, resolver, prompt, given), True
+            resolver = _resolver(
+                options, subject, control.journal, local, target, prompt, is_claimed=handover is not None
+            )
+            events, is_left = subject.open(CallContext(control, local, options), resolver, prompt, given), True
             try:
                 local.is_at_work = True
                 async for event in events:
@@ -194,7 +194,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
                 await _close_streams(local, is_left)
         finally:
             local.hand_on()
-            lease.tools.when_idle(partial(_release, renewer, lease))
+            control.tools.when_idle(release)
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -238,7 +238,7 @@ async def _enter(options: Options, subject: Subject, local: LocalExecution, targ
 def _refuse_stuck(subject: Subject, local: LocalExecution) -> None:
     """Refuse an object that is in a call which can never end, before Strands does: that would be a failure of this call."""
     if subject.busy_in() == local.execution_id:
-        why = "is in a stream of this object, whose event loop was closed. The object takes no more calls: build a new one."
+        why = "The event loop of this object's stream was closed, so the object takes no more calls: build a new one."
         raise AgentBusyError(local.execution_id, str(Owner.me()), why)
 
 
@@ -247,7 +247,7 @@ def _busy(options: Options, subject: Subject, local: LocalExecution, target: Tar
     is_same = subject.busy_in() == local.execution_id
     if not is_same or target.is_single:  # else it would be the next call of the object
         _refuse_other_input(options, subject, local, target, prompt)
-    why = "is in another call of this process, which has not ended yet. Wait for that call to end."
+    why = "Another call in this process has not ended yet. Wait for it to end."
     if not local.is_at_work:
         why += " If you no longer read its stream, close it: await stream.aclose()."
     return (AgentBusyError if is_same else ExecutionBusyError)(local.execution_id, str(Owner.me()), why)
@@ -255,7 +255,7 @@ def _busy(options: Options, subject: Subject, local: LocalExecution, target: Tar
 
 def _refuse_other_input(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
     """Say first that the input is another one, if it is: to try again later would be of no use."""
-    store, _ = stores.open(options.path, options.busy_seconds)
+    store = local.store or stores.open(options.path, options.busy_seconds)[0]
     if ownership.find(store, local.execution_id) is None:
         return
     journal = Journal(look(store, local.execution_id))
@@ -294,18 +294,17 @@ def _resolver(
 
 async def _acquired(
     options: Options, subject: Subject, local: LocalExecution, store: Store, target: Target, prompt: Any
-) -> Lease:
+) -> ExecutionControl:
     """Become the owner; a cancel that nobody has seen to yet is seen to first."""
     try:
-        lease = await acquire(store, local.execution_id, options.lease_seconds)
+        await wait_for_tools(store.path, local.execution_id, options.lease_seconds)
+        control = ExecutionControl(await acquire(store, local.execution_id, options.lease_seconds))
     except ExecutionBusyError:
         _refuse_other_input(options, subject, local, target, prompt)
         raise
-    journal = Journal(lease)
-    if journal.is_cancel_due():
-        with journal.transaction("call.cancelled"):
-            journal.cancel()
-    return lease
+    if control.journal.is_cancel_due():
+        control.cancel()
+    return control
 
 
 def _end_made_up(options: Options, subject: Subject, local: LocalExecution) -> None:
@@ -327,16 +326,9 @@ def _is_suspended(options: Options, local: LocalExecution) -> bool:
     return status is not None and status != ExecutionStatus.COMPLETED.value
 
 
-def _release(renewer: LeaseRenewer, lease: Lease) -> None:
-    """Give up a lease, where that is possible; one that was given up with the end of a call is left alone."""
-    renewer.remove(lease)
-    if lease.dropped:
-        return
-    try:
-        with lease.store.transaction("lease.release", lease):
-            lease.drop()
-    except DurableError as error:
-        logger.debug("execution_id=<%s>, error=<%s> | lease not released", lease.execution_id, error)
+def _release(renewer: LeaseRenewer, control: ExecutionControl) -> None:
+    renewer.remove(control.lease)
+    control.release()
 
 
 def _target(options: Options, subject: Subject, prompt: Any, invocation_state: Any) -> Target:

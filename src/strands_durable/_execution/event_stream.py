@@ -7,17 +7,15 @@ import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from .._calls.agent_call import Call
 from .._calls.context import current_context, enclosing
-from .._calls.durable_call import UnwindLoop
-from .._calls.orchestrator_call import OrchestratorCall
+from .._calls.durable_call import DurableCall, UnwindLoop
 from ..errors import DurableError
 
 Events = AsyncGenerator[Any, None]
 
 
 async def stream_call(
-    call: Call | OrchestratorCall,
+    call: DurableCall,
     start: Callable[[], Events],
     seen: Callable[[Any], None],
     failed: Callable[[BaseException], None],

@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from .._journal.lease import ExecutionReleasedError, Lease
+from .._calls.control import ExecutionControl
+from .._journal.lease import ExecutionReleasedError
 
 _listening: ContextVar[_Keyboard | None] = ContextVar("strands_durable_keyboard", default=None)
 _watched: set[type] = set()
@@ -35,19 +36,19 @@ class _Keyboard:
 
     def __init__(self) -> None:
         self.is_pressed = False
-        self._lease: Lease | None = None
+        self._control: ExecutionControl | None = None
         self._advice = "Run the script again to resume."
         self._cancel: Callable[[], Any] = lambda: None
 
-    def hold(self, lease: Lease, is_made_up: bool) -> None:
+    def hold(self, control: ExecutionControl, is_made_up: bool) -> None:
         """Take note of the execution that the call belongs to; called in the thread in which the agent runs."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         self._cancel = lambda: None if task is None else loop.call_soon_threadsafe(task.cancel)
-        name = repr(lease.execution_id)
+        name = repr(control.execution_id)
         self._advice = f"Run the script again to resume execution {name} at its next step."
         if is_made_up:
             self._advice = f"Its id is {name}: run the script with Durability(..., execution_id={name}) to resume it."
-        self._lease = lease
+        self._control = control
         if self.is_pressed:
             self._halt()
 
@@ -68,19 +69,19 @@ class _Keyboard:
         signal.default_int_handler(signum, frame)
 
     def _halt(self) -> None:
-        if self._lease is not None:
-            self._lease.halt = self._lease.halt or Interrupted()
+        if self._control is not None:
+            self._control.stop(Interrupted())
 
     def interrupt(self) -> KeyboardInterrupt:
         """Return what the caller sees."""
         return KeyboardInterrupt(f"Stopped with Ctrl-C. {self._advice}")
 
 
-def hold(lease: Lease, *, is_made_up: bool) -> None:
+def hold(control: ExecutionControl, *, is_made_up: bool) -> None:
     """Let Ctrl-C stop the execution of the call that is under way, if it is made where Ctrl-C is listened to."""
     keyboard = _listening.get()
     if keyboard is not None:
-        keyboard.hold(lease, is_made_up)
+        keyboard.hold(control, is_made_up)
 
 
 def watch(subject: Any, is_durable: Callable[[Any], bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,13 +12,12 @@ from strands.telemetry.metrics import EventLoopMetrics
 from .._calls.context import StepContext, current_context
 from .._calls.durable_call import journal_guard
 from .._calls.orchestrator_call import OrchestratorCall
-from .._records.keys import path
 from .._records.policy import ToolPolicy
-from .._records.questions import ANSWERS, QUESTION, answers_in
+from .._records.questions import answers_in
 from .._strands.agents import Interrupt
-from ..errors import InDoubtError, UnsupportedFeatureError
+from ..errors import UnsupportedFeatureError
 from .event_stream import only
-from .in_doubt import run_again, verified
+from .in_doubt import judge_node, run_again
 
 Events = AsyncGenerator[Any, None]
 
@@ -74,7 +72,7 @@ async def _in_turn(call: OrchestratorCall, step_context: StepContext, executor: 
 
 
 async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: Any) -> Any:
-    """Return the result if the policy of a node in doubt gives one; None: run it."""
+    """Return the result if the policy of a node in doubt gives one, or what asks a person; None: run it."""
     step = call.doubtful(node_id)
     policy = call.options.tool_policies.get(node_id, ToolPolicy())
     if step is None or policy.in_doubt == "retry":
@@ -83,27 +81,10 @@ async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: A
         raise UnsupportedFeatureError(
             f"in_doubt={policy.in_doubt!r} for node {node_id!r}", "the node is an orchestrator", 'Use "retry".'
         )
-    verdict: Any = policy.in_doubt
-    if policy.in_doubt == "verify":
-        verdict = await verified(policy, call.view(node_id), step, tool_use_id="", given={})
-    elif policy.in_doubt == "ask":
-        interrupt = _question(call, node_id, step)
-        answer = (answers_in(prompt) or {}).get(interrupt.id)
-        if answer is None:
-            return _result("interrupt", "In doubt", [interrupt])
-        verdict = answer["result"] if isinstance(answer, dict) else answer
-        if isinstance(answer, dict):
-            return _result("end_turn", verdict)
-    if verdict == "fail":
-        raise InDoubtError(call.execution_id, step.key, "its policy or a person decided not to run it again")
-    return None if verdict in (None, "retry") else _result("end_turn", verdict)
-
-
-def _question(call: OrchestratorCall, node_id: str, step: Any) -> Interrupt:
-    name = f"{QUESTION} ({path(call.record.scope, call.record.position, step.key)})"
-    interrupt_id = f"v1:strands_durable:{uuid.uuid5(uuid.NAMESPACE_OID, f'{call.execution_id} {name}')}"
-    reason = {"question": f"Did node {node_id!r} take effect? It had started.", "node": node_id, "answers": ANSWERS}
-    return Interrupt(id=interrupt_id, name=name, reason=reason)
+    verdict = await judge_node(call, policy, node_id, step, answers_in(prompt) or {})
+    if isinstance(verdict, Interrupt):
+        return _result("interrupt", "In doubt", [verdict])
+    return None if verdict is None else _result("end_turn", verdict["result"])
 
 
 def _result(stop_reason: Any, given: Any, interrupts: list[Interrupt] | None = None) -> AgentResult:

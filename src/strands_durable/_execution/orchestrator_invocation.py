@@ -1,10 +1,8 @@
-"""One call of a Graph or Swarm from its first line to its last: decide, put it where it stood, run, record the end."""
+"""One call of a Graph or Swarm from its first line to its last: put it where it stood, run it, record its end."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncGenerator
-from functools import partial
 from typing import Any
 
 from strands import Agent
@@ -12,96 +10,60 @@ from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult, Status
 from strands.telemetry import EventLoopMetrics
 
+from .._calls.durable_call import CallContext
 from .._calls.head import Head
-from .._calls.local_execution import CallContext, LocalExecution
-from .._calls.orchestrator_call import OrchestratorCall, has_returned_failure
+from .._calls.orchestrator_call import OrchestratorCall, has_outcome, has_returned_failure
 from .._journal import messages
-from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.exceptions import revive
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
-from .._records.options import Options
-from .._records.questions import answers_in
+from .._records.outcomes import AgentCallResult, OrchestratorCallResult, VisitOutcome
 from .._records.steps import StepRecord
 from .._strands import fingerprints
 from .._strands.agents import Interrupt, is_agent
 from .._strands.orchestrators import OrchestratorAdapter, Visit, adapter_of
-from ..errors import DurableError
-from . import reruns
-from .admission import RaiseRecorded, ResumeWithAnswers, ReturnRecorded, Start
-from .agent_invocation import LEFT, Invocation, is_elsewhere, report_drift
-from .event_stream import only, stream_call
-from .recorded_returns import say_returned
+from .admission import Resume, ResumeWithAnswers, Start
+from .agent_invocation import AgentInvocation
+from .invocation import Invocation, responses
 from .resolver import CallResolver
 
 logger = safe_logger(__name__)
-
-Events = AsyncGenerator[Any, None]
 
 running_orchestrators: weakref.WeakKeyDictionary[Any, OrchestratorCall] = weakref.WeakKeyDictionary()
 """The durable call that each orchestrator is in."""
 
 
-class Orchestration:
+class OrchestratorInvocation(Invocation[OrchestratorCall]):
     """A call of an orchestrator by an owner of its execution."""
 
     def __init__(
-        self,
-        adapter: OrchestratorAdapter,
-        original: Any,
-        options: Options,
-        journal: Journal,
-        local: LocalExecution,
-        resolver: CallResolver,
+        self, adapter: OrchestratorAdapter, context: CallContext, resolver: CallResolver, original: Any
     ) -> None:
-        self._adapter, self._original, self._resolver = adapter, original, resolver
-        self._options, self._journal, self._local = options, journal, local
-
-    def open(self, prompt: Any, given: dict[str, Any]) -> Events:
-        """Decide what the call means, and return its events."""
-        admission = self._resolver.resolve(prompt)
-        is_new = isinstance(admission, Start)
-        is_unanswered = is_new and self._adapter.is_interrupted() and answers_in(prompt) is None
-        if admission is None or is_unanswered:  # nobody asked, or it waits for the answers of another execution
-            events: Events = self._original(prompt, **given)
-            return events
-        if isinstance(admission, ReturnRecorded):
-            say_returned(self._journal, admission.record, self._adapter.topology)
-            reruns.note_object(self._adapter.me, self._journal, admission.record)
-            result = self.returned(admission.record, given.get("invocation_state"))
-            self._returned(admission.record)
-            return only({"result": result, "recorded": True})
-        if isinstance(admission, RaiseRecorded):
-            reruns.note_object(self._adapter.me, self._journal, admission.record)
-            self.returned(admission.record)
-            self._resolver.raised(admission.record, ran_here=False)
-            raise admission.error
-        call, task = self._opened(admission, prompt, given)
-        return self._run(call, task, given)
-
-    def _returned(self, record: CallRecord) -> None:
-        """Take note that a recorded call was returned; one that failed may be asked for again."""
-        if record.status is ExecutionStatus.FAILED:
-            self._resolver.raised(record, ran_here=False)
-        else:
-            self._resolver.ended(record)
+        super().__init__(adapter.me, context, resolver, original)
+        self._adapter = adapter
 
     # Opening
 
-    def _opened(self, admission: Any, prompt: Any, given: dict[str, Any]) -> tuple[OrchestratorCall, Any]:
-        """Return the call to run, and what Strands is to be given as its task."""
-        adapter, journal, outer = self._adapter, self._journal, self._resolver.outer
+    def _is_interrupted(self) -> bool:
+        return self._adapter.is_interrupted()
+
+    def _config(self) -> fingerprints.Config:
+        return self._adapter.topology()
+
+    def _opened(
+        self, admission: Start | Resume | ResumeWithAnswers, prompt: Any, given: dict[str, Any]
+    ) -> tuple[OrchestratorCall, Any]:
+        adapter, journal = self._adapter, self._journal
         if isinstance(admission, Start):
-            begin = OrchestratorCall.begin
-            return begin(adapter, journal, self._local, self._options, outer, self._resolver.address(), prompt), prompt
+            return OrchestratorCall.begin(adapter, self._context, self._resolver.address(), prompt), prompt
         record = admission.record
         self._refuse_drift(record)
-        call = self._call(record)
+        call = OrchestratorCall(self._adapter, self._context, record)
         rows, parts = call.load()
         call.take_up(admission.answers if isinstance(admission, ResumeWithAnswers) else None)
         if "invocation" in parts:
-            Head.put_back(parts["invocation"], given["invocation_state"], shared=outer is not None)
+            Head.put_back(parts["invocation"], given["invocation_state"], shared=self._context.outer is not None)
         self._put_base(parts)
         if "carried" not in parts:
             return call, record.input
@@ -118,11 +80,8 @@ class Orchestration:
         )  # fmt: skip
         if not adapter.is_interrupted():
             return call, record.input
-        return call, [
-            {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}
-            for interrupt_id, answer in journal.answers(record.call_id, record.input).items()
-            if adapter.knows_interrupt(interrupt_id)
-        ]
+        answers = journal.answers(record.call_id, record.input)
+        return call, responses({name: answers[name] for name in answers if adapter.knows_interrupt(name)})
 
     def _put_base(self, parts: dict[str, Any]) -> None:
         """Put in place what the orchestrator's own session had put in place before the call, not what it saved since."""
@@ -130,27 +89,18 @@ class Orchestration:
         if "base" in parts:
             self._adapter.me.deserialize_state(parts["base"])
 
-    def _call(self, record: CallRecord) -> OrchestratorCall:
-        return OrchestratorCall(self._adapter, self._journal, self._local, self._options, self._resolver.outer, record)
-
     def _refuse_drift(self, record: CallRecord) -> None:
         changes = fingerprints.topology_changes(self._journal.config(record.config_id), self._adapter.topology())
         if changes:
-            report_drift(self._options.on_drift, self._journal, f"call {record.position}", changes)
+            self._drifted(f"call {record.position}", changes)
 
     # Running
 
-    def _run(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
-        start = partial(self._start, call, task, given)
-        return stream_call(call, start, partial(self._seen, call), partial(self._failed, call), self._close)
-
-    def _start(self, call: OrchestratorCall, task: Any, given: dict[str, Any]) -> Events:
+    def _enter(self, call: OrchestratorCall, given: dict[str, Any]) -> dict[str, Any]:
         running_orchestrators[self._adapter.me] = call
-        self._resolver.began(call.record)
-        events: Events = self._original(task, **given)
-        return reruns.first(events, self._adapter.me, call, given.get("invocation_state"))
+        return given
 
-    def _close(self) -> None:
+    def _close(self, call: OrchestratorCall) -> None:
         running_orchestrators.pop(self._adapter.me, None)
 
     def _seen(self, call: OrchestratorCall, event: Any) -> None:
@@ -161,7 +111,7 @@ class Orchestration:
     def _end(self, call: OrchestratorCall, result: MultiAgentResult) -> None:
         interrupts = [found.to_dict() for found in result.interrupts] if result.interrupts else None
         usage = dict(result.accumulated_usage)
-        recorded = {"status": result.status.value, "interrupts": interrupts, "usage": usage}
+        recorded = OrchestratorCallResult(status=result.status.value, interrupts=interrupts, usage=usage)
         if result.status is Status.FAILED:
             call.end_failed(_cause(self._adapter, result), recorded)
             self._resolver.raised(call.record)
@@ -169,34 +119,28 @@ class Orchestration:
             call.end("waiting" if result.status is Status.INTERRUPTED else "done", recorded)
             self._resolver.ended(call.record)
 
-    def _failed(self, call: OrchestratorCall, error: BaseException) -> None:
-        """Record a failure if it is one: a lost lease, a broken store or the end of the process is not."""
-        if call.is_cancelled(error) or call.progress.phase in ("done", "waiting", "failed"):
-            return
-        if is_elsewhere(error):
-            return
-        self._resolver.raised(call.record)
-        if not isinstance(error, Exception) or isinstance(error, LEFT):
-            return
-        try:
-            call.end_failed(error)
-        except DurableError as unrecorded:
-            logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", call.execution_id, unrecorded)
+    def _forget(self) -> None:
+        """Nothing is assumed of an orchestrator: its calls hold all there is of it."""
 
     # Returning what is recorded
 
-    def returned(self, record: CallRecord, invocation_state: dict[str, Any] | None = None) -> Any:
+    def restored(self, record: CallRecord) -> None:
+        """Put the orchestrator where a recorded call left it."""
+        self.returned(record, {})
+
+    def returned(self, record: CallRecord, given: dict[str, Any]) -> Any:
         """Put the orchestrator where a recorded call left it, and return what the call had returned."""
-        call = self._call(record)
-        rows, parts = call.load()
+        call = OrchestratorCall(self._adapter, self._context, record)
+        (rows, parts), invocation_state = call.load(), given.get("invocation_state")
         if invocation_state is not None and "invocation" in parts:
             Head.put_back(parts["invocation"], invocation_state, shared=record.parent != 0)
-        recorded = record.result or {"status": "failed", "interrupts": None}
+        recorded = OrchestratorCallResult.from_json(record.result)
+        status = recorded.status or "failed"
         self._put_base(parts)
         if "carried" in parts:
             visits = self._visits(rows, is_over=True, tries_again=False)
-            self._adapter.restore(record.input, visits, parts["carried"], None, recorded["status"])
-        return self._adapter.over(recorded["status"], [Interrupt(**found) for found in recorded["interrupts"] or ()])
+            self._adapter.restore(record.input, visits, parts["carried"], None, status)
+        return self._adapter.over(status, [Interrupt(**found) for found in recorded.interrupts or ()])
 
     def _visits(self, rows: list[StepRecord], *, is_over: bool, tries_again: bool) -> list[Visit]:
         """Return the finished visits in the order in which they ended; what is tried again is not among them."""
@@ -204,67 +148,65 @@ class Orchestration:
 
         def counts(row: StepRecord) -> bool:
             is_tried_again = row is latest[row.name] and (tries_again or not (is_over or has_returned_failure(row)))
-            return row.status == "failed" and not is_tried_again and "status" in row.result
+            return row.status == "failed" and not is_tried_again and has_outcome(row)
 
         by_key = {row.key: row for row in rows}
         wanted = [
             row
             for row in by_key.values()
-            if row.status == "done"
-            or counts(row)
-            or (row.status == "interrupted" and is_over and "status" in row.result)
+            if row.status == "done" or counts(row) or (row.status == "interrupted" and is_over and has_outcome(row))
         ]
         wanted.sort(key=lambda row: (row.ended_at or 0.0, row.step_id))
         last = {row.name: row for row in wanted}
         return [self._visit(row, is_last=row is last[row.name]) for row in wanted]
 
     def _visit(self, row: StepRecord, *, is_last: bool) -> Visit:
-        found = row.result
+        found = VisitOutcome.from_json(row.result)
         result = NodeResult(
-            result=self._result(row, is_last),
-            execution_time=found["time"],
-            status=Status(found["status"]),
-            accumulated_usage=found["usage"],
-            accumulated_metrics=found["metrics"],
-            execution_count=found["count"],
+            result=self._result(row, found, is_last),
+            execution_time=found.time,
+            status=Status(found.status),
+            accumulated_usage=found.usage,
+            accumulated_metrics=found.metrics,
+            execution_count=found.count,
         )
         if result.status is Status.INTERRUPTED:
             result.interrupts = list(getattr(result.result, "interrupts", None) or [])
         return Visit(row.name, result, is_ordered=row.error is None)
 
-    def _result(self, row: StepRecord, is_last: bool) -> Any:
+    def _result(self, row: StepRecord, found: VisitOutcome, is_last: bool) -> Any:
         """Return what a node's visit had returned or raised, and have its agent remember it."""
         executor = self._adapter.executors().get(row.name)
-        record = None if row.result["call"] is None else self._journal.call(row.result["call"])
+        record = None if found.call is None else self._journal.call(found.call)
         adapter = adapter_of(executor) if isinstance(executor, MultiAgentBase) else None
         value: Any = None
         if record is not None and record.kind == "agent" and is_agent(executor):
             value = self._agent_result(executor, record, is_last)
         elif record is not None and adapter is not None and record.kind == adapter.kind:
-            inner = Orchestration(adapter, None, self._options, self._journal, self._local, self._resolver)
-            value = inner.returned(record) if is_last else None
+            inner = OrchestratorInvocation(adapter, self._context, self._resolver, None)
+            value = inner.returned(record, {}) if is_last else None
         elif record is not None:
             value = self._gone_result(record)
         elif row.error is None:
-            value = NodeResult.from_dict({"result": row.result["result"], "status": row.result["status"]}).result
+            value = NodeResult.from_dict({"result": found.result, "status": found.status}).result
         return value if row.error is None else revive(row.error)
 
     def _gone_result(self, record: CallRecord) -> Any:
         """Return what a finished call had returned of which the node is no longer there, or is something else."""
-        found = record.result
-        if found is None:
+        if record.result is None:
             return None
         if record.kind != "agent":
-            return MultiAgentResult(status=Status(found["status"]), accumulated_usage=found["usage"])
-        message = found["message"]
-        if found["last"] is not None:
+            over = OrchestratorCallResult.from_json(record.result)
+            return MultiAgentResult(status=Status(over.status), accumulated_usage=over.usage)
+        found = AgentCallResult.from_json(record.result)
+        message = found.message
+        if found.last is not None:
             ranges = self._journal.head(record.call_id)[0].ranges
-            message = messages.read(self._journal, record.lineage, ranges)[found["last"]]
-        return AgentResult(found["stop_reason"], message, EventLoopMetrics(), found["state"])
+            message = messages.read(self._journal, record.lineage, ranges)[found.last]
+        return AgentResult(found.stop_reason, message, EventLoopMetrics(), found.state)
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
-        call_context = CallContext(agent, self._journal, self._local, self._options, self._resolver.outer)
-        invocation = Invocation(call_context, _NoResolver(), None)
+        invocation = AgentInvocation(agent, self._context, self._resolver, None)
         if not is_last:
             invocation.counted(record)
         elif record.status in (ExecutionStatus.COMPLETED, ExecutionStatus.SUSPENDED):
@@ -272,29 +214,6 @@ class Orchestration:
         else:
             invocation.restored(record)
         return None
-
-
-class _NoResolver:
-    """The resolver of a call that is only looked at."""
-
-    outer, compares_base = None, False
-
-    def address(self) -> Any:
-        """Nothing begins here."""
-        raise AssertionError
-
-    def resolve(self, prompt: Any) -> Any:
-        """Nothing is decided here."""
-        raise AssertionError
-
-    def began(self, record: CallRecord) -> None:
-        """Nothing comes after it."""
-
-    def ended(self, record: CallRecord) -> None:
-        """Nothing comes after it."""
-
-    def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
-        """Nothing comes after it."""
 
 
 def _cause(adapter: OrchestratorAdapter, result: MultiAgentResult) -> Exception:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from strands import Agent
 from strands.middleware import ToolResultEvent
 
 from .._calls.context import StepContext, StepPhase, current_context, enclosing
-from .._calls.durable_call import DurableCall, UnwindLoop
-from .._calls.local_execution import LocalExecution
-from .._journal.sqlite.journal import Journal
+from .._calls.durable_call import CallContext, DurableCall, UnwindLoop
 from .._records import keys
-from .._records.calls import CallRecord
+from .._records.calls import CallProgress, CallRecord
 from .._records.logs import safe_logger
-from .._records.options import Options
+from .._records.outcomes import ToolOutcome
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
 from .._strands.agents import InterruptException, ToolInterruptEvent
@@ -61,22 +60,13 @@ def forget_made() -> None:
 class FinishedCall(DurableCall):
     """Stands for a call that made what is made again: it gives what is on record, and records nothing."""
 
-    head = None
-    is_open = True
-
-    def __init__(self, journal: Journal, local: LocalExecution, options: Options, record: CallRecord) -> None:
-        super().__init__(None)
-        self.made_in = None
-        self.journal, self.local, self.options, self.record = journal, local, options, record
-
-    @property
-    def execution_id(self) -> str:
-        """The execution that the call belongs to."""
-        return self.journal.execution_id
+    def __init__(self, context: CallContext, record: CallRecord) -> None:
+        super().__init__(context, record, CallProgress(), record.member)
+        self.is_open = True
 
     def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return what stands for the call as a whole."""
-        return StepContext(self, "call", self.record.member, phase, keys.call_key(0, 0), lambda: (1, True))  # type: ignore[arg-type]
+        return replace(super().context_of_call(phase), look=lambda: (1, True))
 
 
 class Repetition:
@@ -91,7 +81,7 @@ class Repetition:
 
     async def run(self, invocation_state: dict[str, Any]) -> None:
         """Make the call, put back what it changed besides its effect, and compare what it gives."""
-        recorded = self._step.result["result"]
+        recorded = ToolOutcome.from_json(self._step.result).result
         tool_use = {"toolUseId": recorded["toolUseId"], "name": self._step.name, "input": self._given}
         agent, messages = self._agent, list(self._agent.messages)
         state = agent.state.get()
@@ -107,9 +97,9 @@ class Repetition:
 
     async def _result(self, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
         look = (self._step.attempt, True)
-        step_context = StepContext(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)  # type: ignore[arg-type]
+        step_context = StepContext(self._call, "tool", self._step.name, "running", self._step.key, lambda: look)
         given = {**invocation_state, **_for_a_tool(self._agent), "request_state": {}}
-        outer, step = enclosing.set(self._call), current_context.set(step_context)  # type: ignore[arg-type]
+        outer, step = enclosing.set(self._call), current_context.set(step_context)
         try:
             return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
         except TimeoutError:

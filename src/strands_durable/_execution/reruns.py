@@ -15,15 +15,15 @@ from typing import Any
 from strands import Agent
 
 from .._calls.agent_call import Call
-from .._calls.orchestrator_call import OrchestratorCall
+from .._calls.durable_call import CallContext, DurableCall
 from .._calls.tool_steps import ToolRequest
 from .._journal.sqlite.journal import Journal
 from .._journal.sqlite.tool_rows import MadeBy, ToolRow, calls_of_run, finished_tools, input_of
 from .._records.calls import CallRecord
 from .._records.codec import encodable
 from .._records.logs import safe_logger
-from .._records.policy import ToolPolicy, policy_of
-from .._strands.agents import agent_behind, agents_beside, is_agent
+from .._records.policy import ToolPolicy
+from .._strands.agents import agent_behind, agents_beside, is_agent, policy_of
 from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import lives_in_process, may_live_in_process
 from .attached import lasting_agent, lasting_agents, options_of
@@ -68,7 +68,7 @@ def note_object(subject: Any, journal: Journal, record: CallRecord) -> None:
     _objects[_place(journal, record.call_id)] = subject
 
 
-def first(events: Events, subject: Any, call: Call | OrchestratorCall, invocation_state: Any) -> Events:
+def first(events: Events, subject: Any, call: DurableCall, invocation_state: Any) -> Events:
     """Return the events of a call that is about to run here, after what has to be made again before it."""
     note_object(subject, call.journal, call.record)
     if not any(_may_be_due(each, call.options.tool_policies, set()) for each in _involved(subject, call)):
@@ -80,7 +80,7 @@ def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
     return str(journal.store.path), journal.execution_id, journal.run, call_id
 
 
-def _involved(subject: Any, call: Call | OrchestratorCall) -> list[Any]:
+def _involved(subject: Any, call: DurableCall) -> list[Any]:
     """Return what may have made calls in this run: what is called, and what a tool of a finished step has called."""
     is_begun = call.record.attempt > 1 or call.record.position > 0
     return [subject, *lasting_agents()] if is_begun else [subject]
@@ -119,7 +119,7 @@ def _with_own(agent: Agent, policies: dict[str, ToolPolicy]) -> dict[str, ToolPo
 class _Reruns:
     """What has to be made again before one call."""
 
-    def __init__(self, call: Call | OrchestratorCall, invocation_state: Any) -> None:
+    def __init__(self, call: DurableCall, invocation_state: Any) -> None:
         self._call = call
         self._state = invocation_state if isinstance(invocation_state, dict) else {}
         self._journal, self._policies = call.journal, call.options.tool_policies
@@ -162,7 +162,8 @@ class _Reruns:
 
     def _past(self, row: ToolRow) -> FinishedCall:
         call = self._call
-        return FinishedCall(call.journal, call.local, call.options, self._record(row.call_id))
+        context = CallContext(call.control, call.local, call.options)
+        return FinishedCall(context, self._record(row.call_id))
 
     def _record(self, call_id: int) -> CallRecord:
         if call_id not in self._records:

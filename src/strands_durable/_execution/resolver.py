@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .._calls.context import StepContext
-from .._calls.durable_call import DurableCall
 from .._calls.local_execution import Cursor
 from .._journal.sqlite.journal import Journal
 from .._records import keys
@@ -22,7 +21,7 @@ from .._records.codec import encode
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
-from .._records.questions import answers_in, refuse_malformed
+from .._records.questions import answers_in, asked_by, refuse_malformed
 from ..errors import CallCancelledError
 from . import admission
 from .admission import Caller
@@ -32,10 +31,6 @@ S = ExecutionStatus
 
 class CallResolver(Protocol):
     """Knows what is recorded where a call stands."""
-
-    @property
-    def outer(self) -> DurableCall | None:
-        """The call around it."""
 
     @property
     def compares_base(self) -> bool:
@@ -64,8 +59,6 @@ def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
 
 class ListResolver:
     """Root calls under an id on the plugin: an object's n-th call is compared with the n-th recorded one of its agent_id."""
-
-    outer = None
 
     def __init__(self, options: Options, journal: Journal, caller: Caller, cursor: Cursor) -> None:
         self._options, self._journal, self._caller, self._cursor = options, journal, caller, cursor
@@ -156,7 +149,7 @@ class ListResolver:
             return self._journal.call(self._cursor.call_id)
         for call in reversed(self._journal.calls()):
             if call.scope == self._caller.name and set(answers) & (
-                admission.asked_by(call) | set(self._journal.answers(call.call_id))
+                asked_by(call) | set(self._journal.answers(call.call_id))
             ):
                 return call
         return None
@@ -165,7 +158,6 @@ class ListResolver:
 class SingleResolver:
     """The one root call under an id that was given with the call, or that was dispatched; there is never a second one."""
 
-    outer = None
     compares_base = False
     """An object that serves many ids has the messages of others, and a new one has none."""
 
@@ -227,7 +219,6 @@ class NestedResolver:
     """A call inside another: what is recorded at its place decides."""
 
     journal: Journal
-    outer: DurableCall
     own_address: CallAddress
     beside: str | None
     """How the places of all calls in the same step or hook begin; None for the agent of a node or tool, which is alone."""
@@ -248,7 +239,7 @@ class NestedResolver:
             return admission.Start()
         if answers is not None:
             if self.beside is None:  # a swarm hands on all answers that it was given, to its own hooks' questions, too
-                asked = admission.asked_by(record) | set(self.journal.answers(record.call_id))
+                asked = asked_by(record) | set(self.journal.answers(record.call_id))
                 answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
             refuse_malformed(self.journal.execution_id, record, answers)
             return admission.admit_answers(self.journal, record, answers)
@@ -277,7 +268,7 @@ class NestedResolver:
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
         """Return the call beside this place that asked."""
         for call in reversed(self._calls_beside()):
-            if set(answers) & (admission.asked_by(call) | set(self.journal.answers(call.call_id))):
+            if set(answers) & (asked_by(call) | set(self.journal.answers(call.call_id))):
                 return call
         return None
 
@@ -290,7 +281,7 @@ def nested_resolver(step_context: StepContext, name: str, subject: Any, prompt: 
         address = CallAddress(
             parent=outer.record.call_id, place=step_context.key, position=0, member=step_context.name, scope=scope
         )
-        return NestedResolver(journal, outer, address, None)
+        return NestedResolver(journal, address, None)
     tail = f"{step_context.phase}@{name}:{_digest(prompt)}"
     place = f"{step_context.key}/{tail}"
     position = step_context.occurrences[place]
@@ -298,7 +289,7 @@ def nested_resolver(step_context: StepContext, name: str, subject: Any, prompt: 
     address = CallAddress(
         parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}"
     )
-    return NestedResolver(journal, outer, address, f"{step_context.key}/{step_context.phase}@")
+    return NestedResolver(journal, address, f"{step_context.key}/{step_context.phase}@")
 
 
 def _digest(prompt: Any) -> str:

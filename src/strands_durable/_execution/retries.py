@@ -15,10 +15,11 @@ from .._calls.context import enclosing_steps
 from .._calls.durable_call import journal_guard
 from .._calls.tool_steps import ToolRequest
 from .._records.logs import safe_logger
+from .._records.outcomes import ToolOutcome
 from .._records.policy import FailedAttempt, ToolPolicy
 from .._records.steps import StepRecord
 from .._strands.agents import cancel_flags
-from .in_doubt import outcome_of, tool_result, unknown
+from .in_doubt import tool_result, unknown
 
 logger = safe_logger(__name__)
 
@@ -49,7 +50,7 @@ def is_tried_again(
 
 async def wait_for_retry(
     call: Call, policy: ToolPolicy, request: ToolRequest, last: StepRecord, retry: int
-) -> dict[str, Any] | None:
+) -> ToolOutcome | None:
     """Return when the how many-th retry is due; if the agent is cancelled before, with what its last attempt gave."""
     seconds = policy.wait_before(retry)
     if last.ended_at is not None:
@@ -63,8 +64,9 @@ async def wait_for_retry(
     with journal_guard(call):
         if await _has_waited(call, seconds, f"retry {request.name}"):
             return None
-        known = last.status == "failed"
-        outcome = last.result if known else outcome_of(tool_result(request, unknown(request, policy.timeout)))
+        outcome = ToolOutcome(result=tool_result(request, unknown(request, policy.timeout)))
+        if last.status == "failed":
+            outcome = ToolOutcome.from_json(last.result)
         return call.tools.finish(request, None, last.attempt + 1, outcome)
 
 
@@ -86,7 +88,7 @@ async def _has_waited(call: Call, seconds: float, what: str) -> bool:
 
 
 async def _pause(call: Call, seconds: float, what: str) -> None:
-    gate = call.journal.lease.gate
+    gate = call.control.gate
     if gate is None or seconds < _SHORT_SECONDS:
         await asyncio.sleep(seconds)
     else:

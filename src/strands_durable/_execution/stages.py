@@ -23,14 +23,15 @@ from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
 from .._records.exceptions import revive
 from .._records.keys import path
-from .._records.policy import ToolPolicy, policy_of
+from .._records.outcomes import ModelAnswer, ToolOutcome
+from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
-from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, put_for_tool
+from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, policy_of, put_for_tool
 from .._strands.events import RecordedEvent
 from .._strands.patches import copied
 from .._strands.watchers import changed_model_state
 from .event_stream import give_way
-from .in_doubt import judge_model, judge_tool
+from .in_doubt import Situation, judge_model, judge_tool
 from .retries import wait_for_retry
 from .tool_run import ToolRun
 
@@ -48,17 +49,18 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     if overflow is not None:
         raise overflow
     if recorded is not None and recorded.status == "done":
-        call.models.take(recorded.step_id, recorded.result)
+        answer = ModelAnswer.from_json(recorded.result)
+        call.models.take(recorded.step_id, answer)
         yield _recorded_event(call, recorded)
-        yield _stop_event(recorded.result)
+        yield _stop_event(answer)
         return
     with journal_guard(call):
-        if call.models.is_in_doubt(recorded) and policy != "retry":
+        if call.models.is_in_doubt(recorded):
             judge_model(call, policy, key)
-        call.models.start(lasting=policy != "retry")
+        call.models.start(context, lasting=policy != "retry")
     started_at, stop, redacted = time.time(), None, False
     attempt = call.progress.attempt
-    ticket = call.ticket(key, attempt, "model", "model")
+    ticket = call.ticket(key, attempt, "model", "model", may_repeat=policy == "retry")
     await call.wait_for(ticket)
     with call.holding(ticket):
         step_context = StepContext(call, "model", "model", "running", key, lambda: (attempt, False))
@@ -80,18 +82,21 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
             chunk_writer.close()
         if stop is not None and stop.stop_reason != "cancelled":
             with journal_guard(call, starts=False):
-                result = call.models.finish(key, started_at, context, _answer(call, stop), redacted)
-            stop = _stop_event(result)
+                answer = call.models.finish(key, started_at, context, _answer(call, stop), redacted)
+            stop = _stop_event(answer)
     if stop is not None:
         yield stop
 
 
-def _answer(call: Call, stop: ModelStopReason) -> dict[str, Any]:
+def _answer(call: Call, stop: ModelStopReason) -> ModelAnswer:
     """Return what is recorded of a model's answer."""
-    message = {"tracking_id": str(uuid.uuid4()), **stop.message}
-    fields = {"stop_reason": stop.stop_reason, "message": message, "usage": stop.usage, "metrics": stop.metrics}
-    state = changed_model_state(call.agent)
-    return fields if state is None else {**fields, "model_state": state}
+    return ModelAnswer(
+        stop_reason=stop.stop_reason,
+        message={"tracking_id": str(uuid.uuid4()), **stop.message},
+        usage=stop.usage,
+        metrics=stop.metrics,
+        model_state=changed_model_state(call.agent),
+    )
 
 
 async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
@@ -118,8 +123,8 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
             last = call.tools.recorded(request)
             outcome = None if last is None else await wait_for_retry(call, policy, request, last, errors)
     call.tools.leave(request)
-    exception = outcome.get("exception")
-    yield ToolResultEvent(outcome["result"], exception=None if exception is None else revive(exception))
+    exception = None if outcome.exception is None else revive(outcome.exception)
+    yield ToolResultEvent(outcome.result, exception=exception)
 
 
 async def _let_go() -> None:
@@ -147,7 +152,7 @@ def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
 
 async def _settle(
     call: Call, policy: ToolPolicy, request: ToolRequest, recorded: StepRecord | None, context: ExecuteToolContext
-) -> tuple[dict[str, Any] | None, int]:
+) -> tuple[ToolOutcome | None, int]:
     """Return the outcome if the record decides it, and the number of the attempt to make if it does not."""
     if recorded is None:
         return None, 1
@@ -159,7 +164,9 @@ async def _settle(
         return None, recorded.attempt + 1
     if recorded.status == "failed":
         return None, recorded.attempt + 1
-    return await judge_tool(call, policy, request, recorded, context), recorded.attempt + 1
+    situation: Situation = "unstorable" if recorded.status == "unstorable" else "died"
+    outcome = await judge_tool(call, policy, request, recorded.attempt, recorded, context, situation)
+    return outcome, recorded.attempt + 1
 
 
 def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
@@ -170,9 +177,9 @@ def _raise_unanswered(call: Call, recorded: StepRecord) -> None:
         raise InterruptException(Interrupt(id=found["id"], name=found["name"], reason=found["reason"]))
 
 
-def _stop_event(result: dict[str, Any]) -> ModelStopReason:
+def _stop_event(answer: ModelAnswer) -> ModelStopReason:
     return ModelStopReason(
-        stop_reason=result["stop_reason"], message=result["message"], usage=result["usage"], metrics=result["metrics"]
+        stop_reason=answer.stop_reason, message=answer.message, usage=answer.usage, metrics=answer.metrics
     )
 
 

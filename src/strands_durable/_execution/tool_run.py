@@ -17,7 +17,9 @@ from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest, title_of
 from .._records.deadline import TimedOut
+from .._records.exceptions import describe
 from .._records.keys import path
+from .._records.outcomes import ToolOutcome
 from .._records.patches import difference
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
@@ -31,7 +33,7 @@ from .._strands.agents import (
 )
 from .._strands.fingerprints import loaded_since, tools_of
 from .._strands.patches import copied
-from .in_doubt import judge_tool, outcome_of, tool_result, unknown
+from .in_doubt import DECISIONS, Situation, judge_tool
 from .late_results import event_of
 from .reruns import note_rerun
 from .retries import is_tried_again
@@ -59,19 +61,24 @@ class ToolRun:
         self._runs_before = (0, 0)
         self._thread: ToolThread | None = None
         self.interrupted = False
-        self.outcome: dict[str, Any] | None = None
+        self.outcome: ToolOutcome | None = None
 
     async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
         """Commit the intent, run the tool, commit what came out; yield what it streams."""
         call, request = self._call, self._request
+        delegate = agent_behind(context.tool)
         with journal_guard(call):
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
-        if agent_behind(context.tool) is not None:  # its steps are the steps
+            elif delegate is None:
+                call.sync_answer()
+        if delegate is not None:  # its steps are the steps
             async for event in self._run(context, next_fn):
                 yield event
             return
-        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title_of(request.input))
+        may_repeat = self._policy.in_doubt == "retry"
+        title = title_of(request.input)
+        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title, may_repeat=may_repeat)
         await call.wait_for(ticket)
         with call.holding(ticket):
             async for event in self._run(context, next_fn):
@@ -108,7 +115,9 @@ class ToolRun:
         except TimedOut:
             with journal_guard(call):
                 if not await self._ends_after_all(context, next_fn):
-                    self.outcome = await self._timed_out(context)
+                    self.outcome = await judge_tool(
+                        call, self._policy, request, self._attempt, self._step, context, self._situation()
+                    )
                     return
         except Exception as error:  # from a middleware inside ours: what the executor would make of it
             text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
@@ -125,7 +134,7 @@ class ToolRun:
             with journal_guard(call, starts=False):
                 self.outcome = self._finish(step_context, context, before)
 
-    def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> Any:
+    def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
         """Commit the outcome, with what has changed since the tool began; None if the policy wants another attempt."""
         assert self._result is not None
         outcome = self._outcome_of(self._result, step_context, context, before)
@@ -143,13 +152,13 @@ class ToolRun:
 
     def _outcome_of(
         self, result: ToolResultEvent, step_context: StepContext, context: ExecuteToolContext, before: Before
-    ) -> dict[str, Any]:
+    ) -> ToolOutcome:
         """Return what is recorded of a tool: its result, and what has changed since it began."""
         state, flags, tools = before
         cancelled = cancel_flags(self._call.agent)
-        return outcome_of(
-            result.tool_result,
-            exception=result.exception,
+        return ToolOutcome(
+            result=result.tool_result,
+            exception=None if result.exception is None else describe(result.exception),
             state=step_context.changes,
             invocation=difference(state, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != flags else None,
@@ -157,9 +166,9 @@ class ToolRun:
             rerun=note_rerun(self._call, self._policy, context.tool, self._request),
         )
 
-    def _status_of(self, outcome: dict[str, Any], exception: Exception | None) -> Literal["done", "failed"]:
+    def _status_of(self, outcome: ToolOutcome, exception: Exception | None) -> Literal["done", "failed"]:
         request, attempt, errors = self._request, self._attempt, self._errors
-        again = is_tried_again(self._policy, request, attempt, errors, outcome["result"], exception)
+        again = is_tried_again(self._policy, request, attempt, errors, outcome.result, exception)
         return "failed" if again else "done"
 
     def _threaded(self, context: ExecuteToolContext, record: Callable[[Any], None]) -> ExecuteToolContext:
@@ -169,7 +178,7 @@ class ToolRun:
             return context
         call = self._call
         step = path(call.record.scope, call.record.position, request.key)
-        self._thread = ToolThread(request.name, step, call.journal.lease.tools, record)
+        self._thread = ToolThread(request.name, step, call.control.tools, record)
         return context.replace(tool=with_function(context.tool, partial(self._thread.run, function)))
 
     def _take(self) -> None:
@@ -186,7 +195,7 @@ class ToolRun:
         outcome = None if thread is None else thread.outcome
         if thread is None or outcome is None:
             return False
-        if self._wants_to_know():
+        if DECISIONS[self._policy.in_doubt][self._timed_out()] in ("retry", "verify"):
             await thread.wait(self._policy.timeout)
         if not outcome.done():
             thread.detach()
@@ -199,10 +208,14 @@ class ToolRun:
         self._result = event
         return True
 
-    def _wants_to_know(self) -> bool:
-        """Say whether the policy can decide nothing about a tool that still runs."""
-        is_retried = self._policy.in_doubt == "retry" and self._attempt <= self._policy.retries
-        return is_retried or self._policy.in_doubt == "verify"
+    def _timed_out(self) -> Situation:
+        return "timed out" if self._attempt <= self._policy.retries else "out of retries"
+
+    def _situation(self) -> Situation:
+        """Return in which situation a tool is that did not answer in time."""
+        if self._step is None:
+            return "no intent"
+        return "still runs" if self._thread is not None and self._thread.is_detached else self._timed_out()
 
     def _finish_late(
         self, step_context: StepContext, context: ExecuteToolContext, next_fn: Any, before: Before, outcome: Future[Any]
@@ -216,15 +229,6 @@ class ToolRun:
             found = self._outcome_of(event, step_context, context, before)
             end = tools.ending(request, self._step, found, self._status_of(found, event.exception), ran=True)
         tools.finish_late(request, self._step, self._attempt, end, self._started_at)
-
-    async def _timed_out(self, context: ExecuteToolContext) -> dict[str, Any] | None:
-        """A timeout leaves the step in doubt; only ``retry`` is bounded, by the policy's retries."""
-        step, still_runs = self._step, self._thread is not None and self._thread.is_detached
-        is_tried = self._policy.in_doubt == "retry" and self._attempt > self._policy.retries
-        if step is None or is_tried or (still_runs and self._wants_to_know()):
-            outcome = outcome_of(tool_result(self._request, unknown(self._request, self._policy.timeout)))
-            return self._call.tools.finish(self._request, None, self._attempt + 1, outcome)
-        return await judge_tool(self._call, self._policy, self._request, step, context, self._policy.timeout)
 
     def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any
 
-from .._journal.running_tools import RunningTools
+from .._calls.running_tools import RunningTools
 from .._records.deadline import TimedOut, limited
 from .._records.logs import safe_logger
 

@@ -1,8 +1,12 @@
-"""The conversation as an append-only log, and which of its messages are in sight.
+"""The conversation as an append-only log, and which of its messages are visible.
 
 A message is written once. Dropping, replacing or reordering messages, as conversation managers do, writes nothing but new
-ranges; a message that was changed is appended as a new one. Marks tell cheaply, and exactly, whether a message is still the
-one that was written: they are hashes of its content, good for one process only.
+ranges; a message that was changed is appended as a new one. Hashes of the content, valid within one
+process only, show exactly whether a message is still the one that was written.
+
+Hashing every message is most of what the length of a conversation costs, so that it is done once per turn, before a model call.
+After that the conversation is compared with the copy of it that Strands made for the model, which is several times as fast: the
+texts in both are the same objects. A value that only changed its type (1 became True) is noticed before the next model call.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import marshal
 from collections import defaultdict
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 from .._records.content_hash import content_hash
@@ -19,8 +24,15 @@ Describe = Callable[[Message], str]
 Row = tuple[int, str]
 
 
+def _is_equal(one: list[Message], other: list[Message]) -> bool:
+    try:
+        return one == other
+    except Exception:  # what is not plain data may refuse to be compared
+        return False
+
+
 def _marks(messages: list[Message]) -> list[int]:
-    """Mark all messages, in one go where all are plain: it is done three times per turn."""
+    """Mark all messages, in one go where all are plain."""
     dumps = marshal.dumps
     try:
         return [hash(dumps(message, 2)) for message in messages]
@@ -39,22 +51,43 @@ class History:
         """The messages in sight, as inclusive ranges of the log."""
         self._seqs: list[int] = []
         self._marks: list[int] = []
+        self._copies: list[Message] = []
+        """What the first of the written messages are compared with, as long as there is such a copy."""
 
     def load(self, messages: list[Message], ranges: list[list[int]], next_seq: int) -> None:
         """Take over messages that were read back."""
         self.is_known = True
         self.ranges = [list(bounds) for bounds in ranges]
         self._seqs = [seq for first, last in ranges for seq in range(first, last + 1)]
-        self._marks = _marks(messages)
+        self._marks, self._copies = _marks(messages), []
         self.next_seq = next_seq
 
     def holds(self, messages: list[Message]) -> bool:
-        """Say whether ``messages`` are just what is written."""
+        """Return True if ``messages`` are exactly what is written."""
         return _marks(messages) == self._marks
+
+    def compare_with(self, copies: list[Message], messages: list[Message]) -> None:
+        """From now on, compare ``messages``, which were just written, with ``copies``, if that is what these are.
+
+        A middleware may have given the model other messages, or the conversation itself.
+        """
+        is_copy = _is_equal(copies, messages) and not any(map(is_, copies, messages))
+        self._copies = list(copies) if is_copy else []  # a list of our own: that of the model call may grow
+
+    def forget_copies(self) -> None:
+        """Hash all messages the next time; the copies take as much memory as the conversation without its texts."""
+        self._copies = []
+
+    def _marked(self, messages: list[Message]) -> list[int]:
+        """Return the marks of ``messages``; those that are like their copies are as they were written."""
+        same = len(self._copies)
+        if not _is_equal(messages[:same], self._copies):
+            same = 0
+        return self._marks[:same] + _marks(messages[same:])
 
     def sync(self, messages: list[Message], describe: Describe) -> list[Row]:
         """Return the rows that make the log hold all of ``messages``."""
-        marks = _marks(messages)
+        marks = self._marked(messages)
         known = len(self._marks)
         if marks[:known] == self._marks:
             new = list(zip(messages[known:], marks[known:], strict=True))
@@ -65,7 +98,7 @@ class History:
         written: dict[int, list[int]] = defaultdict(list)
         for seq, found in zip(reversed(self._seqs), reversed(self._marks), strict=True):
             written[found].append(seq)
-        self._seqs, self._marks, self.ranges = [], [], []
+        self._seqs, self._marks, self.ranges, self._copies = [], [], [], []
         rows = []
         for message, found in zip(messages, marks, strict=True):
             if written[found]:

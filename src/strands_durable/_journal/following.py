@@ -1,4 +1,4 @@
-"""Following an execution from any process: committed steps by number, and pieces of those under way. Knows no Strands."""
+"""Following an execution from any process: committed steps by number, and chunks of running ones. Knows no Strands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
 from .._records.keys import path
 from .._records.results import StreamEvent
-from .._records.steps import shown_result, shown_usage
+from .._records.steps import shown_result
 from .sqlite import stream_rows
 from .sqlite.change_feed import change_feed
 from .sqlite.chunks import subscribe
@@ -66,7 +66,7 @@ def _step(row: Any) -> StreamEvent:
         status=status,
         result=shown_result(kind, None if result is None else json.loads(result)),
         error=None if error is None else summary(json.loads(error)),
-        usage=None if usage is None else shown_usage(json.loads(usage)),
+        usage=None if usage is None else json.loads(usage),
     )
 
 

@@ -8,22 +8,12 @@ and was not replaced renews and continues. Which owner may be replaced is for `o
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from .._records.logs import safe_logger
-from .._records.step_gate import StepGate
-from ..errors import (
-    DurableError,
-    ExecutionBusyError,
-    ExecutionCancelledError,
-    ExecutionNotFoundError,
-    LeaseLostError,
-)
+from ..errors import DurableError, ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
 from .owner import Beat
 from .owner import Owner as Owner
-from .running_tools import RunningTools, still_running
 from .sqlite import ownership
 from .sqlite.connection import Connection
 from .sqlite.database import Store
@@ -41,50 +31,34 @@ class ExecutionReleasedError(DurableError):
 
 
 class Lease:
-    """The right to write to one execution, until somebody else has it."""
+    """The right to write to one execution, until another owner has it."""
 
     def __init__(self, store: Store, row_id: int, execution_id: str, run: int, fence: int, seconds: float) -> None:
         self.store, self.row_id, self.execution_id, self.run = store, row_id, execution_id, run
         self.fence, self.seconds = fence, seconds
         self.dropped = False
-        self.halt: DurableError | None = None
-        """Why no step may start any more: somebody cancelled the execution, or its worker is to stop."""
-        self.on_progress: Callable[[], None] | None = None
-        """To be called with the first step that ends under this lease."""
-        self.is_alone = False
-        """True for a worker that runs nothing beside this execution, to see whether it is what kills workers."""
-        self.waits = 0
-        """How many of its steps wait for other executions, and do nothing themselves."""
-        self.gate: StepGate | None = None
-        """Who decides when a step may run, where a commit is not enough."""
-        self.tools = RunningTools(store.path, execution_id)
-        """The sync tools that run under it, each in a thread: it is kept until they have ended."""
 
-    def check(self, connection: Connection) -> None:
-        """Raise `LeaseLostError` if the execution has a new owner."""
+    def check(self, connection: Connection) -> bool:
+        """Raise `LeaseLostError` if the execution has a new owner; return whether it is to be cancelled."""
         found = ownership.holder(connection, self.row_id)
         if found.fence != self.fence:
             raise LeaseLostError(self.execution_id, str(Owner.parse(found.owner)) if found.owner else "another process")
-        if found.is_cancel_asked and not isinstance(self.halt, ExecutionCancelledError):
-            self.halt = ExecutionCancelledError(self.execution_id)  # one and the same, by which the call knows it again
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Stand aside while a step waits for another execution, which may need this very worker; so far nothing was killed."""
-        cleared = self.on_progress
-        if cleared is not None:
-            with suppress(DurableError), self.store.transaction("lease.clear", self, lasting=False):
-                cleared()
-        self.waits += 1
-        try:
-            yield
-        finally:
-            self.waits -= 1
+        return found.is_cancel_asked
 
     def drop(self) -> None:
         """Give the lease up, as part of a transaction that ends the work."""
-        ownership.release(self.store.connection, self.row_id, self.fence, was_alone=self.is_alone)
+        ownership.release(self.store.connection, self.row_id, self.fence)
         self.dropped = True
+
+
+class Observer(Protocol):
+    """Acts on what a writer meets in the journal."""
+
+    def cancel_requested(self) -> None:
+        """The execution is to be cancelled."""
+
+    def step_ended(self) -> None:
+        """A step ends in the transaction that is open."""
 
 
 def look(store: Store, execution_id: str) -> Lease:
@@ -97,18 +71,8 @@ def look(store: Store, execution_id: str) -> Lease:
 
 
 async def acquire(store: Store, execution_id: str, seconds: float) -> Lease:
-    """Become the owner of an execution, creating it if it is new; wait at most one lease for an owner that may be dead.
-
-    And as long for a tool of an earlier call of this process that still runs in a thread: its result is part of what resumes.
-    """
+    """Become the owner of an execution, creating it if it is new; wait at most one lease for an owner that may be dead."""
     first: Beat | None = None
-    deadline = time.monotonic() + seconds + _POLL_SECONDS
-    while running := still_running(store.path, execution_id):
-        if time.monotonic() > deadline:
-            tools = " and ".join(map(repr, running))
-            why = f"has a call here that ended, but its tool {tools} still runs in a thread. Wait until it returns."
-            raise ExecutionBusyError(execution_id, str(Owner.me()), why)
-        await asyncio.sleep(_POLL_SECONDS)
     while True:
         found = ownership.beat_of(store, execution_id)
         if found is None or Owner.parse(found.owner) == Owner.me() or not store.liveness.is_alive(found):

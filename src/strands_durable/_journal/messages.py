@@ -10,14 +10,10 @@ from typing import Any
 
 from .._records.codec import decode, encode
 from .._records.content_hash import content_hash
+from .._records.outcomes import ModelAnswer, ToolOutcome
 from .sqlite.journal import Journal
 
 Message = Any
-
-
-def answer_of(result: dict[str, Any]) -> Message:
-    """Return the message that Strands appends for a recorded model answer."""
-    return {**result["message"], "metadata": {"usage": result["usage"], "metrics": result["metrics"]}}
 
 
 class MessageEncoder:
@@ -29,13 +25,13 @@ class MessageEncoder:
         self._answer: tuple[int, int] | None = None
         self._results: dict[int, int] = {}
 
-    def answered(self, step_id: int, result: dict[str, Any]) -> None:
+    def answered(self, step_id: int, answer: ModelAnswer) -> None:
         """Remember the model answer that may be appended next; the tool results before it are behind us."""
-        self._answer = (content_hash(answer_of(result)), step_id)
+        self._answer = (content_hash(answer.appended), step_id)
         self._results = {}
 
     def returned(self, step_id: int, result: Any) -> None:
-        """Remember a tool result of the batch under way."""
+        """Remember a tool result of the running batch."""
         self._results[content_hash({"toolResult": result})] = step_id
 
     def describe(self, message: Message) -> str:
@@ -71,12 +67,12 @@ def _resolve(form: dict[str, Any], results: dict[int, Any], journal: Journal) ->
     if "message" in form:
         return form["message"]
     if "step" in form:
-        return answer_of(results[form["step"]])
+        return ModelAnswer.from_json(results[form["step"]]).appended
     if "input" in form:
         content = _content_of(journal.input_of(form["input"]))
     else:
         content = [
-            {"toolResult": results[block]["result"]} if isinstance(block, int) else block["block"]
+            {"toolResult": ToolOutcome.from_json(results[block]).result} if isinstance(block, int) else block["block"]
             for block in form["blocks"]
         ]
     return {"role": "user", "content": content, "tracking_id": form["id"]}

@@ -6,49 +6,45 @@ from typing import Any
 
 from .._records.calls import CallRecord
 from .._records.exceptions import summary
-from .._records.results import ExecutionResult, NodeOutcome, OpenInterrupt
+from .._records.outcomes import AgentCallResult, OrchestratorCallResult, VisitOutcome
+from .._records.questions import interrupts_of
+from .._records.results import ExecutionResult, NodeOutcome
 from .._records.steps import StepRecord
 from . import messages
 from .sqlite.journal import Journal
 
 
-def interrupts_of(record: CallRecord) -> tuple[OpenInterrupt, ...]:
-    """Return what a call waits for."""
-    found = (record.result or {}).get("interrupts") or ()
-    return tuple(OpenInterrupt(interrupt_id=each["id"], name=each["name"], reason=each.get("reason")) for each in found)
-
-
 def result_of(journal: Journal, record: CallRecord) -> ExecutionResult:
     """Return what a call came to, or what it waits for."""
-    result = record.result or {}
     if record.kind != "agent":
+        over = OrchestratorCallResult.from_json(record.result)
         return ExecutionResult(
             execution_id=journal.execution_id,
             status=record.status,
-            stop_reason=result.get("status", ""),
-            usage=result.get("usage", {}),
+            stop_reason=over.status,
+            usage=over.usage,
             interrupts=interrupts_of(record),
             nodes=_nodes(journal, record),
         )
+    result = AgentCallResult.from_json(record.result)
     return ExecutionResult(
         execution_id=journal.execution_id,
         status=record.status,
-        stop_reason=result.get("stop_reason", ""),
-        message=_message(journal, record),
+        stop_reason=result.stop_reason,
+        message=_message(journal, record, result),
         state=journal.state(record.call_id),
-        request_state=result.get("state", {}),
-        usage=result.get("usage", {}),
-        structured_output=result.get("structured_output"),
+        request_state=result.state,
+        usage=result.usage,
+        structured_output=result.structured_output,
         interrupts=interrupts_of(record),
     )
 
 
-def _message(journal: Journal, record: CallRecord) -> Any:
-    result = record.result or {}
-    if result.get("last") is None:
-        return result.get("message")
+def _message(journal: Journal, record: CallRecord, result: AgentCallResult) -> Any:
+    if result.last is None:
+        return result.message
     progress, _ = journal.head(record.call_id)
-    ahead = result["last"]
+    ahead = result.last
     for first, last in progress.ranges:
         if ahead <= last - first:
             return messages.read(journal, record.lineage, [[first + ahead, first + ahead]])[0]
@@ -65,17 +61,16 @@ def _nodes(journal: Journal, record: CallRecord) -> dict[str, NodeOutcome]:
 
 
 def _node(journal: Journal, record: CallRecord, visit: StepRecord) -> NodeOutcome:
-    recorded = visit.result or {}
-    status = recorded.get("status") or {"done": "completed", "started": "executing"}.get(visit.status, visit.status)
-    usage = recorded.get("usage", {})
+    recorded = VisitOutcome.from_json(visit.result)
+    status = recorded.status or {"done": "completed", "started": "executing"}.get(visit.status, visit.status)
+    usage = recorded.usage or {}
     if visit.error is not None:
         return NodeOutcome(status=status, text=summary(visit.error), usage=usage)
     inner = journal.call_in(record.call_id, visit.key)
     if inner is not None and inner.result is not None:
         result = result_of(journal, inner)
         return NodeOutcome(status=status, result=result, text=str(result), usage=usage)
-    told = recorded.get("result") or {}
-    message = told.get("message") if isinstance(told, dict) else None
+    message = recorded.result.get("message") if isinstance(recorded.result, dict) else None
     text = (
         ""
         if message is None

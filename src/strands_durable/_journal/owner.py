@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +49,13 @@ class Owner:
     def me(cls) -> Owner:
         """Return this process."""
         return _owner(os.getpid())
+
+    def within(self, name: str) -> Owner:
+        """Return a part of this process that an engine distinguishes from others: an invocation, one of several workers.
+
+        Whether it is alive is for the engine to know; by its process it counts as gone.
+        """
+        return replace(self, started=f"{self.started} {name}")
 
     @classmethod
     def parse(cls, text: str) -> Owner:
@@ -109,18 +116,15 @@ class Liveness:
         self._lock = threading.Lock()
         self._seen: dict[int, _Seen] = {}
 
-    def is_alive(self, found: Beat) -> bool:
+    def is_alive(self, found: Beat, state_of: Callable[[str], ProcessState] | None = None) -> bool:
         """Return whether the owner of an execution counts as alive; while waiting for it, ask again and again."""
-        return self._is_alive(found, _look)
+        state = (state_of or _look)(found.owner)
+        return state == "running" or (state == "unknown" and not self._is_silent(found))
 
     def dead(self, beats: Iterable[Beat]) -> list[Beat]:
         """Return those whose owner is dead, by the same rule; a process that owns several is looked up once."""
         look = functools.cache(_look)
-        return [found for found in beats if not self._is_alive(found, look)]
-
-    def _is_alive(self, found: Beat, look: Callable[[str], ProcessState]) -> bool:
-        state = look(found.owner)
-        return state == "running" or (state == "unknown" and not self._is_silent(found))
+        return [found for found in beats if not self.is_alive(found, look)]
 
     def _is_silent(self, found: Beat) -> bool:
         """Return whether a beat has not changed for one lease. A long time without a look counts half a lease at most: the

@@ -41,7 +41,7 @@ def reading(execution_id: str | None = None) -> Iterator[None]:
 
 
 def _is_about_a_row(error: BackendUnavailableError) -> bool:
-    """Say whether an error of the store is about what was read, and not about the store as a whole."""
+    """Return True if an error of the store is about the row that was read, and not about the store as a whole."""
     return error.reason.startswith("the file is damaged: ") or "decode to UTF-8" in str(error.__cause__)
 
 

@@ -1,4 +1,4 @@
 """Where Strands calls us: the `Durability` plugin, and how it attaches to agents and orchestrators.
 
-Left out: everything that happens once a call is ours, which is `_execution`.
+Left out: everything that happens once a call is durable, which is `_execution`.
 """

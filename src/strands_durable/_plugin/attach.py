@@ -1,7 +1,7 @@
-"""Where we stand: around an agent's calls, model calls and tool calls, and around an orchestrator's calls and nodes.
+"""Attaching: wrap an agent's calls, model calls and tool calls, and an orchestrator's calls and nodes.
 
-What belongs to an agent or orchestrator is attached with it: the agents behind its tools, the executors of its nodes. Some of
-them are not there yet when plugins are initialized, so that a root call looks again.
+The parts of an agent or orchestrator are attached with it: the agents behind its tools, the executors of its nodes. Some of
+them do not exist yet when plugins are initialized, so each root call looks for new ones.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from strands.multiagent.base import MultiAgentBase
 
 from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
+from .._calls.durable_call import CallContext
 from .._calls.effects import pause
-from .._calls.local_execution import CallContext, LocalExecution
+from .._calls.local_execution import LocalExecution
 from .._execution import entry, keyboard_interrupt, stages
-from .._execution.agent_invocation import Invocation, running_agents, segments
+from .._execution.agent_invocation import AgentInvocation, running_agents, segments
 from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
-from .._execution.orchestrator_invocation import Orchestration, running_orchestrators
+from .._execution.orchestrator_invocation import OrchestratorInvocation, running_orchestrators
 from .._execution.resolver import CallResolver
 from .._journal.lease import Owner
-from .._journal.sqlite.journal import Journal
 from .._records.calls import CallKind
 from .._records.logs import safe_logger
 from .._records.options import Options
@@ -72,7 +72,7 @@ Events = AsyncGenerator[Any, None]
 
 
 def attach(subject: Any, options: Options | None) -> None:
-    """Stand around an agent or orchestrator, and around all that belongs to it, once."""
+    """Attach to an agent or orchestrator and to its parts, once."""
     if subject not in attached:
         adapter = adapter_of(subject)
         if adapter is None:
@@ -89,7 +89,7 @@ def attach(subject: Any, options: Options | None) -> None:
 
 
 def attach_parts(subject: Any) -> None:
-    """Stand around what is new of the parts of an agent or orchestrator."""
+    """Attach to those parts of an agent or orchestrator that are new."""
     adapter = adapter_of(subject)
     if adapter is not None:
         adapter.settle()
@@ -105,20 +105,22 @@ def attach_parts(subject: Any) -> None:
             part.stream_async = Opaque(part, part.stream_async)
 
 
-def _own_policies(subject: Any, options: Options, resolver: CallResolver) -> Options:
-    """Return the options of a call: inside another, with the policies of a Durability of its own where the root has none."""
-    own = options if resolver.outer is None else attached.get(subject)
+def _with_own_policies(subject: Any, context: CallContext) -> CallContext:
+    """Have the policies of a Durability of its own hold for a call inside another, where the root has none."""
+    options = context.options
+    own = options if context.outer is None else attached.get(subject)
     if own is None or not own.tool_policies:
-        return options
+        return context
     refuse_unknown(subject, own.tool_policies)
-    return replace(options, tool_policies={**own.tool_policies, **options.tool_policies})
+    policies = {**own.tool_policies, **options.tool_policies}
+    return replace(context, options=replace(options, tool_policies=policies))
 
 
 # Agents
 
 
 class _AgentSubject:
-    """An agent, as far as calls of it are concerned."""
+    """An agent, as `entry` sees it."""
 
     def __init__(self, agent: Agent, original: Any) -> None:
         self.me, self.name, self._original = agent, agent.agent_id, original
@@ -144,33 +146,24 @@ class _AgentSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         return cast(Events, self._original(prompt, **given))
 
-    def open(
-        self,
-        options: Options,
-        journal: Journal,
-        local: LocalExecution,
-        resolver: CallResolver,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, resolver)
-        call_context = CallContext(self.me, journal, local, options, resolver.outer)
-        invocation = Invocation(call_context, resolver, self._original)
-        if resolver.outer is not None and self.me in lasting:
+        context = _with_own_policies(self.me, context)
+        invocation = AgentInvocation(self.me, context, resolver, self._original)
+        if context.outer is not None and self.me in lasting:
             self._recall(invocation, resolver)
         return invocation.open(prompt, given)
 
-    def _recall(self, invocation: Invocation, resolver: CallResolver) -> None:
-        """Have an agent that code of the user calls remember its calls in this execution, if they can be told from others."""
+    def _recall(self, invocation: AgentInvocation, resolver: CallResolver) -> None:
+        """Make an agent that the user's code calls remember its calls in this execution, if its id is unique."""
         address = resolver.address()
         if not address.member.startswith("@"):
-            return  # what stands behind a tool or node is put back with it
-        if sum(found.agent_id == self.name for found in lasting) == 1:
+            return  # an agent behind a tool or node is restored with it
+        if sum(agent.agent_id == self.name for agent in lasting) == 1:
             invocation.recall(address.member)
         else:
             logger.warning(
-                "agent_id=<%s>, scope=<%s> | several agents have this id, so that none remembers calls of another process",
+                "agent_id=<%s>, scope=<%s> | several agents have this id, so none remembers calls of another process",
                 self.name, address.scope,
             )  # fmt: skip
 
@@ -195,7 +188,7 @@ def _attach_agent(agent: Agent) -> None:
         agent.hooks.add_callback(event_type, callback, order=order)
 
 
-# Each of these returns an async generator: one layer less for every event of a stream than being one.
+# Each of these returns an async generator instead of being one, which saves a layer for every event of a stream.
 
 
 def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
@@ -227,7 +220,7 @@ def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
 
 
 class _OrchestratorSubject:
-    """An orchestrator, as far as calls of it are concerned."""
+    """An orchestrator, as `entry` sees it."""
 
     def __init__(self, adapter: OrchestratorAdapter, original: Any) -> None:
         self.me, self.name, self.kind = adapter.me, adapter.name, adapter.kind
@@ -247,34 +240,26 @@ class _OrchestratorSubject:
         return None if running is None else running.execution_id
 
     def enter(self, local: LocalExecution) -> None:
-        """An orchestrator takes part as it is: its calls hold all there is of it."""
+        """Do nothing: all state of an orchestrator is in its calls."""
 
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         running = running_orchestrators.get(self.me)
-        if running is not None:  # Strands would run both calls on one state, and so would we record them
-            why = f"is in a call of {self._adapter.kind} {self.name!r}, which takes one call at a time. Wait for it to end."
+        if running is not None:  # Strands would run both calls on one state, and we would record that
+            why = f"{self._adapter.kind} {self.name!r} is in another call and runs one at a time. Wait for that call to end."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
-    def open(
-        self,
-        options: Options,
-        journal: Journal,
-        local: LocalExecution,
-        resolver: CallResolver,
-        prompt: Any,
-        given: dict[str, Any],
-    ) -> Events:
+    def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         attach_parts(self.me)
-        options = _own_policies(self.me, options, resolver)
-        return Orchestration(self._adapter, self._original, options, journal, local, resolver).open(prompt, given)
+        context = _with_own_policies(self.me, context)
+        return OrchestratorInvocation(self._adapter, context, resolver, self._original).open(prompt, given)
 
 
 def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
     me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
     adapter.intercept(partial(running_orchestrators.get, me))
-    me.hooks.invoke_callbacks_async = partial(_around_hooks, me.hooks.invoke_callbacks_async)
+    adapter.wrap_hooks(_around_hooks)
 
 
 def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
@@ -288,7 +273,7 @@ def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: An
 
 
 async def _around_hooks(invoke: Any, event: Any) -> Any:
-    """Stand around the hooks of an orchestrator: before the first of them, and after the last."""
+    """Wrap the hooks of an orchestrator: act before the first of them and after the last."""
     call = running_orchestrators.get(getattr(event, "source", None))
     if call is None:
         return await invoke(event)
@@ -300,14 +285,14 @@ async def _around_hooks(invoke: Any, event: Any) -> Any:
         call.node_begins(event.node_id, event.invocation_state or {})
     elif isinstance(event, AfterNodeCallEvent):
         call.node_returns(event.node_id)
-    found = await invoke(event)
+    result = await invoke(event)
     if isinstance(event, AfterNodeCallEvent):
         call.node_ends(event.node_id)
-    return found
+    return result
 
 
 def _on(moment: Callable[[Any, Any], Any]) -> Any:
-    """Make a hook of what a call of an agent does at a moment; nothing happens outside of a durable call."""
+    """Return a hook that calls ``moment(call, event)`` in a durable call of an agent, and does nothing outside of one."""
 
     def callback(event: Any) -> None:
         call = running_agents.get(event.agent)

@@ -1,4 +1,4 @@
-"""The spec of an agent, a Graph or a Swarm, from the thing itself: built without a model call and without a server."""
+"""Describes an agent, a Graph or a Swarm as a spec, without a model call and without starting a server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .._strands.orchestrators import adapter_of
 
 
 def describe(name: str, subject: Any, arguments: dict[str, Any], version: str | None = None) -> AgentSpec:
-    """Return the spec under which ``subject`` is dispatched. With a version, nothing else tells it from other versions."""
+    """Return the spec under which ``subject`` is dispatched. With a version, only name and version make its fingerprint."""
     parts = _parts(subject)
-    told_apart_by = {"name": name, **parts} if version is None else {"name": name, "version": version}
+    identity = {"name": name, **parts} if version is None else {"name": name, "version": version}
     spec = AgentSpec(
         name=name,
         session_id=session_id_of(subject),
         arguments=arguments,
-        fingerprint=fingerprint_of(told_apart_by),
+        fingerprint=fingerprint_of(identity),
         version=version,
         kind=parts["kind"],
         model_id=parts.get("model_id"),
@@ -40,7 +40,7 @@ def _parts(subject: Any) -> dict[str, Any]:
     if adapter is not None:
         topology = adapter.topology()
         nodes = {node_id: _parts(executor) for node_id, executor in adapter.executors().items()}
-        rest = {part: found for part, found in topology.items() if part not in ("nodes", "edges")}
+        rest = {part: value for part, value in topology.items() if part not in ("nodes", "edges")}
         return {"kind": adapter.kind, "nodes": nodes, "edges": list(topology.get("edges", ())), **rest}
     if not is_agent(subject):
         return {"kind": type(subject).__name__}

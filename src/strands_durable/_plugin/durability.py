@@ -1,4 +1,4 @@
-"""`Durability`: the plugin that makes an agent, a Graph or a Swarm survive."""
+"""`Durability`: the plugin that makes an agent, a Graph or a Swarm durable."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .attach import attach
 
 
 class Durability(Plugin, MultiAgentPlugin):
-    """Record every model call and every tool call of an agent, and go on after any failure.
+    """Record every model call and every tool call of an agent, and resume after any failure.
 
-    Give it to an agent and run the script again after a crash: it goes on at the first step that has no recorded result.
+    Pass it to an agent and run the script again after a crash: it resumes at the first step that has no recorded result.
 
     Args:
-        store: The file that keeps the journal: a path or a ``sqlite:///`` URL.
-        execution_id: Names the run. The same id goes on with the same run; without one, each call is a new run.
-            ``invocation_state={"execution_id": ...}`` names it per call and wins.
-        on_drift: What to do when the agent that goes on is not the one that was recorded.
-        on_failed: Whether running a failed call again tries it again, or raises `ExecutionFailedError`.
-        on_completed: Whether running a completed run again returns its results, or starts a new run under the same id.
-            Made for scripts with one call: killed between two calls, a run looks completed.
-        model_in_doubt: What to do with a model call that was under way in a crash: ``retry``, ``ask`` or ``fail``.
-        tool_policies: By tool name: what to do with a tool call that was under way in a crash, retries, timeouts. A name that
-            no tool has is refused with the first call.
-        lease_seconds: How long an owner that cannot be seen counts as alive.
-        segment_turns: After how many turns the inner loop is entered anew. Invisible; bounds recursion and memory.
+        store: The file that holds the journal: a path or a ``sqlite:///`` URL.
+        execution_id: The id of the run. The same id resumes the same run; without one, each call is a new run.
+            ``invocation_state={"execution_id": ...}`` sets it per call and takes precedence.
+        on_drift: What to do when the agent differs from the one that was recorded.
+        on_failed: Whether running a failed call again retries it or raises `ExecutionFailedError`.
+        on_completed: Whether running a completed run again returns its results or starts a new run under the same id.
+            For scripts with one call: a run that was killed between two calls looks completed.
+        model_in_doubt: What to do with a model call that was running when its process died: ``retry``, ``ask`` or ``fail``.
+        tool_policies: By tool name: what to do with a tool call that was running when its process died, retries, timeouts.
+            The first call raises if no tool has the name.
+        lease_seconds: How long an owner whose process cannot be observed counts as alive without renewing its lease.
+        segment_turns: After how many turns the inner loop is restarted. Invisible; bounds recursion and memory.
         busy_seconds: How long to wait for a store that another process has locked.
     """
 
@@ -71,11 +71,11 @@ class Durability(Plugin, MultiAgentPlugin):
         )
 
     def init_agent(self, agent: Agent) -> None:
-        """Stand around the agent's calls, model calls and tool calls."""
+        """Wrap the agent's calls, model calls and tool calls."""
         attach(agent, self._options)
 
     def init_multi_agent(self, orchestrator: MultiAgentBase) -> None:
-        """Stand around the orchestrator's calls and nodes."""
+        """Wrap the orchestrator's calls and nodes."""
         if adapter_of(orchestrator) is None:
             raise UnsupportedFeatureError(
                 f"Durability on {type(orchestrator).__name__}",
@@ -85,7 +85,7 @@ class Durability(Plugin, MultiAgentPlugin):
         attach(orchestrator, self._options)
 
     def register_hooks(self, registry: Any, **kwargs: Any) -> None:
-        """Refuse to be a hook: it would see the loop, and could not make it durable."""
+        """Refuse to be used as a hook, which sees the loop but cannot make it durable."""
         raise UnsupportedFeatureError(
             "Durability among an agent's hooks",
             "it is a plugin, and a bidirectional agent takes no plugins",

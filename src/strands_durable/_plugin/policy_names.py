@@ -1,6 +1,6 @@
-"""Policies are given by name: which names an agent or orchestrator knows, and what becomes of one that it does not.
+"""Policies are set by tool name: which names an agent or orchestrator has, and what to do about one that it has not.
 
-A policy under a misspelt name would be followed by nobody, and the payment that it was to guard made twice.
+A policy under a misspelt name would have no effect, and the payment that it should guard would be made twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from strands import Agent
 
 from .._records.logs import safe_logger
-from .._records.policy import ToolPolicy, policy_of
-from .._strands.agents import agent_behind, agents_beside, is_agent, providers_of
+from .._records.policy import ToolPolicy
+from .._strands.agents import agent_behind, agents_beside, is_agent, policy_of, providers_of
 from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import adds_tools
 from ..errors import UnknownToolError
@@ -22,16 +22,16 @@ from ..errors import UnknownToolError
 logger = safe_logger(__name__)
 
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-"""The names that an agent or orchestrator was warned of."""
+"""By agent or orchestrator, the names that a warning was logged for."""
 
 
 @dataclass
 class _Names:
-    """What may have a policy under an agent or orchestrator."""
+    """The names that may have a policy in an agent or orchestrator."""
 
     known: set[str] = field(default_factory=set)
     may_grow: bool = False
-    """True if tools may come later: from a server, a folder, or a tool that loads others."""
+    """True if tools may be added later: by a server, a folder, or a tool that loads others."""
     seen: set[int] = field(default_factory=set)
 
     def collect(self, subject: Any) -> None:
@@ -61,7 +61,7 @@ class _Names:
 def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy]) -> None:
     """Raise if a policy is for a tool that neither ``subject`` nor an agent inside it has.
 
-    Where tools may come later, it is a warning: said once for each object and name.
+    If tools may be added later, log a warning instead, once for each object and name.
     """
     if not policies:
         return
@@ -73,7 +73,7 @@ def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy]) -> None:
 
 
 def _is_rerun(policy: ToolPolicy) -> bool:
-    """Say whether a tool has effects on its process, which may well be other tools."""
+    """Return True if a tool has effects on its process, which may include other tools."""
     return policy.on_resume not in (None, "reuse")
 
 

@@ -1,5 +1,5 @@
-"""What is recorded, as plain data, and pure functions on it: the vocabulary of every other room.
+"""What is recorded, as plain data, and pure functions on it. Every other package uses this vocabulary.
 
 Frozen records, keys and phases of steps, the recorded form of values and exceptions, policies and options. Left out:
-I/O, SQL and Strands; nothing here opens, reads or runs anything.
+I/O, SQL and Strands.
 """

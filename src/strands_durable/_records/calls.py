@@ -1,4 +1,4 @@
-"""A recorded call, as plain frozen data: what it was given, where it stands in its execution, and how it ended."""
+"""A recorded call, as plain frozen data: its input, its address in the execution, its progress and its end."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ CallKind = Literal["agent", "graph", "swarm"]
 
 @dataclass(frozen=True, kw_only=True)
 class CallRecord:
-    """One call of an agent or orchestrator: its input, where it stands, and its end if it has one."""
+    """One call of an agent or orchestrator: its input, its address in the execution, and its end, if it has ended."""
 
     call_id: int
     parent: int
     """The call that made this one in one of its steps; 0 for a root call."""
     place: str
-    """Where in its parent it was made; empty for a root call."""
+    """Where in the parent it was made; empty for a root call."""
     kind: CallKind
     member: str
-    """What its agent is called within the parent: the name of a tool, the id of a node."""
+    """The agent's name within the parent: the name of a tool, the id of a node."""
     lineage: int
     run: int
     position: int
@@ -41,47 +41,47 @@ class CallRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class CallAddress:
-    """Where a call stands: in which call, where in it, and the how many-th there."""
+    """Identifies a call within its execution: the parent call, the place in it, and the ordinal at that place."""
 
     parent: int
     place: str
     position: int
     member: str
     scope: str
-    """The path of what encloses it: the agent at the root, and the steps from there on."""
+    """The path of the enclosing steps, beginning with the agent at the root."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallProgress:
-    """The part of a head that changes with every step: where the call stands."""
+    """The part of a head (the checkpoint of a call) that changes with every step."""
 
     phase: str = "ready"
-    """Where the call is, including waiting, done and failed."""
+    """The call's phase, including waiting, done and failed."""
     resume: str = "ready"
-    """Where it goes on: ready, model or tools."""
+    """The phase in which it resumes: ready, model or tools."""
     ordinal: int = 0
-    """Model answers that are part of the conversation."""
+    """How many model answers are part of the conversation."""
     retry: int = 0
-    """Answers to the model call under way that a hook sent back."""
+    """How many answers to the current model call a hook has sent back."""
     attempt: int = 0
-    """Which try the model call under way is; more than one after a crash or an error inside it."""
+    """The attempt number of the current model call; above 1 after a crash or an error inside it."""
     waits: bool = False
-    """True if that try surely has not begun: its turn had not come when its process left the execution."""
+    """True if that attempt has certainly not begun: its process left the execution before the step gate let it start."""
     cycles: list[int] = field(default_factory=lambda: [0])
     """Finished cycles of the loop, for the call and for each answered continuation of it (a leg)."""
     passes: int = 0
-    """Passes over the loop that a hook asked for at the end of one, in this leg."""
+    """How many more passes over the loop a hook has asked for at the end of one, in this leg."""
     forced: Any = None
-    """The tool choice that structured output forces on the model, once the model has ended without giving one."""
+    """The tool choice that structured output forces on the model after it has ended without structured output."""
     in_loop: dict[str, list[int]] = field(default_factory=dict)
-    """Runs and successes of each tool that is no step, as of the last model call."""
+    """Runs and successes of each tool that is not a step, as of the last model call."""
     ranges: list[list[int]] = field(default_factory=list)
-    """The messages in sight, as inclusive ranges of the log."""
+    """The visible messages, as inclusive ranges of the log."""
 
-    def recorded(self) -> str:
-        """Return the recorded form: what is as it was at the beginning is left out."""
-        fields = {name: value for name, value in vars(self).items() if value != _BEGINNING[name]}
+    def to_text(self) -> str:
+        """Return the recorded form, without fields that have their initial value."""
+        fields = {name: value for name, value in vars(self).items() if value != _INITIAL[name]}
         return json.dumps(fields, separators=(",", ":"))
 
 
-_BEGINNING = vars(CallProgress())
+_INITIAL = vars(CallProgress())

@@ -1,7 +1,7 @@
 """The recorded form of values: JSON, with one escape for what JSON lacks.
 
-A value comes back equal and of the same type at every level, or `encode` refuses it. What has no form raises, with the path
-inside the value. The forms themselves are in `value_forms`.
+A value is read back equal and of the same type at every level, or `encode` refuses it with the path inside the value. The
+forms themselves are in `value_forms`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MARK = '"$"'
 _REGISTERED_MARK = '{"$":"type"'
 _REGISTERED = re.compile(r'\{"\$":"type","name":"((?:[^"\\]|\\.)*)"')
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
-"""Where JSON would make one character of two halves."""
+"""Where JSON would join two surrogates into one character."""
 _DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
 
 
@@ -35,7 +35,7 @@ def decode(text: str) -> Any:
     """Return the value whose recorded form is ``text``.
 
     Raises:
-        UnreadableError: It is no recorded form, or one that this process cannot read.
+        UnreadableError: It is not a recorded form, or one that this process cannot read.
     """
     try:
         value = json.loads(text)
@@ -45,10 +45,10 @@ def decode(text: str) -> Any:
 
 
 def peek(text: str) -> Any:
-    """Return a recorded value for display: a value of a registered type as text, so that this process need not know the type.
+    """Return a recorded value for display. Values of registered types become text: this process may not have the type.
 
     Raises:
-        UnreadableError: It is no recorded form.
+        UnreadableError: It is not a recorded form.
     """
     if _REGISTERED_MARK not in text:
         return decode(text)
@@ -59,7 +59,7 @@ def peek(text: str) -> Any:
 
 
 def encodable(value: Any) -> bool:
-    """Say whether ``value`` has a recorded form."""
+    """Return True if ``value`` has a recorded form."""
     return refusal(value) is None
 
 
@@ -98,7 +98,7 @@ def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
 
 
 def _refuse_one_way(text: str, what: str) -> None:
-    """Refuse values of registered types that do not come back: only their own functions can show it."""
+    """Refuse values of registered types that do not survive a round trip through their own functions."""
     try:
         why = None if _encoded(decode(text), what) == text else "to_json(from_json(...)) is not what was recorded"
     except (UnreadableError, NotSerializableError) as error:
@@ -114,7 +114,7 @@ def _unreadable(error: Exception) -> UnreadableError:
     return UnreadableError(f"it has a malformed value ({type(error).__name__}: {error})")
 
 
-# Values are packed by then: there is no circle in them, and nothing that JSON lacks.
+# Packed values have no cycles, and nothing that JSON lacks.
 _dump_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _dump_ascii = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -130,7 +130,7 @@ def _dump(packed: Any) -> str:
 
 
 def _with_halves_apart(packed: Any) -> Any:
-    """Return a packed value in which no two halves of a character touch."""
+    """Return a packed value in which no two surrogates are adjacent."""
     if type(packed) is str:
         parts = _PAIR.split(packed)
         return packed if len(parts) == 1 else {"$": "str", "v": parts}
@@ -144,7 +144,7 @@ def _with_halves_apart(packed: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """Return parsed JSON with a few words in place of values of registered types."""
+    """Return parsed JSON with short text in place of values of registered types."""
     if type(value) is list:
         return [_described(item) for item in value]
     if type(value) is not dict:

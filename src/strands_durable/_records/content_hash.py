@@ -1,4 +1,4 @@
-"""Whether a value is still what it was: by a hash of its content, which is good for one process only."""
+"""Detects whether a value has changed, by a hash of its content that is valid within one process only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .codec import encode
 
 
 def content_hash(value: Any, what: str = "A message") -> int:
-    """Return a hash of the content of ``value``. Format 2 of marshal has no references: equal values look equal."""
+    """Return a hash of the content of ``value``. Marshal format 2 has no references, so equal values have equal bytes."""
     try:
         return hash(marshal.dumps(value, 2))
     except ValueError:
@@ -17,7 +17,7 @@ def content_hash(value: Any, what: str = "A message") -> int:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Say whether two values are the same down to their types; False where nobody can tell."""
+    """Return True if two values are equal down to their types; False if that cannot be determined."""
     try:
         return marshal.dumps(one, 2) == marshal.dumps(other, 2)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Named points of a run that tests can stop at: before and after every commit, and wherever a test adds its own.
+"""Named points of a run at which tests can stop it: before and after every commit, and wherever a test adds its own.
 
-In production nothing listens, and reaching a point costs one attribute look-up. `strands_durable.testing` installs listeners.
+In production there is no listener, and reaching a point costs one attribute lookup. `strands_durable.testing` installs one.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ _listener: Listener | None = None
 
 
 def reach(point: str) -> None:
-    """Tell the listener, if there is one, that ``point`` was reached."""
+    """Notify the listener, if there is one, that ``point`` was reached."""
     if _listener is not None:
         _listener(point)
 
 
 def listen(listener: Listener | None) -> Listener | None:
-    """Install ``listener`` and return the one before it."""
+    """Install ``listener`` and return the previous one."""
     global _listener
     before, _listener = _listener, listener
     return before

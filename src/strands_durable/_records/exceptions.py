@@ -1,7 +1,7 @@
-"""Exceptions as data: recorded with type, text and cause, and given back as the same type with the same text.
+"""Exceptions as data: recorded with type, text and cause, and restored as the same type with the same text.
 
-A class is looked up only among modules that are already imported: a record never makes Python run code. Where the class
-cannot be had, `RecordedError` stands in for it, with the same text.
+A class is looked up only in modules that are already imported: a record never makes Python run code. If the class is not
+found, `RecordedError` replaces it, with the same text.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ RENAMED = {
         for name in ("WorkflowAgentFailedError", "WorkflowAgentCancelledError", "WorkflowAgentRefusedError")
     },
 }
-"""Our own classes as records of earlier versions name them, and where they are now. Records live for ever: only add to it."""
+"""Our own classes by the names in records of earlier versions, and where they are now. Add to it, but never remove."""
 
 
 class RecordedError(DurableError):
-    """Stands in for a recorded exception whose class is not to be had in this process."""
+    """Replaces a recorded exception whose class is not available in this process."""
 
     def __init__(self, type_name: str, text: str) -> None:
         super().__init__(type_name, text)

@@ -1,4 +1,4 @@
-"""A recorded execution, as plain frozen data, and what an execution may be doing."""
+"""A recorded execution, as plain frozen data, and the statuses that it can have."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 ACCEPTED = "accepted_drift"
-"""Among what a dispatched execution was given: who accepted another version of its agent, when, and which one took it up."""
+"""A key of a dispatch's input: who accepted another version of the agent, when, and which version has resumed the run."""
 NO_AGENT, OTHER_VERSION = "no agent ", " was dispatched as "
-"""In a note: the worker that left the execution has no such agent, or another version of it."""
+"""In a note: the worker that did not claim the execution has no such agent, or another version of it."""
 
 
 class ExecutionStatus(str, Enum):
-    """What an execution or one of its calls is doing, as anybody may see it."""
+    """The public status of an execution or of one of its calls."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -36,10 +36,10 @@ class ExecutionRecord:
     created_at: float
     updated_at: float
     agent: str | None = None
-    """The name of a dispatched agent; of an inline one the id."""
+    """The name of a dispatched agent, or the id of an inline one."""
     note: str | None = None
-    """Why a dispatched execution waits, if a worker has left it."""
+    """Why a dispatched execution waits, if a worker did not run it."""
     is_cancelling: bool = False
-    """Somebody has asked to cancel it, and its owner has not stopped yet."""
+    """A cancel was requested, and the owner has not stopped yet."""
     unreadable: str | None = None
-    """Why it cannot be read, if it cannot: no worker runs it, and `rm` removes it. The other fields tell what could be read."""
+    """Why it cannot be read, if so: no worker runs it, and `rm` removes it. The other fields hold what could be read."""

@@ -1,7 +1,7 @@
-"""Names of steps: pure functions of where a step stands, never of when it arrived.
+"""Keys of steps: pure functions of a step's position in the call, never of when it ran.
 
-A step of a call is named by the number of the model answer it belongs to, its place in that answer, and its try. Answers
-are numbered from 1: ``model 3`` is the third model call, and its tools carry the same number. Number 0 is left for the tools
+A step is named by the number of the model answer it belongs to, its index in that answer, and its retry count. Answers are
+numbered from 1: ``model 3`` is the third model call, and its tools have the same number. Number 0 is reserved for the tools
 of a message that was in the agent before the call began. Zero padding makes keys sort in the order of the conversation.
 """
 
@@ -18,7 +18,7 @@ _MODEL = re.compile(r"\d{6,}/model~\d+")
 
 
 def checked_id(execution_id: Any) -> str:
-    """Return ``execution_id`` if it is one."""
+    """Return ``execution_id`` if it is valid."""
     if not isinstance(execution_id, str) or not _ID.fullmatch(execution_id):
         raise InvalidIdError(execution_id)
     return execution_id
@@ -30,7 +30,7 @@ def model_key(ordinal: int, retry: int) -> str:
 
 
 def is_model_key(key: str) -> bool:
-    """Say whether a key names a model call of the loop."""
+    """Return True if a key names a model call of the loop."""
     return _MODEL.fullmatch(key) is not None
 
 
@@ -41,12 +41,12 @@ def tool_key(ordinal: int, index: int, tool_use_id: str, retry: int) -> str:
 
 
 def place_of(key: str) -> tuple[int, int]:
-    """Return the model answer and the place in it that a tool's key names."""
+    """Return the model answer and the index in it that a tool's key names."""
     return int(key[:6]), int(key.split("/", 1)[1].split(":", 1)[0])
 
 
 def tools_key(ordinal: int) -> str:
-    """Name the tools of model answer ``ordinal`` together, for the hooks before and after all of them."""
+    """Name all tools of model answer ``ordinal`` together, for the hooks before and after them."""
     return f"{ordinal:06d}/tools"
 
 
@@ -66,7 +66,7 @@ def call_key(leg: int, number: int) -> str:
 
 
 def effect_key(enclosing: str, phase: str, name: str, occurrence: int) -> str:
-    """Name a `durable.step` by what encloses it, its name, and how often that name came up there."""
+    """Name a `durable.step` by its enclosing step, its name, and how often that name occurred there."""
     return f"{enclosing}/{phase}:{name}#{occurrence}"
 
 
@@ -76,5 +76,5 @@ def path(scope: str, position: int, key: str) -> str:
 
 
 def idempotency_key(execution_id: str, run: int, step_path: str) -> str:
-    """Return what a tool may hand to the outside world: the same for every attempt of one step, and for no other step."""
+    """Return the key that a tool may pass to other systems: the same for every attempt of one step, and for no other step."""
     return hashlib.blake2b(f"{execution_id}\n{run}\n{step_path}".encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Loggers whose lines nobody can forge: ids, names and errors in them come from users, models and tools."""
+"""Loggers with protection against forged lines: the ids, names and errors in them come from users, models and tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LENGTH = 4_000
 
 
 def safe_logger(name: str) -> logging.Logger:
-    """Return the logger of a module. What its calls are given is one line each, without control characters and secrets."""
+    """Return a module's logger. Each argument of a log call becomes one line without control characters and secrets."""
     logger = logging.getLogger(name)
     if _clean not in logger.filters:
         logger.addFilter(_clean)
@@ -19,23 +19,23 @@ def safe_logger(name: str) -> logging.Logger:
 
 
 def _clean(record: logging.LogRecord) -> bool:
-    """Clean the arguments, and leave the template: handlers group records by it."""
+    """Clean the arguments and keep the template: handlers group records by it."""
     if isinstance(record.args, tuple):
-        record.args = tuple(found if isinstance(found, (int, float)) else _Line(found) for found in record.args)
+        record.args = tuple(value if isinstance(value, (int, float)) else _Line(value) for value in record.args)
     return True
 
 
 class _Line:
-    """An argument of a log call, as one line; what is not logged after all is not rendered."""
+    """An argument of a log call, as one line; rendered only if the record is emitted."""
 
-    def __init__(self, found: Any) -> None:
-        self._found = found
+    def __init__(self, value: Any) -> None:
+        self._value = value
 
     def __str__(self) -> str:
-        return _safe(str(self._found))
+        return _safe(str(self._value))
 
     def __repr__(self) -> str:
-        return _safe(repr(self._found))
+        return _safe(repr(self._value))
 
 
 def _safe(text: str) -> str:

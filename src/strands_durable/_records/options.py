@@ -1,4 +1,4 @@
-"""What a `Durability` was told."""
+"""The options of a `Durability`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OnDrift = Literal["raise", "warn", "rerun"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The arguments of a `Durability`, checked. Those of the root call hold for every call inside it."""
+    """The arguments of a `Durability`, checked. Those of the root call apply to every call inside it."""
 
     path: Path
     execution_id: str | None
@@ -36,6 +36,6 @@ class Options:
 
 
 def check(name: str, value: str, *allowed: str) -> None:
-    """Raise if an option has a value that it cannot have."""
+    """Raise if an option has a value that is not allowed."""
     if value not in allowed:
         raise ValueError(f"{name}={value!r}: use one of {', '.join(map(repr, allowed))}")

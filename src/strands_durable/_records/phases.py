@@ -1,7 +1,7 @@
 """The phases of a call, and every legal move between them, as one table.
 
-A call is one invocation of an agent inside an execution. Its phase says where it stands; its status (see `executions`) is what
-others see of it. An illegal move is an error of this package, never of the user, and raises at once.
+A call is one invocation of an agent inside an execution. Its phase is internal; its status (see `executions`) is what users
+see. An illegal move is a bug in this package, never the user's fault, and raises at once.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .executions import ExecutionStatus
 Phase = Literal["ready", "model", "tools", "nodes", "waiting", "done", "failed", "cancelled"]
 
 MOVES: dict[Phase, frozenset[Phase]] = {
-    # Begun, nothing asked yet. A hook may deny the call (done), and a pre-filled toolUse tail starts with tools.
+    # Begun, no model call yet. A hook may deny the call (done), and a pre-filled toolUse tail starts with tools.
     "ready": frozenset({"model", "tools", "nodes", "waiting", "done", "failed", "cancelled"}),
-    # A model call is under way or answered. Retries and the next turn stay in it.
+    # A model call is running or answered. Retries and the next turn stay in this phase.
     "model": frozenset({"model", "tools", "waiting", "done", "failed", "cancelled"}),
-    # The tools of one answer are under way.
+    # The tools of one answer are running.
     "tools": frozenset({"model", "tools", "waiting", "done", "failed", "cancelled"}),
-    # Nodes of a Graph or Swarm are under way.
+    # Nodes of a Graph or Swarm are running.
     "nodes": frozenset({"nodes", "waiting", "done", "failed", "cancelled"}),
-    # A person has to answer. An answer leads back to where the question came from.
+    # A person has to answer. An answer leads back to the phase that asked.
     "waiting": frozenset({"ready", "model", "tools", "nodes", "waiting", "done", "failed", "cancelled"}),
-    # Trying again leads back to the phase of the head; the failure stays on record.
+    # A retry leads back to the phase of the head; the failure stays on record.
     "failed": frozenset({"ready", "model", "tools", "nodes", "waiting", "done", "failed", "cancelled"}),
     "done": frozenset(),
     "cancelled": frozenset(),
@@ -43,7 +43,7 @@ STATUS: dict[Phase, ExecutionStatus] = {
 
 
 class PhaseError(DurableError):
-    """A call was asked to make a move that its table does not have: a defect of this package."""
+    """A call was asked to make a move that the table does not have: a bug in this package."""
 
     def __init__(self, execution_id: str, phase: str, to: str) -> None:
         super().__init__(execution_id, phase, to)

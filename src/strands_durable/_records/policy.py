@@ -1,4 +1,4 @@
-"""How a tool is treated when things go wrong: unknown outcomes, errors, time, and effects that die with a process."""
+"""What to do with a tool call when things go wrong: unknown outcomes, errors, timeouts, and effects lost with a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class DoubtfulStep:
-    """What a ``verify`` callback is told about the step it has to judge."""
+    """The step in doubt that a ``verify`` callback has to judge."""
 
     execution_id: str
     key: str
@@ -27,14 +27,14 @@ class DoubtfulStep:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """What a ``retry_on`` callback gets to see: an attempt of a tool call that ended in an error result."""
+    """An attempt of a tool call that ended in an error result, as passed to a ``retry_on`` callback."""
 
     tool: str
     input: dict[str, Any]
     result: dict[str, Any]
     """The tool result, with ``status`` "error"."""
     exception: Exception | None
-    """What the tool raised; None if it returned the error result itself, as the tools of MCP servers do."""
+    """The exception the tool raised; None if it returned the error result itself, as the tools of MCP servers do."""
     attempt: int
 
 
@@ -45,27 +45,27 @@ OnResume = Literal["reuse", "rerun"] | Callable[[dict[str, Any]], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolPolicy:
-    """How one tool is treated when things go wrong.
+    """What to do with the calls of one tool when things go wrong.
 
     Attributes:
         in_doubt: What to do with a call that had started before a crash and has no result. ``retry`` runs it again with the
-            same idempotency key, ``verify`` asks the callback, ``ask`` asks a person through an interrupt, ``fail`` tells
-            the model that the outcome is unknown.
+            same idempotency key, ``verify`` asks the callback, ``ask`` asks a person through an interrupt, ``fail`` returns
+            an error result to the model: the outcome is unknown.
         verify: ``verify(step)`` returns the result if the call happened, or None if it did not. May be async.
-        retries: How often an error result is tried again before the model sees it.
-        retry_on: Which error results are tried again: an exception type, a tuple of them, or a function of a
-            `FailedAttempt` that returns True. None: every error result.
+        retries: How often a call is retried after an error result before the model sees the error.
+        retry_on: Which error results are retried: an exception type, a tuple of them, or a function that takes a
+            `FailedAttempt` and returns True to retry. None: every error result.
         backoff_seconds: How long to wait before the first retry. Other tools run meanwhile.
-        backoff_factor: What the wait is multiplied with for each further retry.
+        backoff_factor: The factor by which the wait grows with each further retry.
         backoff_max_seconds: The longest wait between two attempts.
-        timeout: Seconds after which a call is given up and in doubt. A sync tool runs on in its thread, and cannot be stopped:
-            ``retry`` and ``verify`` wait for it once more for as long, and never run it beside itself.
-        inline: Run the tool without recording an intent; its result is recorded all the same.
+        timeout: Seconds after which a call is given up and in doubt. A sync tool cannot be stopped and keeps running in its
+            thread: ``retry`` and ``verify`` wait for it once more for as long, and never run it concurrently with itself.
+        inline: Run the tool without recording an intent; its result is still recorded.
         on_resume: What to do with finished calls when a run is resumed on an agent that has not made them itself. ``reuse``:
-            nothing, their recorded results are all that is needed. ``rerun``: make those that succeeded again, in order and
-            before anything else, because their effect lives in the process; the recorded results stay what the model sees. A
-            function of the tool's input returns True for the calls to run again. None: ``reuse``, but for the tools
-            of strands-agents-tools whose effect lives in the process.
+            nothing, their recorded results are enough. ``rerun``: run those that succeeded again, in order and before
+            anything else, because their effect lives in the process; the model still sees the recorded results. A function
+            of the tool's input returns True for the calls to run again. None: ``reuse``, except for the tools of
+            strands-agents-tools whose effect lives in the process.
     """
 
     in_doubt: InDoubt = "retry"
@@ -110,7 +110,7 @@ class ToolPolicy:
             raise TypeError(f"ToolPolicy({name}={getattr(self, name)!r}): {_EXPECTED[name]}")
 
     def wait_before(self, retry: int) -> float:
-        """Return how many seconds to wait before the how many-th retry, counted from 1."""
+        """Return how many seconds to wait before retry number ``retry``, counted from 1."""
         if not self.backoff_seconds:
             return 0.0
         try:
@@ -119,7 +119,7 @@ class ToolPolicy:
             return self.backoff_max_seconds
 
     def repeats(self, failed: FailedAttempt) -> bool:
-        """Say whether an error result is one that retries are for."""
+        """Return True if an error result is one to retry."""
         if self.retry_on is None:
             return True
         if isinstance(self.retry_on, (type, tuple)):
@@ -147,12 +147,14 @@ def _is_number(value: Any) -> bool:
 
 def _is_retry_on(value: Any) -> bool:
     types = value if isinstance(value, tuple) else (value,)
-    if any(isinstance(found, type) for found in types):
-        return all(isinstance(found, type) and issubclass(found, Exception) for found in types)
+    if any(isinstance(item, type) for item in types):
+        return all(isinstance(item, type) and issubclass(item, Exception) for item in types)
     return value is None or (callable(value) and not isinstance(value, tuple))
 
 
-_DEFAULT = ToolPolicy()
+DEFAULT = ToolPolicy()
+MARK = "_strands_durable_policy"
+"""The attribute of a tool, or of its function, that has the policy of its decorator."""
 
 
 def policy(
@@ -168,7 +170,7 @@ def policy(
     inline: bool = False,
     on_resume: OnResume | None = None,
 ) -> Callable[[T], T]:
-    """Give a tool its policy where it is defined: put it above ``@tool``. Takes what `ToolPolicy` takes."""
+    """Set a tool's policy where it is defined: put it above ``@tool``. Takes the arguments of `ToolPolicy`."""
     chosen = ToolPolicy(
         in_doubt=in_doubt,
         verify=verify,
@@ -183,24 +185,14 @@ def policy(
     )
 
     def mark(tool: T) -> T:
-        tool._strands_durable_policy = chosen  # type: ignore[attr-defined]
+        setattr(tool, MARK, chosen)
         return tool
 
     return mark
 
 
-def policy_of(tool: Any, name: str, given: dict[str, ToolPolicy]) -> ToolPolicy:
-    """Return the policy of a tool: by name from ``tool_policies`` first, then from its decorator."""
-    if name in given:
-        return given[name]
-    marked = getattr(tool, "_strands_durable_policy", None) or getattr(
-        getattr(tool, "_tool_func", None), "_strands_durable_policy", None
-    )
-    return marked if isinstance(marked, ToolPolicy) else _DEFAULT
-
-
 def checked_policies(given: Any) -> dict[str, ToolPolicy]:
-    """Return ``tool_policies`` as they were given, if that is what they are: policies by the names of tools."""
+    """Return ``tool_policies`` as a dict if they are policies by tool name; raise otherwise."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

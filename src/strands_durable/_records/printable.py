@@ -1,8 +1,8 @@
 """Foreign text made safe to print and to log: without control characters, and without what looks like a secret.
 
-Ids, names, questions and model text come from users, models and tools. Printed raw they can steer a terminal, forge a log
-line or show a password. Secrets are found by the name of their field and by their own form; a secret that has neither is not
-found. Knows no Strands and no store.
+Ids, names, questions and model text come from users, models and tools. Printed raw they can control a terminal, forge a log
+line or expose a password. Secrets are recognized by their field name or by their own format; one that has neither is not
+found. Imports neither Strands nor a store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIELD = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME = rf"[\w.-]{{0,40}}(?:{_WORDS})"
 _SECRET = re.compile(
-    # "password": "..." in JSON, also in JSON inside of a JSON string, and also where the end is cut off
+    # "password": "..." in JSON, also in JSON inside a JSON string, and also where the end is cut off
     rf"(?P<field>\\*\"{_NAME}\\*\"\s*:\s*)(?:(?P<quote>\\*\")(?:(?!(?P=quote))(?:[^\\]|\\.))*(?:(?P=quote))?|[^,}}\]\s\"\\\[{{]+)"
     # password=..., as in a query; api_key: ...; --password ...
     rf"|(?P<pair>(?<![\w\"])(?:--)?{_NAME}\s{{0,3}}(?:=|:(?!//))\s{{0,3}})(?![\s*\"'\\{{\[]|(?:Bearer|Basic)\b)[^\s,;&\"'\\}}\])<>]+"
@@ -47,17 +47,17 @@ _HINTS = (
     "bearer ", "basic ", "://", "%3a%2f", "eyj", "akia", "asia", "aida", "aroa", "abia", "acca", "sk-", "sk_", "rk_", "pk_",
     "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "hf_", "npm_", "pypi-", "aiza", "ya29.",
 )  # fmt: skip
-"""One of these is in every secret that is found: a long text without any of them is not looked through letter by letter."""
+"""Every secret that can be found contains one of these: text without any of them skips the slow search."""
 
 
 def printable(text: str) -> str:
-    """Return a text of several lines that cannot steer a terminal."""
+    """Return text of several lines without terminal control characters."""
     parts = re.split(r"(\r?\n|\t)", text)
     return "".join(part.replace("\r", "") if index % 2 else _plain(part) for index, part in enumerate(parts))
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line that cannot steer a terminal."""
+    """Return text as one line without terminal control characters."""
     return " ".join(_plain(text).split())
 
 
@@ -68,39 +68,37 @@ def _plain(text: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """Return JSON data with a mask in place of what looks like a secret, at any depth."""
+    """Return JSON data in which everything that looks like a secret is masked, at any depth."""
     if isinstance(value, str):
         return masked_text(value)
     if isinstance(value, dict):
-        return {
-            name: MASK if _is_secret(name) and found is not None else masked(found) for name, found in value.items()
-        }
+        return {name: MASK if _is_secret(name) and item is not None else masked(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [masked(found) for found in value]
+        return [masked(item) for item in value]
     return value
 
 
 def masked_text(text: str) -> str:
-    """Return a text with a mask in place of what looks like a secret."""
+    """Return text in which everything that looks like a secret is masked."""
     if text[:1] in "{[":
         try:
-            found = json.loads(text)
+            data = json.loads(text)
         except ValueError:
             pass
         else:
-            hidden = masked(found)
-            return text if hidden == found else json.dumps(hidden, ensure_ascii=False)
+            hidden = masked(data)
+            return text if hidden == data else json.dumps(hidden, ensure_ascii=False)
     plain = text.lower()
     return _SECRET.sub(_mask, text) if any(hint in plain for hint in _HINTS) else text
 
 
-def _mask(found: re.Match[str]) -> str:
-    kept = next((found[name] for name in ("field", "pair", "option", "scheme", "url") if found[name]), "")
+def _mask(match: re.Match[str]) -> str:
+    kept = next((match[name] for name in ("field", "pair", "option", "scheme", "url") if match[name]), "")
     return f"{kept}{MASK}"
 
 
 def _is_secret(name: Any) -> bool:
-    """Say whether a field of this name holds a secret: password, apiKey, db_password; not max_tokens, not token_count."""
+    """Return True if a field of this name holds a secret: password, apiKey, db_password; not max_tokens, not token_count."""
     return isinstance(name, str) and _FIELD.fullmatch(_CAMEL.sub("_", name)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Questions of our own to a person, about a step in doubt, and which answers they take. Knows no Strands."""
+"""Our own questions to a person, about steps in doubt, and the answers that they accept. Does not import Strands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import InDoubtError
 from .calls import CallRecord
+from .results import OpenInterrupt
 
 ANSWERS = '"retry", "fail" or {"result": ...}'
 MODEL_ANSWERS = '"retry" or "fail"'
@@ -15,15 +16,26 @@ _MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
 
 
 def answers_to(name: str) -> str | None:
-    """Return which answers a question takes, by its name; None if it is not one of ours, and takes any."""
+    """Return the answers that a question of this name accepts; None if it is not one of ours and accepts any."""
     if not name.startswith(QUESTION):
         return None
     return ANSWERS if _MODEL_QUESTION.search(name) is None else MODEL_ANSWERS
 
 
+def interrupts_of(record: CallRecord) -> tuple[OpenInterrupt, ...]:
+    """Return what a call waits for."""
+    found = (record.result or {}).get("interrupts") or ()
+    return tuple(OpenInterrupt(interrupt_id=each["id"], name=each["name"], reason=each.get("reason")) for each in found)
+
+
+def asked_by(record: CallRecord) -> set[str]:
+    """Return the ids of the interrupts that a call waits for."""
+    return {found.interrupt_id for found in interrupts_of(record)}
+
+
 def refuse_malformed(execution_id: str, record: CallRecord, answers: dict[str, Any]) -> None:
-    """Raise if one of the answers is none to the question of ours that it is for."""
-    names = {found["id"]: found["name"] for found in (record.result or {}).get("interrupts") or ()}
+    """Raise if an answer to one of our own questions is not one that it accepts."""
+    names = {interrupt.interrupt_id: interrupt.name for interrupt in interrupts_of(record)}
     for interrupt_id, answer in answers.items():
         wrong = _wrong(names.get(interrupt_id, ""), answer)
         if wrong is not None:

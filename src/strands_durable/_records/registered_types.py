@@ -1,9 +1,9 @@
-"""Types of users that have a recorded form because a user has given them one.
+"""User types that have a recorded form because the user has registered one.
 
-A record holds the name of such a type and what ``to_json`` made of the value. The name alone connects the two: reading a record
-imports nothing, so a process that has not registered the name cannot read the value, and says so.
+A record holds the name of such a type and what ``to_json`` returned for the value. The name alone connects the two: reading a
+record imports nothing, so a process that has not registered the name cannot read the value, and raises.
 
-Left out on purpose: subclasses. A value is recorded under the class that it has, never under one that it extends.
+Left out on purpose: subclasses. A value is recorded under its own class, never under one that it extends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, kw_only=True)
 class RegisteredType:
-    """How the values of one class are recorded, and made again."""
+    """How the values of one class are recorded and restored."""
 
     cls: type
     name: str
@@ -43,22 +43,22 @@ def register_type(
     to_json: Callable[[T], Any] | None = None,
     from_json: Callable[[Any], T] | None = None,
 ) -> type[T]:
-    """Let values of ``cls`` be recorded and come back as what they were; return ``cls``, so that it can be a decorator.
+    """Let values of ``cls`` be recorded and restored; return ``cls``, so that this can be used as a decorator.
 
     Register a type where it is defined, so that every process that reads the execution has registered it: the script, each
     worker, and the process that asks a handle for the result. Enums, dataclasses, named tuples and pydantic models need
-    nothing but the class.
+    only the class.
 
     Args:
         cls: The class. Its subclasses are other types.
-        name: What it is called in the record; by default the name of the class. A recorded name must stay registered, also
-            when the class is renamed or moved.
-        to_json: Return what is to be recorded: JSON data, or anything else that can be recorded.
-        from_json: Return the value for what ``to_json`` has returned. Called whenever a value is recorded, too: what does not
-            come back with the same recorded form is refused at once.
+        name: Its name in the record; by default the name of the class. A recorded name must stay registered, even after the
+            class is renamed or moved.
+        to_json: Return what to record: JSON data, or anything else that can be recorded.
+        from_json: Return the value for what ``to_json`` returned. Also called whenever a value is recorded: a value that is
+            not restored with the same recorded form is refused at once.
 
     Raises:
-        ValueError: Another class has this name, or the class has a recorded form of its own.
+        ValueError: Another class has this name, or the class already has a recorded form.
         TypeError: Only one of the functions is given, or none for a class that needs them.
     """
     from .value_forms import is_built_in
@@ -78,7 +78,7 @@ def register_type(
 
 
 def _add(new: RegisteredType) -> None:
-    """Take a type up; a class that was defined again, as in a notebook or after a reload, takes the place of the old one."""
+    """Register a type; a class that was defined again, as in a notebook or after a reload, replaces the old one."""
     old = _by_name.get(new.name)
     if old is not None and _origin(old.cls) != _origin(new.cls):
         raise ValueError(
@@ -92,21 +92,21 @@ def _add(new: RegisteredType) -> None:
 
 
 def _origin(cls: type) -> tuple[str, str]:
-    """Return what two classes share that are one definition, run twice: a script may be imported as a module, too."""
+    """Return what identifies a class definition even if it ran twice: a script may also be imported as a module."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return cls.__module__ if file is None else os.path.realpath(file), cls.__qualname__
 
 
 def restore(name: str, form: Any) -> Any:
     """Return the value of a registered type for its recorded form."""
-    found = _by_name.get(name)
-    if found is None:
+    registered = _by_name.get(name)
+    if registered is None:
         raise TypeNotRegisteredError(name, sorted(_by_name))
     try:
-        value = found.from_json(form)
+        value = registered.from_json(form)
     except Exception as error:
         raise UnreadableError(f"from_json of the registered type {name!r} raised {_described(error)}") from error
-    if type(value) is not found.cls:
+    if type(value) is not registered.cls:
         raise UnreadableError(f"from_json of the registered type {name!r} returned a {_full_name(type(value))}")
     return value
 
@@ -124,7 +124,7 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# What is known of classes that describe themselves
+# Classes that describe themselves
 
 
 def _functions_for(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -153,7 +153,7 @@ def _dataclass_fields(value: Any) -> dict[str, Any]:
 
 
 def _made_dataclass(cls: Any, form: dict[str, Any]) -> Any:
-    """Make a value as a copy is made, without its constructor; a field that is newer than the record gets its default."""
+    """Create a value as `copy.copy` does, without its constructor; a field that is newer than the record gets its default."""
     value = object.__new__(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if unknown := sorted(set(form) - set(fields)):
@@ -178,7 +178,7 @@ def _made_tuple(cls: Any, form: list[Any]) -> Any:
 
 
 def _dumped_model(value: Any) -> Any:
-    """Return what a pydantic model validates from; one that validates to something else is refused."""
+    """Return data that a pydantic model validates from; refuse a model that validates to another value."""
     dump = value.model_dump(round_trip=True, by_alias=True)
     form = _with_plain_leaves(dump)
     back = type(value).model_validate(form)
@@ -188,7 +188,7 @@ def _dumped_model(value: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Say whether two dumps are equal down to their types: a member of a ``str`` Enum equals its plain value."""
+    """Return True if two dumps are equal down to their types: a member of a ``str`` Enum equals its plain value."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:
@@ -201,7 +201,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _with_plain_leaves(value: Any) -> Any:
-    """Return a dump with JSON data in place of what has no recorded form: a model knows how to read it back."""
+    """Return a dump with JSON data in place of values without a recorded form: the model can read it back."""
     from pydantic_core import to_jsonable_python
 
     from .value_forms import is_built_in

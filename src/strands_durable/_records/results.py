@@ -1,4 +1,4 @@
-"""What a handle gives of a run that ended or waits: the same on every engine, frozen and JSON-safe. Knows no Strands."""
+"""What a handle returns for a run that ended or waits: the same on every engine, frozen and JSON-safe, without Strands."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class OpenInterrupt:
     """A question that waits for a person."""
 
     interrupt_id: str
-    """What `ExecutionHandle.respond` takes as a key."""
+    """The key to pass to `ExecutionHandle.respond`."""
     name: str
     reason: Any = None
 
     @property
     def id(self) -> str:
-        """The same, under the name that Strands' own interrupts have for it."""
+        """The interrupt id, under the name that it has in Strands' own interrupts."""
         return self.interrupt_id
 
     def to_json(self) -> dict[str, Any]:
@@ -34,14 +34,14 @@ class OpenInterrupt:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOutcome:
-    """What the last visit of a node came to."""
+    """The outcome of the last visit of a node."""
 
     status: str
-    """Strands' word for it: completed, failed, interrupted; executing for one that was cut off."""
+    """As in Strands: completed, failed, interrupted; executing for one that was cut off."""
     result: ExecutionResult | None = None
-    """None for a node that failed, or that is no agent."""
+    """None for a node that failed, or that is not an agent."""
     text: str = ""
-    """What it said, or the error it failed with."""
+    """The text it returned, or the error it failed with."""
     usage: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -52,31 +52,31 @@ class NodeOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionResult:
-    """The end of an execution, or what it waits for. ``str()`` of it is what ``str()`` of Strands' own result is."""
+    """The result of an execution, or the questions that it waits for. ``str()`` gives the same text as Strands' own result."""
 
     execution_id: str
     status: ExecutionStatus
     stop_reason: str
-    """As in Strands: end_turn, interrupt, ...; for a Graph or Swarm its status: completed, interrupted."""
+    """As in Strands: end_turn, interrupt, ...; for a Graph or Swarm, its status: completed, interrupted."""
     message: dict[str, Any] | None = None
     """The last message; None for a Graph or Swarm."""
     state: dict[str, Any] = field(default_factory=dict)
     """The agent's state as the run left it."""
     request_state: dict[str, Any] = field(default_factory=dict)
-    """What Strands calls the state of a result: the request state of its loop."""
+    """The request state of the loop, which is the ``state`` of Strands' own result."""
     usage: dict[str, int] = field(default_factory=dict)
     structured_output: Any = None
-    """As JSON data: the class of it lives in the worker."""
+    """As JSON data: its class exists only in the worker."""
     interrupts: tuple[OpenInterrupt, ...] = ()
     nodes: dict[str, NodeOutcome] = field(default_factory=dict)
-    """By node id, in Strands' order: as they first ended."""
+    """By node id, in Strands' order: that in which the nodes first ended."""
 
     def __str__(self) -> str:
         if self.interrupts:
             return str([_as_in_strands(interrupt) for interrupt in self.interrupts])
         if self.nodes:
-            said = ((node_id, node.text.removesuffix("\n")) for node_id, node in self.nodes.items())
-            return "\n".join(f"{node_id}: {text}" for node_id, text in said if text)
+            texts = ((node_id, node.text.removesuffix("\n")) for node_id, node in self.nodes.items())
+            return "\n".join(f"{node_id}: {text}" for node_id, text in texts if text)
         if self.structured_output is not None:
             from pydantic_core import to_json  # writes numbers as Strands' own result does
 
@@ -85,29 +85,29 @@ class ExecutionResult:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ExecutionResult:
-        """Return the result that `to_json` told of."""
-        found = decode(json.dumps(data))
-        nodes = found["nodes"]
+        """Return the result for what `to_json` returned."""
+        fields = decode(json.dumps(data))
+        nodes = fields["nodes"]
         for node in nodes.values():
             node["result"] = None if node["result"] is None else cls.from_json(json.loads(encode(node["result"])))
         interrupts = tuple(
             OpenInterrupt(interrupt_id=each.get("interrupt_id") or each["id"], name=each["name"], reason=each["reason"])
-            for each in found["interrupts"]  # a result of 0.1.0 has Strands' word for the id
+            for each in fields["interrupts"]  # a result of 0.1.0 has Strands' name for the id
         )
-        status = ExecutionStatus(found["status"])
-        told = {name: NodeOutcome(**node) for name, node in nodes.items()}
-        return cls(**{**found, "status": status, "interrupts": interrupts, "nodes": told})
+        status = ExecutionStatus(fields["status"])
+        outcomes = {name: NodeOutcome(**node) for name, node in nodes.items()}
+        return cls(**{**fields, "status": status, "interrupts": interrupts, "nodes": outcomes})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON data; bytes and the like in the form in which they are recorded."""
+        """Return the result as JSON data; bytes and other values that JSON lacks are in their recorded form."""
         fields = {
             **vars(self),
             "status": self.status.value,
             "interrupts": [interrupt.to_json() for interrupt in self.interrupts],
             "nodes": {node_id: node.to_json() for node_id, node in self.nodes.items()},
         }
-        found: dict[str, Any] = json.loads(encode(fields, "The result"))
-        return found
+        data: dict[str, Any] = json.loads(encode(fields, "The result"))
+        return data
 
 
 def _as_in_strands(interrupt: OpenInterrupt) -> dict[str, Any]:
@@ -122,30 +122,30 @@ def _texts(block: Any) -> list[str]:
 
 
 class _StreamPart(TypedDict):
-    """What every event of a stream has."""
+    """The fields of every event of a stream."""
 
     number: int
-    """Of a committed step: the how many-th of its execution. Pass the last one as ``after`` to go on from there.
-    Of a chunk: the how many-th of its attempt."""
+    """Ordinal of the committed step in its execution: pass the last one as ``after`` to resume the stream from there.
+    For a chunk, its ordinal within the attempt."""
     recorded: bool
-    """True for a committed step. False for a chunk: if its attempt dies, another ``attempt`` follows, and this one is void."""
+    """True for a committed step, False for a chunk. If a chunk's attempt dies, another ``attempt`` follows and replaces it."""
     step: str
-    """Names the step within its execution."""
+    """Identifies the step within its execution."""
     attempt: int
     kind: Literal["model", "tool", "effect", "node"]
     name: str
 
 
 class StreamEvent(_StreamPart, total=False):
-    """One event of `ExecutionHandle.stream`: a committed step, or a piece of one that is under way. JSON-safe."""
+    """One event of `ExecutionHandle.stream`: a committed step, or a chunk of a running one. JSON-safe."""
 
     status: str
     """How the attempt ended: done, failed, interrupted, unstorable or discarded."""
     result: Any
-    """What was recorded: a model's message with its stop reason and usage, a tool's result."""
+    """The recorded result: a model's message with its stop reason and usage, or a tool's result."""
     error: str | None
     usage: dict[str, int] | None
     data: str
-    """Of a chunk: the piece of text, where it is one."""
+    """For a chunk of text: the text."""
     event: Any
-    """Of a chunk: what the model or tool streamed."""
+    """For a chunk: what the model or tool streamed."""

@@ -1,7 +1,7 @@
-"""Turns: an engine that keeps the journal elsewhere decides when a step may run.
+"""The step gate: an engine that stores the journal elsewhere decides when a step may run.
 
-On a file, a commit is all that is needed before a step. An engine that is given the rows has to have them before the step
-begins, and wants to know when it has ended: it gives out turns. Knows no Strands and no engine.
+On a file, a commit is all that is needed before a step. An engine that receives the rows must have stored them before the
+step begins, and needs to know when it has ended. Imports neither Strands nor an engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .steps import StepKind
 
 @dataclass(frozen=True, kw_only=True)
 class StepTicket:
-    """A step that is about to run: all that was committed before must outlive this process first."""
+    """A step that is about to run: everything committed before it must be durable first."""
 
     call_id: int
     key: str
@@ -24,31 +24,33 @@ class StepTicket:
     kind: StepKind
     name: str
     path: str
-    """Names the step within its execution."""
+    """Identifies the step within its execution."""
     title: str = ""
     """A short form of its input, for people."""
     until: float = 0.0
-    """Nothing runs in this turn: it is to come at this time, in seconds since the epoch."""
+    """If set, no step runs: this is a timer that fires at this time, in seconds since the epoch."""
+    may_repeat: bool = True
+    """Whether the step simply runs again if it is in doubt; else it matters to know that it has not begun."""
     around: tuple[tuple[int, str], ...] = ()
-    """The steps that it is inside of, by call and key: they cannot end before it."""
+    """The enclosing steps, by call and key: they cannot end before it."""
 
 
 class StepGate(Protocol):
-    """Whoever gives out turns."""
+    """Decides when a step may start; implemented by engines that store the journal elsewhere."""
 
     async def wait(self, ticket: StepTicket) -> None:
-        """Return when the step may run; raise an error of ours if it may not."""
+        """Return when the step may run; raise a `DurableError` if it may not."""
 
     async def pause(self, until: float, what: str, around: tuple[tuple[int, str], ...]) -> None:
-        """Return at a time, in seconds since the epoch, for which no process need be kept awake; raise as `wait` does."""
+        """Return at ``until``, in seconds since the epoch; no process need stay alive for it. Raise as `wait` does."""
 
     def end(self, ticket: StepTicket) -> None:
-        """Take note that the step has ended, and that what came out is committed."""
+        """Note that the step has ended and that its outcome is committed."""
 
 
 @contextmanager
 def holding(gate: StepGate | None, ticket: StepTicket) -> Iterator[None]:
-    """Give a turn back when the step has ended, however it did."""
+    """Return the ticket when the step has ended, with or without an error."""
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-_BESIDE_USAGE = ("leg", "cycle", "latencyMs")
+_LOOP = ("leg", "cycle", "latencyMs", "runs")
 
 
 StepKind = Literal["model", "tool", "effect", "node"]
@@ -14,7 +14,7 @@ StepKind = Literal["model", "tool", "effect", "node"]
 StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "discarded"]
 """started: no result yet, in doubt if its owner is gone. failed: an attempt that ended in an error and may be followed by
 another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
-given up after a change of the agent."""
+dropped after a change of the agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +31,21 @@ class StepRecord:
     result: Any = None
     error: Any = None
     usage: dict[str, int] | None = None
+    """What it cost, as the provider says."""
     config_id: int | None = None
     started_at: float = 0.0
     ended_at: float | None = None
 
 
-def shown_usage(recorded: dict[str, int] | None) -> dict[str, int] | None:
-    """Return what a step cost; beside it, the place in the loop is recorded, and that is not for readers."""
-    return None if recorded is None else {name: count for name, count in recorded.items() if name not in _BESIDE_USAGE}
+def split_usage(recorded: dict[str, int] | None) -> tuple[dict[str, int] | None, dict[str, int] | None]:
+    """Return usage and loop of a step that was recorded before format 5, when both were one."""
+    if recorded is None:
+        return None, None
+    usage = {name: count for name, count in recorded.items() if name not in _LOOP}
+    loop = {name: count for name, count in recorded.items() if name in _LOOP}
+    return usage or None, loop or None
 
 
 def shown_result(kind: StepKind, recorded: Any) -> Any:
-    """Return what a step gave; beside a tool's result, what it changed is recorded, and that is not for readers."""
+    """Return a step's result, without the state changes that are recorded beside a tool's result."""
     return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded

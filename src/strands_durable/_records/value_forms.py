@@ -1,9 +1,9 @@
-"""The forms of single values: what JSON has as it is, everything else as an escape.
+"""The recorded forms of single values: JSON values as they are, everything else as an escape.
 
 An escape is an object whose first key is ``"$"``: ``{"$": "bytes", "v": "aGk="}``. A user's dict that has a key ``"$"``, or a
 key that is not a string, is escaped as a list of pairs, so nothing a user stores can be mistaken for an escape.
 
-Types are compared exactly: what extends a known type would come back as another type, and has a form only if its class is
+Types are compared exactly: a subclass of a known type would be restored as another type, and has a form only if it is
 registered (see `registered_types`). Left out on purpose: pickle, imports, and any guess.
 """
 
@@ -38,7 +38,7 @@ class Unpackable(Exception):
 
 
 def is_built_in(kind: type) -> bool:
-    """Say whether values of a class have a recorded form without being registered."""
+    """Return True if values of a class have a recorded form without being registered."""
     return kind in _PLAIN or kind in (dict, list) or kind in _PACKERS
 
 
@@ -59,18 +59,18 @@ def pack(value: Any, depth: int) -> Any:
 
 def _pack_registered(value: Any, depth: int) -> dict[str, Any]:
     kind = type(value)
-    found, name = registered_types.by_class.get(kind), f"{kind.__module__}.{kind.__qualname__}"
-    if found is None:
+    registered, name = registered_types.by_class.get(kind), f"{kind.__module__}.{kind.__qualname__}"
+    if registered is None:
         raise Unpackable(name, _kinship(kind))
     try:
-        form = found.to_json(value)
+        form = registered.to_json(value)
     except Exception as error:
         raise Unpackable(name, f", whose to_json raised {type(error).__name__}: {error}") from error
-    return {"$": "type", "name": found.name, "v": pack(form, depth + 1)}
+    return {"$": "type", "name": registered.name, "v": pack(form, depth + 1)}
 
 
 def _kinship(kind: type) -> str:
-    """Say what a value would have come back as, had it been taken for what it extends."""
+    """Return what a value of a subclass would be restored as if it were recorded as its base class."""
     for base in kind.__mro__[1:]:
         if base is not object and is_built_in(base):
             return f", which extends {base.__name__} and would come back as a plain {base.__name__}"
@@ -116,7 +116,7 @@ def _pack_items(value: Iterable[Any], depth: int) -> list[Any]:
 
 
 def _pack_set(value: Any, depth: int) -> dict[str, Any]:
-    """Sort by recorded form, so that hash seeds do not show."""
+    """Sort by recorded form: the order must not depend on the hash seed."""
     items = sorted(_pack_items(value, depth), key=lambda item: json.dumps(item, sort_keys=True))
     return {"$": type(value).__name__, "v": items}
 
@@ -133,7 +133,7 @@ def _pack_default(value: defaultdict[Any, Any], depth: int) -> dict[str, Any]:
 
 
 def _pack_moment(value: datetime | time, depth: int) -> dict[str, Any]:
-    """A fixed offset is part of the text; any other zone stands beside it."""
+    """A fixed offset is part of the text; any other zone is recorded beside it."""
     zone = value.tzinfo
     form = {"$": type(value).__name__, "v": value.isoformat(), "fold": value.fold}
     if zone is None or (type(zone) is timezone and len(_offset(zone)) == 1):
@@ -146,9 +146,9 @@ def _pack_moment(value: datetime | time, depth: int) -> dict[str, Any]:
 
 
 def _offset(zone: Any) -> tuple[Any, ...]:
-    """Return offset and, where it was given one, name of a fixed zone."""
-    found: tuple[Any, ...] = zone.__getinitargs__()
-    return found
+    """Return the offset of a fixed zone and its name, if it has one."""
+    arguments: tuple[Any, ...] = zone.__getinitargs__()
+    return arguments
 
 
 def _pack_zone(value: ZoneInfo, depth: int) -> dict[str, Any]:
@@ -211,8 +211,8 @@ def _unpack_default(item: dict[str, Any]) -> Any:
 
 def _unpack_moment(kind: Any) -> Callable[[dict[str, Any]], Any]:
     def moment(item: dict[str, Any]) -> Any:
-        found = kind.fromisoformat(item["v"]).replace(fold=item["fold"])
-        return found.replace(tzinfo=unpack(item["zone"])) if "zone" in item else found
+        value = kind.fromisoformat(item["v"]).replace(fold=item["fold"])
+        return value.replace(tzinfo=unpack(item["zone"])) if "zone" in item else value
 
     return moment
 

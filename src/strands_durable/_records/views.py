@@ -1,6 +1,6 @@
-"""What people and programs see of an execution: plain frozen data. Knows no Strands and no store.
+"""What people and programs see of an execution: plain frozen data. Imports neither Strands nor a store.
 
-Values are JSON data as they are recorded; large bytes are named by their number. Nothing is shortened or masked here: what
+Values are JSON data as recorded; large bytes are replaced by their size. Nothing is shortened or masked here: code that
 prints foreign text uses `short` or `printable`.
 """
 
@@ -20,7 +20,7 @@ from .steps import StepKind, StepStatus
 StepState = Literal[
     "running", "done", "error", "failed", "in doubt", "waiting for a person", "answered", "not storable", "discarded"
 ]
-"""A step's status in the light of what became of its call. error: done, and its result tells the model of an error."""
+"""A step's status, combined with what became of its call. error: done, with an error result for the model."""
 
 INPUT_LENGTH, ERROR_LENGTH = 160, 300
 _LOOKED_AT = 4
@@ -30,7 +30,7 @@ _EFFECT_KEY = re.compile(r"(?P<enclosing>.*)/(?:before|running|after):", re.DOTA
 
 @dataclass(frozen=True, kw_only=True)
 class StepSummary:
-    """One attempt of one step: what it was, what became of it, what it cost."""
+    """One attempt of one step: its input, its outcome and its usage."""
 
     key: str
     number: str
@@ -40,26 +40,26 @@ class StepSummary:
     title: str
     """The input as recorded with the step, shortened."""
     input: Any
-    """What a tool was called with; None for a model call, whose input is the conversation."""
+    """A tool's input; None for a model call, whose input is the conversation."""
     status: StepStatus
     state: StepState
     attempt: int
     started_at: float | None
-    """None for a model call under way: its start is part of the head, which has no clock."""
+    """None for a running model call: its start is part of the head, which has no timestamp."""
     ended_at: float | None
     usage: dict[str, int] | None
     result: Any
-    """What it gave: a tool's result, a model's message with its stop reason; None before its end."""
+    """A tool's result, or a model's message with its stop reason; None before its end."""
     error: str | None
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody can say if this attempt took effect."""
+        """True if it is unknown whether this attempt took effect."""
         return self.state == "in doubt"
 
     @property
     def duration_seconds(self) -> float | None:
-        """How long it took, once it has ended."""
+        """How long it took; None until it has ended."""
         return None if self.ended_at is None or self.started_at is None else self.ended_at - self.started_at
 
     @property
@@ -70,7 +70,7 @@ class StepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What one attempt of a call failed with."""
+    """The error that one attempt of a call failed with."""
 
     attempt: int
     error: str
@@ -79,44 +79,44 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a suspended call waits for a person to answer."""
+    """A question that a suspended call waits for a person to answer."""
 
     interrupt_id: str
     name: str
     reason: Any
     answers: str | None
-    """Which answers it takes, if it is one of ours about a step in doubt; None if it takes any."""
+    """The answers that it accepts, if it is one of ours about a step in doubt; None if it accepts any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What was answered to a question, by whom and when."""
+    """The answer to a question, who gave it and when."""
 
     interrupt_id: str
     name: str | None
-    """The question's; None where the script itself answered."""
+    """The question's name; None if the script itself answered."""
     answer: Any
     by: str | None
-    """Who answered: as given to `respond`, else user@host; None where the script itself answered."""
+    """Who answered: the ``by`` of `respond`, else user@host; None if the script itself answered."""
     at: float
     is_taken: bool
-    """Whether the call has taken it up; False while it waits for a worker or for its script."""
+    """True if the call has used it; False while the call waits for a worker or for its script."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallSummary:
-    """One call of an agent, a graph or a swarm: where it stands, and its steps."""
+    """One call of an agent, a graph or a swarm, with its steps."""
 
     kind: CallKind
     position: int
     scope: str
     member: str
-    """What is called: an agent's id at the root, the name of a tool or the id of a node inside."""
+    """What is called: an agent's id at the root, the name of a tool or the id of a node inside a call."""
     depth: int
     """0 for a root call, 1 for a call inside it, and so on."""
     input: Any
     is_redacted: bool
-    """Whether the input was overwritten by a redaction; it is None then."""
+    """True if a redaction has overwritten the input, which is None then."""
     status: ExecutionStatus
     phase: str
     attempt: int
@@ -129,7 +129,7 @@ class CallSummary:
     structured_output: Any
     steps: tuple[StepSummary, ...]
     unreadable: str | None = None
-    """Why something of it cannot be read, if so; the other fields tell what could be."""
+    """Why part of it cannot be read, if so; the other fields hold what could be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class ExecutionDetail:
     execution: ExecutionRecord
     run: int
     runs: tuple[RunSummary, ...]
-    """All that have begun, the first one first."""
+    """All that have begun, the earliest first."""
     calls: tuple[CallSummary, ...]
 
     @property
@@ -174,19 +174,19 @@ def _label(kind: StepKind, name: str, number: str) -> str:
 
 
 def number_of(key: str, kind: StepKind) -> str:
-    """Return a step's place for people; a hook's retry is marked, a recorded effect has the place of what encloses it."""
+    """Return a step's number for people; a hook's retry is marked, a recorded effect has the number of its enclosing step."""
     if kind == "node":
         return str(visit_of(key) + 1)
     effect = _EFFECT_KEY.match(key) if kind == "effect" else None
-    found = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
-    if found is None:
+    match = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
+    if match is None:
         return "call"
-    number = str(int(found["ordinal"])) + (f".{int(found['index'])}" if found["index"] else "")
-    return number if found["retry"] == "0" else f"{number} retry {found['retry']}"
+    number = str(int(match["ordinal"])) + (f".{int(match['index'])}" if match["index"] else "")
+    return number if match["retry"] == "0" else f"{number} retry {match['retry']}"
 
 
 def short(value: Any, length: int = INPUT_LENGTH) -> str:
-    """Return one printable line that stands for ``value``, without what looks like a secret."""
+    """Return one printable line for ``value``, with anything that looks like a secret masked."""
     if not isinstance(value, str):
         value = "" if value is None else json.dumps(masked(value), default=str, skipkeys=True, ensure_ascii=False)
     text = one_line(masked_text(value[: _LOOKED_AT * length]))

@@ -1,6 +1,6 @@
-"""What Strands' agents keep to themselves, for strands-agents 1.62: names of this room that Strands marks private.
+"""Access to private parts of Strands' agents, for strands-agents 1.62.
 
-Each has a contract test in tests/contract/test_strands_private.py that fails when a new version moves it. What is public
+Each has a contract test in tests/contract/test_strands_private.py that fails when a new version moves it. Public API
 (stages, hooks, snapshots, metrics) is used directly where it is needed.
 """
 
@@ -22,6 +22,8 @@ from strands.tools.decorator import DecoratedFunctionTool
 from strands.types._events import AgentResultEvent, EventLoopStopEvent, ForceStopEvent, ToolInterruptEvent
 from strands.types.agent import ConcurrentInvocationMode
 from strands.types.events import TypedEvent
+
+from .._records.policy import DEFAULT, MARK, ToolPolicy
 
 __all__ = [
     "AgentResultEvent",
@@ -49,6 +51,7 @@ __all__ = [
     "output_model",
     "passes_on_interrupts",
     "refuse_unsupported",
+    "restore_retries",
     "set_model_state",
     "stays_in_loop",
     "sync_function",
@@ -58,7 +61,7 @@ __all__ = [
 
 
 def carried_by(agent: Agent) -> dict[str, Any]:
-    """Return what `take_snapshot` would of these fields, without its copies: it is encoded at once."""
+    """Return these fields as `take_snapshot` would, but without copying: the caller encodes them at once."""
     return {
         "conversation_manager_state": agent.conversation_manager.get_state(),
         "interrupt_state": agent._interrupt_state.to_dict(),
@@ -67,34 +70,34 @@ def carried_by(agent: Agent) -> dict[str, Any]:
 
 
 def is_interrupted(agent: Agent) -> bool:
-    """Say whether the agent waits for answers; it then takes nothing else."""
+    """Return True if the agent waits for answers and accepts nothing else."""
     return bool(agent._interrupt_state.activated)
 
 
 def passes_on_interrupts(agent: Agent, interrupt_ids: Iterable[str]) -> bool:
-    """Say whether an agent waits for answers to interrupts of an agent behind one of its tools."""
+    """Return True if an agent waits for answers to interrupts of an agent behind one of its tools."""
     state = agent._interrupt_state
-    return state.activated and any(known.endswith(f":{found}") for known in state.interrupts for found in interrupt_ids)
+    return state.activated and any(known.endswith(f":{inner}") for known in state.interrupts for inner in interrupt_ids)
 
 
 def wait_for_answers(agent: Agent) -> None:
-    """Have an agent take answers."""
+    """Make an agent accept answers."""
     agent._interrupt_state.activate()
 
 
 def knows_interrupt(agent: Agent, interrupt_id: str) -> bool:
-    """Say whether the agent has raised this interrupt."""
+    """Return True if the agent has raised this interrupt."""
     return interrupt_id in agent._interrupt_state.interrupts
 
 
 def answer_to(agent: Agent, interrupt_id: str) -> Any:
     """Return a person's answer to an interrupt, or None."""
-    found = agent._interrupt_state.interrupts.get(interrupt_id)
-    return None if found is None else found.response
+    interrupt = agent._interrupt_state.interrupts.get(interrupt_id)
+    return None if interrupt is None else interrupt.response
 
 
 def cancel_flags(agent: Agent) -> dict[str, Any] | None:
-    """Return what `agent.cancel` or the caller's signal asked for in this invocation, as arguments of `agent.cancel`."""
+    """Return the cancel requested in this invocation, by `agent.cancel` or the caller's signal, as arguments of `cancel`."""
     is_cancelled = agent._observe_cancellation()
     if not agent._deferred_cancel and not is_cancelled:
         return None
@@ -102,32 +105,40 @@ def cancel_flags(agent: Agent) -> dict[str, Any] | None:
 
 
 def is_model_driven(invocation_state: dict[str, Any]) -> bool:
-    """Tell a tool call of the loop from a direct `agent.tool.x()`, which is not a step."""
+    """Return True for a tool call of the loop, False for a direct `agent.tool.x()`, which is not a step."""
     return "event_loop_cycle_id" in invocation_state
 
 
 def stays_in_loop(tool: Any) -> bool:
-    """Say whether a tool's effect is the loop itself, so that it must run again: structured output."""
+    """Return True if a tool's effect is on the loop itself, so that it must run again: structured output."""
     return getattr(tool, "tool_type", None) == "structured_output"
 
 
-def is_agent(found: Any) -> TypeGuard[Agent]:
-    """Say whether something is an agent; a mock that claims to be one has no loop to stand in."""
-    return issubclass(type(found), Agent)
+def is_agent(value: Any) -> TypeGuard[Agent]:
+    """Return True for an agent; a mock that claims to be one has no loop to attach to."""
+    return issubclass(type(value), Agent)
 
 
 def is_handoff(tool: Any) -> bool:
-    """Say whether a tool is the one by which the agents of a swarm hand over: its effect is the swarm's state."""
+    """Return True for the tool with which agents of a swarm hand off: its effect is on the swarm's state."""
     return getattr(tool, "tool_name", None) == "handoff_to_agent"
 
 
 def agent_behind(tool: Any) -> Agent | None:
-    """Return the agent that a tool calls, if that is all it does: then its inner steps are the steps."""
+    """Return the agent that a tool calls if that is all it does: the steps of that agent are then recorded, not the tool."""
     return tool.agent if isinstance(tool, _AgentAsTool) else None
 
 
+def policy_of(tool: Any, name: str, given: dict[str, ToolPolicy]) -> ToolPolicy:
+    """Return the policy of a tool: by name from ``tool_policies`` first, then from its decorator."""
+    if name in given:
+        return given[name]
+    marked = getattr(tool, MARK, None) or getattr(getattr(tool, "_tool_func", None), MARK, None)
+    return marked if isinstance(marked, ToolPolicy) else DEFAULT
+
+
 def sync_function(tool: Any) -> Callable[..., Any] | None:
-    """Return the function of a tool that Strands runs in a thread; None if it has none, or an async one."""
+    """Return the function of a tool that Strands runs in a thread; None if it has none or it is async."""
     if not isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
         return None
     function: Callable[..., Any] = tool._tool_func
@@ -135,14 +146,14 @@ def sync_function(tool: Any) -> Callable[..., Any] | None:
 
 
 def with_function(tool: Any, function: Callable[..., Any]) -> Any:
-    """Return the same tool with another function behind it."""
-    found = copy.copy(tool)
-    found._tool_func = function
-    return found
+    """Return a copy of a tool that calls another function."""
+    copied = copy.copy(tool)
+    copied._tool_func = function
+    return copied
 
 
 def is_next_to_tools(agent: Any) -> bool:
-    """Say whether no middleware of the user stands between ours and the agent's tools."""
+    """Return True if no middleware of the user runs between ours and the agent's tools."""
     wraps = [
         tagged.handler for tagged in agent._middleware_registry._handlers[ExecuteToolStage] if tagged.phase == "wrap"
     ]
@@ -152,8 +163,8 @@ def is_next_to_tools(agent: Any) -> bool:
 
 def agents_beside(agent: Agent) -> list[Agent]:
     """Return the agents that an agent's parts call on its behalf."""
-    found = getattr(agent.conversation_manager, "summarization_agent", None)
-    return [found] if isinstance(found, Agent) else []
+    summarizer = getattr(agent.conversation_manager, "summarization_agent", None)
+    return [summarizer] if isinstance(summarizer, Agent) else []
 
 
 def refuse_unsupported(agent: Agent) -> str | None:
@@ -163,25 +174,25 @@ def refuse_unsupported(agent: Agent) -> str | None:
     if agent._background_tasks is not None:
         return "background tasks outlive the step that starts them, and their ids are random"
     if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
-        return "reentrant calls of one agent cannot be told apart"
+        return "reentrant calls of one agent cannot be distinguished"
     if agent._checkpointing:
-        return "checkpointing=True ends the call at each step, where the journal records it and goes on"
+        return "checkpointing=True ends the call at each step, where the journal records it and continues"
     return None
 
 
 def has_session(agent: Agent) -> bool:
-    """Say whether a session manager fills the agent's messages."""
+    """Return True if a session manager fills the agent's messages."""
     return agent._session_manager is not None
 
 
 def session_id_of(agent: Any) -> str | None:
-    """Return the session that an agent or orchestrator keeps its conversation in."""
+    """Return the id of the session in which an agent or orchestrator keeps its conversation."""
     manager = getattr(agent, "_session_manager", None) or getattr(agent, "session_manager", None)
     return getattr(manager, "session_id", None)
 
 
 def providers_of(agent: Agent) -> list[ToolProvider]:
-    """Return what serves an agent tools over a connection: MCP clients, and others of their kind."""
+    """Return the providers of an agent's tools, such as MCP clients, which need a connection."""
     return list(agent.tool_registry._tool_providers)
 
 
@@ -191,10 +202,17 @@ def output_model(agent: Agent) -> Any:
 
 
 def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
-    """Put the state in place that a model keeps on its server's behalf."""
+    """Replace the state that the agent keeps for its model's server."""
     kept = dict(state)
     agent._model_state.clear()
     agent._model_state.update(kept)
+
+
+def restore_retries(agent: Agent, errors: Iterable[Exception]) -> None:
+    """Have an agent's retry strategy count on from errors of the model call under way that another process has met."""
+    strategy = agent._retry_strategy
+    if strategy is not None:
+        strategy._current_attempt = sum(strategy.is_retryable(error) for error in errors)
 
 
 _FOR_A_TOOL = ("agent", "model", "messages", "system_prompt", "tool_config")
@@ -203,6 +221,6 @@ _FOR_A_TOOL = ("agent", "model", "messages", "system_prompt", "tool_config")
 def put_for_tool(invocation_state: dict[str, Any]) -> dict[str, Any]:
     """Return what Strands has just put into an invocation state for the tool that it is about to run.
 
-    The nodes of a graph share one invocation state: who waits before he runs a tool finds there what was put for another.
+    Nodes of a graph share one invocation state, so these keys may belong to another node by the time a queued tool runs.
     """
     return {key: invocation_state[key] for key in _FOR_A_TOOL if key in invocation_state}

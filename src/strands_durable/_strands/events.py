@@ -1,4 +1,4 @@
-"""What a stream says about steps that it does not stream again."""
+"""The stream event for a recorded step, which is not streamed again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from .agents import TypedEvent
 
 
 class RecordedEvent(TypedEvent):
-    """Comes before a result that is read from the journal: ``{"recorded": {"key": ..., "kind": ..., "name": ...}}``.
+    """Precedes a result that is read from the journal: ``{"recorded": {"key": ..., "kind": ..., "name": ...}}``.
 
-    Its chunks or progress were streamed in the process that made the step; here there is only its result.
+    The process that ran the step streamed its chunks or progress; only its result is available here.
     """
 
     def __init__(self, key: str, kind: StepKind, name: str) -> None:

@@ -1,7 +1,7 @@
-"""What an agent is made of, and whether it is still the one that was recorded.
+"""The configuration of an agent, and how it differs from the recorded one.
 
-Compared are the model id, the system prompt, the tool schemas and the messages that a call began with: what a model's answers
-depend on, and what a deploy changes. Not compared are addresses, order of sets and random ids.
+The model id, the system prompt, the tool schemas and the initial messages of a call are compared: what a model's answers
+depend on, and what a deploy changes. Memory addresses, the order of sets and random ids are not compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Config = dict[str, Any]
 
 
 def config_of(agent: Agent) -> Config:
-    """Return what ``agent`` is made of."""
+    """Return the configuration of ``agent``."""
     tools = tools_of(agent)
     specs = {
         spec["name"]: {"description": _plain(spec["description"]), "inputSchema": _plain(spec["inputSchema"])}
@@ -32,12 +32,12 @@ def config_of(agent: Agent) -> Config:
 
 
 def tools_of(agent: Agent) -> dict[str, Any]:
-    """Return the tools that an agent has at this moment; structured output comes and goes with each pass."""
+    """Return the agent's current tools; the one for structured output comes and goes with each pass."""
     return {**agent.tool_registry.registry, **agent.tool_registry.dynamic_tools}
 
 
 def loaded_since(agent: Agent, before: dict[str, Any]) -> Config:
-    """Return the schemas of the tools that an agent has got since it had those in ``before``; None for those that are gone."""
+    """Return the schemas of the tools that an agent has gained since ``before``, and None for each that was removed."""
     now = tools_of(agent)
     changed = [name for name in {**before, **now} if before.get(name) is not now.get(name)]
     if not changed:
@@ -47,7 +47,7 @@ def loaded_since(agent: Agent, before: dict[str, Any]) -> Config:
 
 
 def with_loaded(config: Config, loaded: list[Config]) -> Config:
-    """Return what an agent was made of after tools had loaded others, or taken some away."""
+    """Return an agent's configuration after its tools have loaded or removed others."""
     tools = dict(config["tools"])
     for changes in loaded:
         tools.update(changes)
@@ -55,12 +55,12 @@ def with_loaded(config: Config, loaded: list[Config]) -> Config:
 
 
 def fingerprint(config: Config) -> str:
-    """Return what a config is stored under."""
+    """Return the key under which a config is stored."""
     return digest(config)
 
 
 def message_digest(message: Any) -> str:
-    """Return a fingerprint of what a model sees of a message; the ids of tool calls are random where Strands makes them."""
+    """Return a fingerprint of what a model sees of a message, without tool use ids: those that Strands makes are random."""
     return digest({"role": message["role"], "content": [_without_id(block) for block in message["content"]]})
 
 
@@ -106,7 +106,7 @@ def spec_changes(recorded: Mapping[str, Any], now: Mapping[str, Any], where: str
 
 
 def _config_in(spec: Mapping[str, Any]) -> Config:
-    """Return what a spec tells of the agent that it describes."""
+    """Return the config of the agent that a spec describes."""
     parts = {"model": "model_id", "system_prompt": "system_prompt", "tools": "tool_schemas"}
     return {**{part: spec.get(name) for part, name in parts.items()}, "tools": spec.get("tool_schemas") or {}}
 
@@ -124,22 +124,27 @@ def topology_changes(recorded: Config, now: Config) -> list[str]:
     return found
 
 
-def base_change(recorded: list[Any], found: list[Any]) -> str | None:
+def base_change(recorded: list[Any], current: list[Any]) -> str | None:
     """Return the first difference between the messages a call began with and those the agent has now."""
-    for index, (before, now) in enumerate(zip(recorded, found, strict=False)):
+    for index, (before, now) in enumerate(zip(recorded, current, strict=False)):
         if message_digest(before) != message_digest(now):
             return f"message {index} that the call began with changed:\n" + _diff(before["content"], now["content"])
-    if len(recorded) != len(found):
-        return f"the call began with {len(recorded)} messages in the agent, now there are {len(found)}"
+    if len(recorded) != len(current):
+        return f"the call began with {len(recorded)} messages in the agent, now there are {len(current)}"
     return None
 
 
 def model_id(agent: Agent) -> str:
-    """Return what an agent's model is called; its class, if it has no name."""
-    get_config = getattr(agent.model, "get_config", None)
+    """Return the id of an agent's model, or the name of its class if it has none."""
+    return name_of_model(agent.model)
+
+
+def name_of_model(model: Any) -> str:
+    """Return the id of a model, or the name of its class if it has none."""
+    get_config = getattr(model, "get_config", None)
     config: Any = None if get_config is None else get_config()
-    found = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
-    return found if isinstance(found, str) and found else type(agent.model).__qualname__
+    name = config.get("model_id") if isinstance(config, dict) else getattr(config, "model_id", None)
+    return name if isinstance(name, str) and name else type(model).__qualname__
 
 
 def _plain_blocks(blocks: Any) -> Any:
@@ -148,12 +153,12 @@ def _plain_blocks(blocks: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a part of an agent is compared by: it is not given back, and may be as plain as JSON is."""
+    """Return a part of an agent's config as JSON data for comparison; it is never restored, so types may be lost."""
     if encodable(value):
         return value
     try:
-        return json.loads(json.dumps(value, default=lambda found: type(found).__qualname__))
-    except (TypeError, ValueError):  # keys that JSON does not have, or a circle
+        return json.loads(json.dumps(value, default=lambda item: type(item).__qualname__))
+    except (TypeError, ValueError):  # keys that JSON does not have, or a cycle
         return type(value).__qualname__
 
 

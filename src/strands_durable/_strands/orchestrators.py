@@ -1,23 +1,23 @@
-"""Every contact with what Graph and Swarm keep to themselves, for strands-agents 1.62; see `agents` for agents.
+"""Every contact with what orchestrators keep to themselves, for strands-agents 1.62: what `graph` and `swarm` have in common.
 
 Both are put where a recorded call stood by giving them the state they had there, not by running them from the start: hooks,
 conditions and finished nodes are not gone through again. Their own `deserialize_state` is not used: it loses a cycle's
-frontier, runs a finished graph again, and never forgets a failure.
+frontier, runs a finished graph again, and never forgets a failure. See `agents` for agents.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from strands.multiagent.base import MultiAgentBase, NodeResult, Status
-from strands.multiagent.graph import Graph, GraphEdge, GraphNode, GraphState
-from strands.multiagent.swarm import Swarm, SwarmState
+from strands.multiagent.base import MultiAgentBase, NodeResult
+from strands.multiagent.graph import Graph
+from strands.multiagent.swarm import Swarm
 
 from .._records.calls import CallKind
-from .agents import InterruptState
 
 Events = AsyncGenerator[Any, None]
 Carried = dict[str, Any]
@@ -34,9 +34,12 @@ class Visit:
     """False for a node that raised: it is not part of the order of execution."""
 
 
-class _Adapter:
-    """What graphs and swarms have in common."""
+class OrchestratorAdapter(ABC):
+    """One orchestrator, as far as durable calls of it are concerned."""
 
+    kind: CallKind
+    is_sequential: bool
+    """Whether its nodes run one by one; else `intercept` tells the call which nodes run together."""
     me: Any
 
     def __init__(self, me: Any) -> None:
@@ -72,51 +75,43 @@ class _Adapter:
         found: NodeResult | None = self.me.state.results.get(node_id)
         return found
 
-
-class GraphAdapter(_Adapter):
-    """A graph."""
-
-    kind: CallKind = "graph"
-    me: Graph
-
-    def topology(self) -> dict[str, Any]:
-        """Return what a change of would make another graph."""
-        return {
-            "nodes": {node_id: type(found).__name__ for node_id, found in self.executors().items()},
-            "edges": sorted(
-                f"{edge.from_node.node_id} -> {edge.to_node.node_id}{' if' if edge.condition else ''}"
-                for edge in self.me.edges
-            ),
-            "entry points": sorted(node.node_id for node in self.me.entry_points),
-        }
-
+    @abstractmethod
     def settle(self) -> None:
-        """Have edges and entry points come in the order of the nodes, not in that of this process's hash seed."""
-        order = {node_id: index for index, node_id in enumerate(self.me.nodes)}
-        if not isinstance(self.me.edges, _Ordered):
-            self.me.edges = _Ordered(self.me.edges, lambda edge: _edge_order(order, edge))
-            self.me.entry_points = _Ordered(self.me.entry_points, lambda node: order.get(node.node_id, 0))
+        """Have its parts come in an order that does not depend on this process."""
 
+    @abstractmethod
+    def topology(self) -> dict[str, Any]:
+        """Return the parts that identify the orchestrator; a difference is drift."""
+
+    @abstractmethod
     def has_failed(self, node_id: str) -> bool:
         """Say whether a node failed in this run."""
-        return any(node.node_id == node_id for node in self.me.state.failed_nodes)
 
+    @abstractmethod
     def waiting(self) -> set[str]:
         """Return the nodes that wait for a person."""
-        return {node.node_id for node in self.me.state.interrupted_nodes}
 
+    @abstractmethod
+    def current(self) -> str | None:
+        """Return the node that it has come to, if it comes to one at a time."""
+
+    @abstractmethod
     def carried(self) -> Carried:
         """Return what to record besides the results of nodes."""
-        state = self.me.state
-        return {
-            "interrupts": _interrupts(self.me),
-            "time": state.execution_time,
-        }
 
+    @abstractmethod
     def turn(self) -> Carried | None:
-        """Return what a node's turn has changed so far: nothing."""
-        return None
+        """Return what the node that runs has changed of it so far; None if a node changes nothing before it ends."""
 
+    @abstractmethod
+    def take_turn(self, turn: Carried) -> None:
+        """Put back what a node had changed before it was cut off."""
+
+    @abstractmethod
+    def ahead(self, batch: list[str], unfinished: set[str], failed: list[str], carried: Carried) -> list[str]:
+        """Return the nodes to resume with: of the batch under way, what follows it, and what failed if that is retried."""
+
+    @abstractmethod
     def restore(
         self,
         task: Any,
@@ -126,246 +121,44 @@ class GraphAdapter(_Adapter):
         status: str,
         unfinished: set[str] | None = None,
     ) -> None:
-        """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over.
+        """Put it where it stood; ``ahead`` are the nodes to resume with, None if it has not begun or is over.
 
         What its session had put in place before the call has been put in place again.
         """
-        graph, before = self.me, self.me.state if self.me._resume_from_session else GraphState()
-        graph._interrupt_state = InterruptState.from_dict(carried["interrupts"])
-        graph._resume_from_session = False
-        if ahead is not None and not self.is_asked(carried):
-            graph._interrupt_state = InterruptState()  # its batch was cut off before anybody heard the question
-        state = graph.state = GraphState(
-            status=Status(status),
-            task=task,
-            completed_nodes=set(before.completed_nodes),
-            results=dict(before.results),
-            execution_order=list(before.execution_order),
-            total_nodes=len(graph.nodes),
-            edges=[(edge.from_node, edge.to_node) for edge in graph.edges],
-            entry_points=list(graph.entry_points),
-            start_time=time.time(),
-            accumulated_usage=before.accumulated_usage,
-            accumulated_metrics=before.accumulated_metrics,
-            execution_count=before.execution_count,
-            execution_time=carried["time"],
-        )
-        for visit in visits:
-            self._put_back(state, visit)
-        if graph._interrupt_state.activated:
-            self._wait_again(state, unfinished)
-        elif ahead is not None:
-            graph._resume_from_session = True
-            graph._resume_next_nodes = [graph.nodes[node_id] for node_id in ahead]
 
+    @abstractmethod
     def is_asked(self, carried: Carried) -> bool:
         """Say whether a question of its nodes was heard, so that it waits for answers."""
-        found = carried["interrupts"]
-        return bool(found["activated"] and "completed_nodes" in found["context"])
 
-    def _put_back(self, state: GraphState, visit: Visit) -> None:
-        node = self.me.nodes.get(visit.node_id) or GraphNode(visit.node_id, None)  # type: ignore[arg-type]
-        node.result, node.execution_time = visit.result, visit.result.execution_time
-        node.execution_status = visit.result.status
-        state.results[visit.node_id] = visit.result
-        if visit.is_ordered:
-            state.execution_order.append(node)
-            self.me._accumulate_metrics(visit.result)
-        if visit.result.status is Status.FAILED:
-            state.failed_nodes.add(node)
-        else:
-            state.failed_nodes.discard(node)
-            state.completed_nodes.add(node)
-
-    def _wait_again(self, state: GraphState, unfinished: set[str] | None) -> None:
-        """Have the nodes of the batch that asked run when there are answers, except for those that have run since."""
-        context = self.me._interrupt_state.context
-        for node_id, node in self.me.nodes.items():
-            if node_id in context:
-                state.interrupted_nodes.add(node)
-                if unfinished is None or node_id in unfinished:
-                    node.execution_status = Status.INTERRUPTED
-
+    @abstractmethod
     def over(self, status: str, interrupts: list[Any]) -> Any:
         """Return the result of a call that is over, or waits."""
-        self.me.state.status = Status(status)
-        return self.me._build_result(interrupts)
 
+    @abstractmethod
     def intercept(self, call_of: Callable[[], Any]) -> None:
-        """Ask the durable call, if there is one, which nodes of a batch have yet to run."""
-        graph, original = self.me, self.me._execute_nodes_parallel
+        """Have it ask the durable call, if there is one, what is left to run."""
 
-        async def run_batch(nodes: list[GraphNode], invocation_state: dict[str, Any]) -> Events:
-            call = call_of()
-            if call is not None:
-                order = list(graph.nodes)
-                nodes = sorted(nodes, key=lambda node: order.index(node.node_id))
-                ahead = call.batch_begins([node.node_id for node in nodes])
-                nodes = [node for node in nodes if node.node_id in ahead]
-            async for event in original(nodes, invocation_state):
-                yield event
-            if call is not None:
-                call.check()
+    def wrap_hooks(self, around: Callable[..., Any]) -> None:
+        """Have ``around`` run its hooks: it gets what runs them, and the event."""
+        self.me.hooks.invoke_callbacks_async = partial(around, self.me.hooks.invoke_callbacks_async)
 
-        graph._execute_nodes_parallel = run_batch  # type: ignore[method-assign]
-
-
-class SwarmAdapter(_Adapter):
-    """A swarm."""
-
-    kind: CallKind = "swarm"
-    me: Swarm
-
-    def topology(self) -> dict[str, Any]:
-        """Return what a change of would make another swarm."""
-        entry = self.me.entry_point
-        return {
-            "nodes": {node_id: type(found).__name__ for node_id, found in self.executors().items()},
-            "entry points": [] if entry is None else [str(entry.name)],
+    def _interrupts(self) -> dict[str, Any]:
+        """Return the open interrupts, without the conversations that Strands puts beside them: those are recorded already."""
+        found: dict[str, Any] = self.me._interrupt_state.to_dict()
+        context = {
+            key: {**value, "messages": [], "state": {}, "model_state": {}}
+            if isinstance(value, dict) and "messages" in value
+            else value
+            for key, value in found["context"].items()
         }
-
-    def settle(self) -> None:
-        """A swarm has an order already."""
-
-    def has_failed(self, node_id: str) -> bool:
-        """Say whether a node failed in this run."""
-        current = self.me.state.current_node
-        return self.me.state.completion_status is Status.FAILED and current is not None and current.node_id == node_id
-
-    def waiting(self) -> set[str]:
-        """Return the nodes that wait for a person."""
-        current = self.me.state.current_node
-        is_waiting = self.me.state.completion_status is Status.INTERRUPTED and current is not None
-        return {current.node_id} if is_waiting and current is not None else set()
-
-    def carried(self) -> Carried:
-        """Return what to record besides the results of nodes."""
-        state, handoff = self.me.state, self.me.state.handoff_node
-        return {
-            "interrupts": _interrupts(self.me),
-            "usage": state.accumulated_usage,
-            "metrics": state.accumulated_metrics,
-            "current": None if state.current_node is None else state.current_node.node_id,
-            "handoff": None if handoff is None else handoff.node_id,
-            "message": state.handoff_message,
-            "shared": self.me.shared_context.context,
-            "time": state.execution_time,
-        }
-
-    def turn(self) -> Carried | None:
-        """Return what a node's turn has changed so far."""
-        found = self.carried()
-        return {key: found[key] for key in ("handoff", "message", "shared")}
-
-    def take_turn(self, turn: Carried) -> None:
-        """Put back what a node's turn had changed before it was cut off."""
-        state = self.me.state
-        state.handoff_node = None if turn["handoff"] is None else self.me.nodes[turn["handoff"]]
-        state.handoff_message = turn["message"]
-        self.me.shared_context.context = turn["shared"]
-
-    def restore(
-        self,
-        task: Any,
-        visits: list[Visit],
-        carried: Carried,
-        ahead: list[str] | None,
-        status: str,
-        unfinished: set[str] | None = None,
-    ) -> None:
-        """Put the swarm where it stood; ``ahead`` is the node to go on with, None if it has not begun or is over.
-
-        What its session had put in place before the call has been put in place again.
-        """
-        swarm, before = self.me, self.me.state if self.me._resume_from_session else None
-        swarm._resume_from_session = False
-        swarm._interrupt_state = InterruptState.from_dict(carried["interrupts"])
-        swarm.shared_context.context = carried["shared"]
-        current = ahead[0] if ahead else carried["current"]
-        is_turn = carried["handoff"] is not None and current == carried["current"]
-        history = [
-            swarm.nodes[visit.node_id]
-            for visit in visits
-            if visit.result.status is Status.COMPLETED and visit.node_id in swarm.nodes
-        ]
-        swarm.state = SwarmState(
-            current_node=swarm.nodes.get(current),
-            task=task,
-            completion_status=Status(status),
-            shared_context=swarm.shared_context,
-            node_history=(before.node_history if before else []) + history,
-            results={**(before.results if before else {}), **{visit.node_id: visit.result for visit in visits}},
-            accumulated_usage=carried["usage"],
-            accumulated_metrics=carried["metrics"],
-            execution_time=carried["time"],
-            handoff_node=swarm.nodes.get(carried["handoff"]) if is_turn else None,
-            handoff_message=carried["message"],
-        )
-        if ahead is not None and not swarm._interrupt_state.activated:
-            swarm._resume_from_session = True
-
-    def is_asked(self, carried: Carried) -> bool:
-        """Say whether it waits for answers."""
-        return bool(carried["interrupts"]["activated"])
-
-    def over(self, status: str, interrupts: list[Any]) -> Any:
-        """Return the result of a call that is over, or waits."""
-        self.me.state.completion_status = Status(status)
-        return self.me._build_result(interrupts)
-
-    def intercept(self, call_of: Callable[[], Any]) -> None:
-        """Have a swarm whose last node had ended without a handoff do nothing but end."""
-        swarm, original = self.me, self.me._execute_swarm
-
-        async def execute(invocation_state: dict[str, Any]) -> Events:
-            call = call_of()
-            if call is not None and call.is_through:
-                swarm.state.completion_status = Status.COMPLETED
-                return
-            async for event in original(invocation_state):
-                yield event
-            if call is not None:
-                call.check()
-
-        swarm._execute_swarm = execute  # type: ignore[method-assign]
-
-
-OrchestratorAdapter = GraphAdapter | SwarmAdapter
+        return {**found, "context": context}
 
 
 def adapter_of(orchestrator: MultiAgentBase) -> OrchestratorAdapter | None:
     """Return the adapter of an orchestrator; None for one of a kind that we do not know."""
+    from .graph import GraphAdapter  # both are made of what is defined here
+    from .swarm import SwarmAdapter
+
     if isinstance(orchestrator, Graph):
         return GraphAdapter(orchestrator)
     return SwarmAdapter(orchestrator) if isinstance(orchestrator, Swarm) else None
-
-
-def _interrupts(orchestrator: Graph | Swarm) -> dict[str, Any]:
-    """Return the open interrupts, without the conversations that Strands puts beside them: those are recorded already."""
-    found = orchestrator._interrupt_state.to_dict()
-    context = {
-        key: {**value, "messages": [], "state": {}, "model_state": {}}
-        if isinstance(value, dict) and "messages" in value
-        else value
-        for key, value in found["context"].items()
-    }
-    return {**found, "context": context}
-
-
-class _Ordered(set[Any]):
-    """A set that is gone through in an order of its own."""
-
-    def __init__(self, items: Any, order: Callable[[Any], Any]) -> None:
-        super().__init__(items)
-        self._order = order
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(sorted(super().__iter__(), key=self._order))
-
-    def copy(self) -> _Ordered:
-        """Return a copy with the same order."""
-        return _Ordered(super().__iter__(), self._order)
-
-
-def _edge_order(order: dict[str, int], edge: GraphEdge) -> tuple[int, int]:
-    return order.get(edge.from_node.node_id, 0), order.get(edge.to_node.node_id, 0)

@@ -1,28 +1,30 @@
-"""What is replaced in Strands for the whole process, each once and with equal results for agents that are not durable."""
+"""Process-wide patches of Strands, each applied once. Agents that are not durable behave as before."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from strands import Agent
 from strands.event_loop import _retry, event_loop, streaming
+from strands.handlers import PrintingCallbackHandler
 from strands.telemetry.tracer import get_tracer
 
 
 def patch_auxiliary_model(offer: Callable[[Agent, Any], Any]) -> None:
-    """Have ``offer(agent, model)`` say what `Agent.aux_model` gives: the model itself, or one that stands in for it."""
-    found = vars(Agent)["aux_model"]
-    if getattr(found.fget, "_strands_durable", False):
+    """Make `Agent.aux_model` return ``offer(agent, model)``: the model itself, or one that replaces it."""
+    original = vars(Agent)["aux_model"]
+    if getattr(original.fget, "_strands_durable", False):
         return
 
     def aux_model(agent: Agent) -> Any:
-        return offer(agent, found.fget(agent))
+        return offer(agent, original.fget(agent))
 
-    aux_model.__doc__ = found.fget.__doc__
+    aux_model.__doc__ = original.fget.__doc__
     aux_model._strands_durable = True  # type: ignore[attr-defined]
-    Agent.aux_model = property(aux_model, found.fset)  # type: ignore[assignment]
+    Agent.aux_model = property(aux_model, original.fset)  # type: ignore[assignment]
 
 
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
@@ -52,10 +54,9 @@ def copied(value: Any, memo: Any = None) -> Any:
 
 
 class _QuickCopy:
-    """Stands in for the module ``copy`` where Strands copies the whole conversation, twice per model call.
+    """Replaces the module ``copy`` where Strands copies the whole conversation, twice per model call.
 
-    Plain data is copied three times as fast, without the book-keeping for what plain data cannot have. Anything else is copied
-    as before.
+    Plain data is copied three times as fast, without the bookkeeping that it does not need. Anything else is copied as before.
     """
 
     copy = staticmethod(copy.copy)
@@ -64,13 +65,13 @@ class _QuickCopy:
 
 
 def patch_deepcopy() -> None:
-    """Spare most of the time that a long run spends on copies of its messages; nobody sees a difference but the clock."""
+    """Save most of the time that a long run spends on copying its messages; results are the same."""
     for module in (event_loop, streaming):
         module.copy = _QuickCopy  # type: ignore[attr-defined]
 
 
 class _RetrySleep:
-    """Stands in for the module ``asyncio`` where Strands waits before it asks a model again."""
+    """Replaces the module ``asyncio`` where Strands waits before it retries a model call."""
 
     def __init__(self, pause: Callable[[float, str], Any]) -> None:
         self._pause = pause
@@ -81,14 +82,14 @@ class _RetrySleep:
 
 
 def patch_retry_sleep(pause: Callable[[float, str], Any]) -> None:
-    """Have ``pause(seconds, what)`` wait where `ModelRetryStrategy` does."""
+    """Make `ModelRetryStrategy` wait with ``pause(seconds, what)``."""
     _retry.asyncio = _RetrySleep(pause)  # type: ignore[assignment, attr-defined]
 
 
 def patch_tracer() -> None:
-    """Spare the encoding of the whole conversation into span events that nobody records.
+    """Skip encoding the whole conversation into span events when the span is not recording.
 
-    Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is untouched.
+    Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is unchanged.
     """
     tracer = get_tracer()
     add_event_messages = tracer._add_event_messages
@@ -101,3 +102,14 @@ def patch_tracer() -> None:
 
     guarded._strands_durable = True  # type: ignore[attr-defined]
     tracer._add_event_messages = guarded  # type: ignore[method-assign]
+
+
+@contextmanager
+def silence_printing() -> Iterator[None]:
+    """Take the voice from Strands' default callback handler, which prints what every agent says while it says it."""
+    speak = PrintingCallbackHandler.__call__
+    PrintingCallbackHandler.__call__ = lambda self, **said: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        PrintingCallbackHandler.__call__ = speak  # type: ignore[method-assign]

@@ -1,8 +1,9 @@
-"""Segments: a long call in pieces that nobody can see.
+"""Segments: split a long call into pieces, invisibly to the user.
 
-Strands nests three generators per turn and dies of recursion at about 320. The stage around a whole pass is entered once per
-call and may run its inside many times: after every few turns the inner loop stops at a limit of ours, its frames are gone,
-and it is entered again on the same messages. Hooks, callbacks, spans, metrics, limits and the lock see one invocation.
+Strands nests three generators per turn and hits the recursion limit at about 320 turns. The stage around a whole pass is
+entered once per call and may run its inner loop many times: every few turns the loop stops at a limit of ours, its frames are
+released, and it is entered again on the same messages. Hooks, callbacks, spans, metrics, limits and the lock see one
+invocation.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _BARE = (
     MaxTokensReachedException,
     InterruptException,
 )
-"""What Strands lets through its nested turns as it is."""
+"""Exceptions that Strands passes through its nested turns unchanged."""
 
 
 class Segments:
-    """The turn limit of one call: the user's own, and ours that moves ahead of the loop."""
+    """The turn limits of one call: the user's own, and ours, which advances ahead of the loop."""
 
     def __init__(self, agent: Agent, turns: int, limits: Any, begin_pass: Callable[[], bool]) -> None:
         self._agent, self._turns, self._begin_pass = agent, turns, begin_pass
         self._own = (limits or {}).get("turns")
         self._begun = 0
         self.limits: dict[str, Any] = dict(limits or {})
-        """What Strands is given; it reads the dict anew in every turn."""
+        """Passed to Strands, which reads the dict again in every turn."""
         self.limits.setdefault("turns", turns)
 
     async def run(self, context: AgentStreamContext, next_fn: Any) -> AsyncGenerator[Any, None]:
@@ -60,7 +61,7 @@ class Segments:
             except Exception as error:
                 if not nested:
                     raise
-                # Without segments this turn would be nested in another, whose handler wraps what leaves it.
+                # Without segments this turn would be nested in another, whose handler wraps exceptions.
                 yield ForceStopEvent(reason=error)
                 raise EventLoopException(error, context.invocation_state["request_state"]) from error
             if stop is None or not self._is_ours(stop):

@@ -1,8 +1,8 @@
-"""Session managers: the journal owns the history of a call that goes on, and the session's store follows it.
+"""Session managers: the journal owns the history of a resumed call, and the session's store follows it.
 
 A session manager that keeps a log of messages writes each one before the journal commits it. After a crash the log may
-therefore be ahead: what comes after the head is said again, in its old place. Managers that store the whole agent at once
-need nothing: their next save is right.
+therefore be ahead: messages after the head are produced again and overwrite the old ones. Managers that store the whole agent
+at once need nothing: their next save is correct.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _handed_over: weakref.WeakSet[Agent] = weakref.WeakSet()
 
 
 def speaks_for(agent: Agent) -> bool:
-    """Say whether what the agent carries is what its session restored, so that the journal may know better."""
+    """Return True if the agent holds what its session restored, so that the journal may be more recent."""
     return has_session(agent) and agent not in _handed_over
 
 
 def hand_over(agent: Agent) -> None:
-    """From its first durable call on, an agent carries what the journal knows."""
+    """Note that from its first durable call, an agent holds what the journal has."""
     _handed_over.add(agent)
 
 
 def follow(agent: Agent) -> None:
-    """Have the agent's session go on after the last of the agent's messages that it holds."""
+    """Make the agent's session continue after the last of the agent's messages that it holds."""
     log = session_log(agent)
     if log is None or agent.model.stateful:
         return
@@ -44,16 +44,16 @@ def follow(agent: Agent) -> None:
 
 
 def _fill(log: SessionLog, agent: Agent) -> None:
-    """Give a session that began after the call the whole conversation."""
+    """Write the whole conversation to a session that began after the call."""
     for message in agent.messages:
         log.append(message)
 
 
 def _kept(records: list[Any], messages: list[Any]) -> int | None:
-    """Return how many of the records belong to ``messages``, or None if nobody can tell."""
+    """Return how many of the records belong to ``messages``, or None if that cannot be determined."""
     if not messages:
         return 0
-    for message in reversed(messages):  # the last ones may have come without a hook: no session knows them
+    for message in reversed(messages):  # the last ones may have been added without a hook: no session has them
         for index in range(len(records) - 1, -1, -1):
             if _is_same(records[index].to_message(), message):
                 return index + 1
@@ -68,7 +68,7 @@ def _is_same(stored: Any, message: Any) -> bool:
 
 
 class SessionLog:
-    """The messages of one agent in the store of a session manager that keeps one record for each."""
+    """The messages of one agent in the store of a session manager that keeps one record per message."""
 
     def __init__(self, manager: RepositorySessionManager, agent: Agent) -> None:
         self._manager, self._agent = manager, agent
@@ -85,7 +85,7 @@ class SessionLog:
         self._manager.append_message(message, self._agent)
 
     def rewind(self, kept: list[Any]) -> None:
-        """Have the next message written after those in ``kept``, over what is there."""
+        """Make the next message be written after those in ``kept``, overwriting what follows them."""
         self._manager._latest_agent_message[self._agent.agent_id] = kept[-1] if kept else None
         self._manager._held_records[self._agent.agent_id] = list(kept)
 

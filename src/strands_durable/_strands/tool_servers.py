@@ -1,4 +1,4 @@
-"""Building agents without the servers of their tools: what an agent is made of can be told before anything is connected."""
+"""Building agents without connecting to the servers of their tools, to describe an agent before anything is connected."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _left_out: ContextVar[list[ToolProvider] | None] = ContextVar("strands_durable_l
 
 @contextmanager
 def without_servers() -> Iterator[list[ToolProvider]]:
-    """Have agents that are built in this block connect to nothing; yield what would have served them tools."""
+    """Keep agents that are built in this block from connecting to tool servers; yield the providers left out."""
     if not hasattr(ToolRegistry.process_tools, "_strands_durable"):
         ToolRegistry.process_tools = _guarded(ToolRegistry.process_tools)  # type: ignore[method-assign]
-    found: list[ToolProvider] = []
-    token = _left_out.set(found)
+    providers: list[ToolProvider] = []
+    token = _left_out.set(providers)
     try:
-        yield found
+        yield providers
     finally:
         _left_out.reset(token)
 
@@ -36,10 +36,10 @@ def _guarded(process_tools: Any) -> Any:
 
 
 def _plain_tools(tools: Iterable[Any], left_out: list[ToolProvider]) -> list[Any]:
-    found: list[Any] = []
+    plain: list[Any] = []
     for tool in tools:
         if isinstance(tool, ToolProvider):
             left_out.append(tool)
         else:
-            found.append(_plain_tools(tool, left_out) if isinstance(tool, (list, tuple)) else tool)
-    return found
+            plain.append(_plain_tools(tool, left_out) if isinstance(tool, (list, tuple)) else tool)
+    return plain

@@ -1,4 +1,4 @@
-"""Following what changes inside an agent: its state, its model's state, and its structured output."""
+"""Watching what changes inside an agent: its state, its model's state, and its structured output."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from strands.types.json_dict import JSONSerializableDict
 from .agents import is_agent
 
 _outputs: weakref.WeakKeyDictionary[Agent, Any] = weakref.WeakKeyDictionary()
-"""What each agent's pass under way knows of its structured output: it lives nowhere else."""
+"""The structured output context of each agent's current pass, which Strands keeps in local variables only."""
 
 
 def watch_output(agent: Agent) -> None:
-    """Follow what the passes of an agent know of their structured output."""
+    """Watch the structured output context of an agent's passes."""
     make_terminal = agent._make_agent_stream_terminal
     reference = weakref.ref(agent)
 
-    def noting(structured_output_context: Any, *given: Any, **named: Any) -> Any:
-        found = reference()
-        if found is not None:
-            _outputs[found] = structured_output_context
-        return make_terminal(structured_output_context, *given, **named)
+    def noting(structured_output_context: Any, *args: Any, **kwargs: Any) -> Any:
+        living = reference()
+        if living is not None:
+            _outputs[living] = structured_output_context
+        return make_terminal(structured_output_context, *args, **kwargs)
 
     agent._make_agent_stream_terminal = noting  # type: ignore[method-assign]
 
 
 def forced_output(agent: Agent) -> Any:
-    """Return the tool choice that the pass under way forces on the model to have structured output, or None."""
-    found = _outputs.get(agent)
-    return found.tool_choice if found is not None and found.forced_mode else None
+    """Return the tool choice that the current pass forces on the model to get structured output, or None."""
+    output = _outputs.get(agent)
+    return output.tool_choice if output is not None and output.forced_mode else None
 
 
 def force_output(agent: Agent, tool_choice: Any) -> None:
-    """Force structured output in the pass under way, as it was forced in the process that is gone."""
-    found = _outputs.get(agent)
-    if found is not None:
-        found.set_forced_mode(tool_choice)
+    """Force structured output in the current pass, as the previous process did."""
+    output = _outputs.get(agent)
+    if output is not None:
+        output.set_forced_mode(tool_choice)
 
 
 _model_states: weakref.WeakKeyDictionary[Agent, dict[str, Any]] = weakref.WeakKeyDictionary()
-"""What the model call under way of each agent is given as its own state, to change in place; it lives nowhere else."""
+"""The state that each agent's current model call may change in place; Strands keeps it in local variables only."""
 
 
 def watch_model_states() -> None:
-    """Follow the state that models change in a call."""
+    """Watch the state that models change in a call."""
     make_terminal = event_loop._make_invoke_model_terminal
     if getattr(make_terminal, "_strands_durable", False):
         return
@@ -62,16 +62,16 @@ def watch_model_states() -> None:
 
 
 def changed_model_state(agent: Agent) -> dict[str, Any] | None:
-    """Return what the model call under way has made of the model's own state; None if it left it as it was."""
-    found = _model_states.get(agent)
-    return None if found is None or found == agent._model_state else found
+    """Return the model's own state as changed by the current model call; None if it is unchanged."""
+    state = _model_states.get(agent)
+    return None if state is None or state == agent._model_state else state
 
 
 class WatchedState(JSONSerializableDict):
-    """An agent's state that tells who writes to it. An existing object becomes one in place: references stay good."""
+    """An agent's state that reports each write to a watcher. An existing object becomes one in place: references stay valid."""
 
     def set(self, key: str, value: Any) -> None:
-        """Set a value and tell the watcher; if it objects, the value is as it was."""
+        """Set a value and notify the watcher; if it raises, restore the old value."""
         before = dict(self._data)
         super().set(key, value)
         try:
@@ -81,24 +81,24 @@ class WatchedState(JSONSerializableDict):
             raise
 
     def delete(self, key: str) -> None:
-        """Delete a key and tell the watcher."""
+        """Delete a key and notify the watcher."""
         super().delete(key)
         self.__dict__["_watcher"](key, True)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the watcher out of copies."""
-        return {**{k: v for k, v in super().__getstate__().items() if k != "_watcher"}, "_watcher": _nobody}
+        return {**{k: v for k, v in super().__getstate__().items() if k != "_watcher"}, "_watcher": _ignore}
 
 
-def _nobody(key: str, deleted: bool) -> None:
-    """Watch a copy: nobody does."""
+def _ignore(key: str, deleted: bool) -> None:
+    """The watcher of a copy: its writes are not reported."""
 
 
 _watched_types: dict[type, type] = {JSONSerializableDict: WatchedState}
 
 
 def watch_state(state: Any, watcher: Any) -> None:
-    """Have ``watcher(key, deleted)`` called for each write to ``state``."""
+    """Call ``watcher(key, deleted)`` for each write to ``state``."""
     kind = type(state)
     state.__dict__["_watcher"] = watcher
     if not isinstance(state, WatchedState):

@@ -1,1 +1,1 @@
-"""The engines that executions can run on: one module each, imported only when its URL is connected to."""
+"""The engines that executions can run on: one module each, imported only when its URL is used."""

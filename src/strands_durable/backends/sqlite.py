@@ -17,8 +17,8 @@ from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._journal.following import follow
-from .._journal.outcome import interrupts_of, result_of
-from .._journal.sqlite.catalog import Catalog
+from .._journal.outcome import result_of
+from .._journal.sqlite.catalog import Catalog, refuse_unreadable
 from .._journal.sqlite.change_feed import change_feed
 from .._journal.sqlite.database import Store, path_of
 from .._journal.sqlite.listing import Listing
@@ -28,6 +28,7 @@ from .._journal.unreadable import reading
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
+from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from .._records.views import ExecutionDetail, StepSummary
@@ -42,11 +43,10 @@ class SqliteBackend(DurableBackend):
     """Runs executions on one machine: the journal is a file, the workers are processes or a thread of this one.
 
     Args:
-        url: ``sqlite:///runs.db``, or a path. A process works on what it dispatches, waits for, answers or resumes, and, once
-            `start` was called, on everything else too. ``?worker=on`` has it work on everything from the first dispatch,
-            ``?worker=own`` never on more than its own, ``?worker=off`` on nothing. What no process works on is left to
-            ``strands-durable worker FILE``.
-        concurrency: How many executions the worker of this process carries at a time.
+        url: ``sqlite:///runs.db``, or a path. A process runs what it dispatches, waits for, answers or resumes and, once
+            `start` was called, everything else too. With ``?worker=on`` it runs everything from the first dispatch, with
+            ``?worker=own`` only its own, with ``?worker=off`` nothing. ``strands-durable worker FILE`` runs the rest.
+        concurrency: How many executions the worker of this process runs at a time.
     """
 
     def __init__(self, url: str, *, concurrency: int = 10) -> None:
@@ -60,13 +60,13 @@ class SqliteBackend(DurableBackend):
         self.path = path_of(location)
         self._concurrency = concurrency
         self._may_take_all = given is None
-        """Whether `start` may have this process work on everything."""
+        """Whether `start` makes this process run everything."""
         self._for_all: WorkerThread | None = None
         self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given != "on")
 
     @property
     def store(self) -> Store:
-        """The store, opened; its folder is made if it is not there."""
+        """The open store; its folder is created if it does not exist."""
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return stores.open(self.path)[0]
@@ -80,19 +80,23 @@ class SqliteBackend(DurableBackend):
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> ExecutionHandle:
-        """Record the request and return its handle; a worker takes it from there."""
-        found = Requests(self.store).dispatch(spec, prompt, execution_id, invocation_state, limits)
-        self.carry(found)
-        return SqliteHandle(self, found)
+        """Record the request and return its handle; a worker runs it."""
+        dispatched = Requests(self.store).dispatch(spec, prompt, execution_id, invocation_state, limits)
+        self.carry(dispatched)
+        return SqliteHandle(self, dispatched)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # looking opens nothing for writing
+        if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # a look-up opens nothing for writing
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return SqliteHandle(self, execution_id)
 
+    def refuse_unreadable(self) -> None:
+        """Raise if there is no store file, or one that cannot be read."""
+        refuse_unreadable(self.path)
+
     def carry(self, execution_id: str) -> None:
-        """Have the worker of this process work on an execution that somebody here waits for, unless it is off."""
+        """Make the worker of this process run an execution that this process has a handle of, unless the worker is off."""
         worker = self._for_all or self._worker
         if worker is not None:
             if worker.only is not None:
@@ -107,7 +111,7 @@ class SqliteBackend(DurableBackend):
         since: float | None = None,
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
-        """Return executions, the one that changed last first."""
+        """Return executions, most recently changed first."""
         if not self.path.exists():
             return []
         wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
@@ -115,11 +119,11 @@ class SqliteBackend(DurableBackend):
         return Catalog(self.path).executions(Listing(statuses=statuses, agent=agent, since=since, limit=limit))
 
     def working(self, what: WorkerMode) -> SqliteBackend:
-        """Return the same backend for a process that works on everything, on nothing, or on what it dispatches or holds."""
+        """Return this backend for a process that runs everything, nothing, or only what it dispatches or has a handle of."""
         return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency)
 
     def start(self) -> None:
-        """Have this process work on everything that waits, unless its URL says otherwise or no agent is registered here."""
+        """Make this process run everything that is queued, unless its URL forbids it or no agent is registered here."""
         if self._may_take_all and registry.agents:
             self._for_all = _shared(self.path, self._concurrency, is_own=False)
         worker = self._for_all or self._worker
@@ -144,7 +148,7 @@ class SqliteBackend(DurableBackend):
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
     ) -> bool:
-        """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
+        """Run executions of the agents that are registered in this process, until ``stop`` is set."""
         from .._dispatch.worker import Worker
 
         _ = self.store
@@ -159,13 +163,13 @@ class SqliteBackend(DurableBackend):
             return await worker.run(stop, drain_seconds)
 
     async def remove(self, execution_id: str) -> None:
-        """Forget an execution that is not at work, with all it recorded."""
+        """Delete an execution that is not running, with everything it recorded."""
         if not self.path.exists():
             raise ExecutionNotFoundError(execution_id, str(self.path))
         await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
     async def close(self) -> None:
-        """Stop the worker of this process, unless another backend here has it too; what it runs is left to the next one."""
+        """Stop the worker of this process, unless another backend here uses it too; the next worker resumes its executions."""
         for worker in (self._worker, self._for_all):
             if worker is not None and worker.is_left_by(self):
                 await asyncio.to_thread(worker.stop)
@@ -176,7 +180,7 @@ _workers: dict[tuple[Path, int, bool], WorkerThread] = {}
 
 
 def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
-    """Return the worker for a backend: one for all that are alike, since a server may well connect for every request."""
+    """Return the worker for a backend, shared by equal backends, since a server may connect for every request."""
 
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._dispatch.worker import Worker
@@ -197,12 +201,12 @@ class SqliteHandle(ExecutionHandle):
         return f"SqliteHandle({self.execution_id!r})"
 
     async def status(self) -> ExecutionStatus:
-        """Return what the execution is doing."""
+        """Return the status of the execution."""
         with reading(self.execution_id):
             return self._requests.journal(self.execution_id).status()
 
     async def result(self, timeout: float | None = None) -> ExecutionResult:
-        """Wait for the end, or until the execution waits for a person, and return it."""
+        """Wait until the execution ends or waits for a person, and return its result."""
         self._backend.carry(self.execution_id)
         store = self._backend.store
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -211,9 +215,9 @@ class SqliteHandle(ExecutionHandle):
             while True:
                 journal = self._requests.journal(self.execution_id)
                 with reading(self.execution_id):
-                    found = self._ended(journal)
-                if found is not None:
-                    return found
+                    result = self._ended(journal)
+                if result is not None:
+                    return result
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(self._late(journal.status(), timeout))
@@ -231,12 +235,12 @@ class SqliteHandle(ExecutionHandle):
         return f"{text}, and no process is running it. Start a worker with its agent: strands-durable worker FILE"
 
     def _ended(self, journal: Any) -> ExecutionResult | None:
-        """Return what the execution came to; None while it is at work."""
+        """Return the result of the execution; None while it is queued or running."""
         record, status = self._requests.last_call(journal), journal.status()
         if status is S.CANCELLED:
             raise ExecutionCancelledError(self.execution_id)
         if status in (S.PENDING, S.RUNNING) or record is None or record.status is not status:
-            return None  # the call was read before the status: it may have ended, or gone on, in between
+            return None  # the call was read before the status: it may have ended or been resumed in between
         if status is S.FAILED:
             raise self._requests.failure(journal, record)
         return result_of(journal, record)
@@ -248,7 +252,7 @@ class SqliteHandle(ExecutionHandle):
         if record is None or record.status is not S.SUSPENDED:
             return []
         answered = journal.replies(record.call_id)
-        return [found for found in interrupts_of(record) if found.id not in answered]
+        return [interrupt for interrupt in interrupts_of(record) if interrupt.id not in answered]
 
     async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
         """Answer questions, by interrupt id."""
@@ -260,7 +264,7 @@ class SqliteHandle(ExecutionHandle):
         self._requests.cancel(self.execution_id)
 
     async def resume(self, *, accept_drift: bool = False) -> None:
-        """Try a failed execution again, from the failed step."""
+        """Retry a failed execution from the failed step."""
         self._requests.resume(self.execution_id, accept_drift=accept_drift)
         self._backend.carry(self.execution_id)
 

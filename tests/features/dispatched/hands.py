@@ -74,7 +74,7 @@ class Hands:
 
     @tool
     async def slow(self, city: str) -> Any:
-        """Book slowly, and tell how it goes."""
+        """Book slowly, and report progress."""
         yield "looking"
         note(self.folder, "slow", city=city)
         yield f"booked {city}"

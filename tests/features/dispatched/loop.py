@@ -291,13 +291,13 @@ def throttled(folder: str) -> Agent:
 
 @played
 def out_of_order(folder: str) -> Agent:
-    """A model that fails in its second turn until somebody has mended it."""
+    """A model that fails in its second turn until the file ``fixed`` exists."""
 
     def turn(number: int, messages: Any) -> Any:
         if number == 0:
             return call("book", city="Rome")
-        broken = [] if Path(folder, "mended").exists() else [ValueError("the model is out of order")] * 9
-        return Answer(text="Mended.", errors=broken)
+        broken = [] if Path(folder, "fixed").exists() else [ValueError("the model is out of order")] * 9
+        return Answer(text="Fixed.", errors=broken)
 
     return agent_of(folder, turn, "book")
 
@@ -351,7 +351,7 @@ def stopping(folder: str, how: str) -> Agent:
 
 
 def by_cities(script: list[Any]) -> Any:
-    """Make a script whose turn is told by the last city in sight, whatever a manager has dropped."""
+    """Return a script whose turn depends on the last visible city, whatever a manager has dropped."""
 
     def turn(_: int, messages: list[Any]) -> Any:
         last = str(messages[-1]["content"])

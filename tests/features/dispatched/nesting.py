@@ -139,14 +139,12 @@ def graph_asking(folder: str) -> Graph:
 
 @played
 def graph_failing(folder: str) -> Graph:
-    """A node that fails until somebody has mended it, beside one that does not."""
+    """A node that fails until the file ``fixed`` exists, beside one that does not fail."""
 
     def turn(number: int, messages: Any) -> Any:
         if number == 0:
             return call("book", city="Rome")
-        return Answer(
-            text="Mended.", errors=[] if Path(folder, "mended").exists() else [ValueError("out of order")] * 9
-        )
+        return Answer(text="Fixed.", errors=[] if Path(folder, "fixed").exists() else [ValueError("out of order")] * 9)
 
     nodes = {
         "first": agent_of(folder, ["first"]),

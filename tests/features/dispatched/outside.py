@@ -58,7 +58,7 @@ def _versioned(folder: str) -> Agent:
 
 @played
 def versioned(folder: str) -> Agent:
-    """An agent of the version that the file ``version`` tells."""
+    """An agent of the version in the file ``version``."""
     return _versioned(folder)
 
 

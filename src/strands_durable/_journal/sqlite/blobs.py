@@ -1,8 +1,8 @@
 """Large bytes, stored once: an image in a prompt, in its message and in a tool's result is one row.
 
 Rows of the journal are text, with bytes as base64 in an escape of the codec. At the border to SQLite, escapes of more than a
-kilobyte become references to a table of their own, and references become escapes again. Nobody on this side knows. What a user
-stores cannot be mistaken for either: inside of a JSON string every quote is escaped.
+kilobyte become references to a table of their own, and references become escapes again; the layers above never see one. Text of
+a user cannot be mistaken for either: inside a JSON string every quote is escaped.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ..._records.exceptions import summary
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import model_key
 from ..._records.questions import answers_to
-from ..._records.steps import StepStatus, shown_result, shown_usage
+from ..._records.steps import StepStatus, shown_result, split_usage
 from ..._records.views import (
     CallSummary,
     ExecutionDetail,
@@ -96,7 +96,7 @@ class Catalog:
         return found
 
     def holds(self, execution_id: str) -> bool:
-        """Say whether there is an execution with this id."""
+        """Return True if there is an execution with this id."""
         query = "SELECT 1 FROM executions WHERE execution_id = ?"
         return bool(self._look(lambda connection: connection.execute(query, (execution_id,)).fetchall()))
 
@@ -137,7 +137,7 @@ def refuse_unreadable(path: Path) -> None:
 
 
 def _at_rest(path: Path) -> tuple[int, int, int] | None:
-    """Return what a store at rest can be recognized by; None while somebody has it open, or died with it open."""
+    """Return what a store at rest can be recognized by; None while a process has it open, or died with it open."""
     if any(os.path.exists(f"{path}{suffix}") for suffix in ("-wal", "-journal")):
         return None
     found = path.stat()
@@ -237,7 +237,7 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
         inputs = _tool_inputs(rows)
         steps = [_step(step, known, alive_since, inputs) for step in rows]
         if known is ExecutionStatus.RUNNING:
-            steps += _model_under_way(where, steps, is_owned=is_owned)
+            steps += _running_model(where, steps, is_owned=is_owned)
     return CallSummary(
         kind=kind,
         position=position,
@@ -328,7 +328,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str,
 
 def _usage(recorded: str | None) -> dict[str, int] | None:
     with judging([]):
-        return None if recorded is None else shown_usage(json.loads(recorded))
+        return None if recorded is None else split_usage(json.loads(recorded))[0]  # the file may have an earlier format
     return None
 
 
@@ -346,8 +346,8 @@ def _state(
     return "not storable" if status == "unstorable" else status
 
 
-def _model_under_way(where: CallProgress, steps: list[StepSummary], *, is_owned: bool) -> list[StepSummary]:
-    """Return the model call that the head tells of: it has no row before it has an answer."""
+def _running_model(where: CallProgress, steps: list[StepSummary], *, is_owned: bool) -> list[StepSummary]:
+    """Return the model call that the head records: it has no row before it has an answer."""
     number = str(where.ordinal + 1)
     answered = any(step.kind == "model" and step.number == number and step.attempt >= where.attempt for step in steps)
     if answered or where.attempt == 0 or (where.phase, where.resume) != ("model", "model"):

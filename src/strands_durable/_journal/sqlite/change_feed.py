@@ -1,7 +1,7 @@
-"""Telling when a store has changed, whoever changed it, without asking for more than that. Knows no Strands.
+"""Notifications that a store has changed, by whichever process, and of nothing more. Knows no Strands.
 
 SQLite counts the commits of other connections (`PRAGMA data_version`), and reading that number touches shared memory only. One
-thread for each store looks at it twenty times a second while somebody waits: a change is seen within 100 ms, the cost does not
+thread for each store looks at it twenty times a second while a task waits: a change is seen within 100 ms, the cost does not
 grow with the number of commits, and it works wherever the file can be shared, without sockets or file events.
 """
 
@@ -34,10 +34,10 @@ class ChangeEvent:
         self._event = asyncio.Event()
 
     def notify(self) -> None:
-        """Wake who waits, from any thread."""
+        """Wake the waiting task, from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:  # its loop is closed: nobody waits any more
+        except RuntimeError:  # its loop is closed: no task waits any more
             pass
 
     async def wait(self, timeout: float | None = None) -> None:
@@ -81,7 +81,7 @@ class ChangeFeed:
             while True:
                 with self._lock:
                     idle = 0 if self._changes else idle + 1
-                    if idle > 40:  # for two seconds nobody has waited
+                    if idle > 40:  # for two seconds no task has waited
                         self._thread = None
                         return
                 try:
@@ -91,11 +91,11 @@ class ChangeFeed:
                     connection = connection or store.second_connection()
                     with connection.guard:
                         now = connection.execute("PRAGMA data_version").fetchone()[0]
-                        if now != version:  # who begins to wait from here on sees for himself what was committed before
+                        if now != version:  # a task that begins to wait now reads what was committed before
                             version = now
                             _notify(connection, self._waiting())
                 except (sqlite3.Error, BackendUnavailableError):
-                    for change in self._waiting():  # whoever waits finds out for himself
+                    for change in self._waiting():  # the waiting tasks find out themselves
                         change.notify()
                     time.sleep(1.0)
                 time.sleep(LOOK_SECONDS)
@@ -110,7 +110,7 @@ class ChangeFeed:
 
 
 def _notify(connection: sqlite3.Connection, waiting: list[ChangeEvent]) -> None:
-    """Wake who waits for anything, and who waits for an execution that is not as it was."""
+    """Wake the tasks that wait for any change, and those whose execution has changed."""
     wanted = [change.row_id for change in waiting if change.row_id is not None]
     rows = connection.execute(
         "SELECT id, status, updated_at FROM executions WHERE id IN (SELECT value FROM json_each(?))",

@@ -29,11 +29,12 @@ KEPT = ("failures", "answers", "replies", "heads", "state")
 """Tables of which `calls.kept` counts the rows of a call."""
 
 
-_LOST_BY_STATUS = """
-SELECT 1 FROM (SELECT status AS recorded, count(*) AS number FROM executions NOT INDEXED GROUP BY status)
-WHERE number <> (SELECT count(*) FROM executions e INDEXED BY executions_by_status WHERE e.status = recorded)
-"""
-"""An index whose entries are all there, but not in order, leads to some of them only."""
+_INDEXED = {
+    "executions": ("execution_id",),
+    "calls": ("execution", "run", "parent", "place", "position", "member"),
+    "steps": ("call", "key", "attempt"),
+}
+"""The columns by which an index finds a row: a damaged entry may lead to another one."""
 
 
 class DamageError(sqlite3.DatabaseError):
@@ -134,14 +135,15 @@ def _condition(table: str, version: int) -> str:
     """Return the condition that a row is as it was written.
 
     The row is looked up again by its key: SQLite puts what a query asks for (``kind = 'model'``) in the place of the columns of
-    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What a step's
-    index says is compared with its row.
+    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What an
+    index says of a row is compared with the row.
     """
     here = " AND ".join(f"r.{name} = o.{name}" for name in tables(version)[table].key)
     cells = ", ".join(f"r.{name}" for name in covered(table, version))
     found = f"(SELECT row_verified('{table}', r.sum, {cells}) FROM {table} r WHERE {here})"
-    if table == "steps":
-        found = f"{found} AND (SELECT row_same(o.call, r.call, o.key, r.key, o.attempt, r.attempt) FROM steps r WHERE {here})"
+    if table in _INDEXED:
+        pairs = ", ".join(f"o.{name}, r.{name}" for name in _INDEXED[table])
+        found = f"{found} AND (SELECT row_same({pairs}) FROM {table} r WHERE {here})"
     return f"coalesce({found}, row_missing('{table}'))"
 
 
@@ -154,8 +156,6 @@ def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
     query = " UNION ".join(f"SELECT count(*) FROM executions {way}" for way in ways)
     if len(connection.execute(query).fetchall()) != 1:
         raise DamageError("executions are missing")
-    if _version(connection) >= _FIRST and connection.execute(_LOST_BY_STATUS).fetchone():
-        raise DamageError("executions are missing from an index")
 
 
 def refuse_incomplete_calls(connection: sqlite3.Connection, execution: int, run: int) -> None:
@@ -184,7 +184,7 @@ def refuse_incomplete_call(connection: sqlite3.Connection, call_id: int) -> None
 
 
 def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
-    """Raise if not every row of a run can be found; where there are no checksums, nobody can tell."""
+    """Raise if not every row of a run can be found; without checksums, a missing row goes unnoticed."""
     if _version(connection) >= _FIRST:
         refuse_incomplete_calls(connection, execution, run)
         rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()

@@ -1,8 +1,8 @@
-"""Live pieces of the steps under way, written down only while somebody listens. Knows no Strands.
+"""Live chunks of running steps, written only while a reader subscribes. Knows no Strands.
 
-A reader says in the execution's row until when it listens. Whoever runs a step keeps its pieces in memory and looks at that row
-ten times a second; pieces that are wanted are written without an fsync, and deleted with the commit that ends the step: from
-then on the step itself says it all.
+A reader records in the execution's row until when it subscribes. The process that runs a step buffers its chunks and checks
+that row ten times a second; if there is a subscriber, chunks are written without fsync. The commit that ends the step deletes
+them: from then on the step itself has the result.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ChunkWriter:
         try:
             if self._journal.has_subscriber():
                 self._write()
-        except (DurableError, sqlite3.Error) as error:  # a run must not fail because somebody watches it
-            logger.debug("execution_id=<%s>, error=<%s> | pieces not written", self._journal.execution_id, error)
+        except (DurableError, sqlite3.Error) as error:  # a run must not fail because of its readers
+            logger.debug("execution_id=<%s>, error=<%s> | chunks not written", self._journal.execution_id, error)
 
     def _write(self) -> None:
         new = self._chunks[self._written :]
@@ -77,6 +77,6 @@ class ChunkWriter:
 
 
 def subscribe(store: Store, row_id: int, seconds: float) -> None:
-    """Have whoever runs an execution write the pieces of its steps for a while."""
+    """Ask the process that runs an execution to write the chunks of its steps for a while."""
     with store.transaction("listen", lasting=False) as connection:
         connection.execute("UPDATE executions SET listened_until = ? WHERE id = ?", (time.time() + seconds, row_id))

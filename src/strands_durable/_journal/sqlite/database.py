@@ -40,9 +40,9 @@ _DAMAGED = (
 
 
 class Fence(Protocol):
-    """Whoever writes on behalf of an execution: it must still be the owner."""
+    """What a writer holds: the right to write to an execution, while it has no other owner."""
 
-    def check(self, connection: Connection) -> None:
+    def check(self, connection: Connection) -> object:
         """Raise `LeaseLostError` if the execution has a new owner."""
 
 
@@ -146,7 +146,7 @@ class Store:
                 connection.settle()
                 reach(f"{label}:before")
                 connection.execute("COMMIT")
-                self.refuse_other()  # what was committed to a file that nobody else sees is not recorded
+                self.refuse_other()  # a commit to a file that no other process sees is not a record
             except BaseException as error:
                 self._roll_back(connection)
                 if isinstance(error, sqlite3.Error):
@@ -176,7 +176,7 @@ class Store:
 
     @property
     def is_current(self) -> bool:
-        """Whether the files are still those that were opened; a deleted one can be read for ever, and nobody else sees it."""
+        """Whether the files are still those that were opened; a deleted one stays readable, but no other process sees it."""
         return not self.is_abandoned and self._file.lost() is None
 
     @property
@@ -192,7 +192,10 @@ class Store:
         if lost is None and not self.is_abandoned:
             return
         if lost == str(self.path):
-            reason, hint = "the file was deleted or replaced while it was in use", "Put it back, or use a new one."
+            reason, hint = (
+                "the file was deleted or replaced while it was in use",
+                "Put it back, or start with a new file.",
+            )
         else:
             self._abandon()
             name = os.path.basename(lost or f"{self.path}-shm")
@@ -297,7 +300,7 @@ def damaged(path: Path, what: str) -> BackendUnavailableError:
 
 
 def is_damage(error: BackendUnavailableError) -> bool:
-    """Say whether an error is about some rows of a file, which others can still use."""
+    """Return True if an error is about some rows of a file whose other rows can still be used."""
     return error.reason.startswith("the file is damaged")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from ..owner import BEAT, Beat
+from . import ownership
 from .connection import Connection
 from .database import Store
 
@@ -60,8 +61,8 @@ class Dispatches:
 
     def find(self, execution_id: str) -> int | None:
         """Return the number of an execution, dispatched or not; None if it is not there."""
-        rows = self._store.read("SELECT id FROM executions WHERE execution_id = ?", execution_id)
-        return rows[0][0] if rows else None
+        found = ownership.find(self._store, execution_id)
+        return None if found is None else found[0]
 
     def create(self, execution_id: str, now: float, *, dispatch: dict[str, Any], call: dict[str, Any]) -> None:
         """Record an execution that waits for a worker: what runs it, and its root call."""

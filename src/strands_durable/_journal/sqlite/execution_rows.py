@@ -1,4 +1,4 @@
-"""What a row of the store tells of an execution, and what to say where it cannot be read. Knows no Strands."""
+"""The record of an execution from a row of the store, and from what is left of a damaged one. Knows no Strands."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """SQLite across a fork: a child must not keep what its parent had open. Knows no Strands.
 
 SQLite remembers its locks once for each file and process. A child inherits that memory, but no lock: a file that it opens then
-is held to be locked already, and a parent that ends believes itself the last, and deletes the WAL into which its child goes on
-to write. So every connection comes to rest before a fork, and the child closes its copies before it opens the file itself.
+is held to be locked already, and a parent that ends believes itself the last, and deletes the WAL that its child still
+writes to. So every connection comes to rest before a fork, and the child closes its copies before it opens the file itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ForkGuard:
         self._open.discard(connection)
 
     def before_fork(self) -> None:
-        """Before a fork: wait until nobody uses a connection."""
+        """Before a fork: wait until no connection is in use."""
         self.lock.acquire()
         until = time.monotonic() + REST_SECONDS
         for connection in list(self._open):

@@ -19,7 +19,7 @@ _IDLE_SECONDS = 5.0
 
 
 class LeaseRenewer:
-    """One thread per store that renews the leases of the calls under way, on a connection of its own."""
+    """One thread per store that renews the leases of running calls, on its own connection."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class LeaseRenewer:
         return connection
 
     def _renewed(self, connection: Connection | None, leases: list[Lease]) -> Connection | None:
-        """Renew all leases in one transaction; a failure is told, and tried again at the next beat."""
+        """Renew all leases in one transaction; a failure is logged, and retried with the next heartbeat."""
         try:
             self._store.refuse_other()
             connection = connection or self._connected()

@@ -51,6 +51,11 @@ SELECT e.id, e.updated_at FROM executions e
 WHERE e.status >= :low AND e.status < :high AND e.updated_at >= :since AND {_OF_AGENT}
 ORDER BY e.updated_at DESC LIMIT :limit
 """
+WITHOUT_LIMIT = f"""
+SELECT e.id, max(e.updated_at, coalesce({_last()}, 0)) AS changed_at FROM executions e NOT INDEXED
+WHERE (:statuses IS NULL OR e.status IN (SELECT value FROM json_each(:statuses))) AND (:since = 0.0 OR changed_at >= :since)
+    AND {_OF_AGENT}
+"""
 # What is looked at to say that an execution cannot be run; of what is long, only whether it is whole.
 _PROBE = "CASE WHEN {0} IS NULL OR length({0}) < 65536 THEN {0} WHEN NOT json_valid({0}) THEN '' END"
 
@@ -122,8 +127,15 @@ def _is_damage(error: sqlite3.OperationalError) -> bool:
 
 
 def _found(connection: sqlite3.Connection, asked: Listing) -> Iterator[tuple[int, float]]:
-    """Yield id and last change of the newest of each status, as many as are asked for at most."""
-    values = {"agent": asked.agent, "since": asked.since or 0.0, "limit": -1 if asked.limit is None else asked.limit}
+    """Yield id and last change of the newest of each status, as many as are asked for at most.
+
+    Without a limit every row is read, and none is found by an index, whose entries may be damaged.
+    """
+    values = {"agent": asked.agent, "since": asked.since or 0.0, "limit": asked.limit}
+    if asked.limit is None:
+        statuses = None if asked.statuses == _ALL else json.dumps(sorted(status.value for status in asked.statuses))
+        yield from connection.execute(WITHOUT_LIMIT, {**values, "statuses": statuses})
+        return
     for status in sorted(asked.statuses):
         query = AT_WORK if status is ExecutionStatus.RUNNING else AT_REST
         yield from connection.execute(query, {**values, "status": status.value})

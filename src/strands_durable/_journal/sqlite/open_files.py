@@ -14,7 +14,7 @@ from .heartbeat import LeaseRenewer
 
 BUSY_SECONDS = 10.0
 REPLICA = "replica:"
-"""How the paths of stores begin that are in memory only: nobody makes a file of that name."""
+"""The prefix of the paths of stores in memory: no file has such a name."""
 
 
 class Stores:
@@ -35,18 +35,12 @@ class Stores:
                 if not found[0].is_replaced:
                     found[0].refuse_other()  # to make another would be to lose this one without a word
                 found = None
-            if found is None and path.name.startswith(REPLICA):
+            if path.name.startswith(REPLICA):
                 raise BackendUnavailableError(str(path), "this process released the execution to another worker")
             if found is None:
                 store = Store(path, busy_seconds=busy_seconds)
                 found = self._open[path] = (store, LeaseRenewer(store))
             return found
-
-    def adopt(self, store: Store, renewer: LeaseRenewer) -> None:
-        """Take a store that somebody else has made, until it is dropped."""
-        with self._lock:
-            self._forget_after_fork()
-            self._open[store.path] = (store, renewer)
 
     def _forget_after_fork(self) -> None:
         """A SQLite connection must not be used across a fork."""
@@ -62,7 +56,7 @@ class Stores:
         if self._is_resting:
             self._lock.release()
         elif self._pid != os.getpid():
-            self._lock = threading.Lock()  # whoever held it is not here
+            self._lock = threading.Lock()  # the thread that held it is not here
 
     def drop(self, path: Path) -> None:
         """Forget a store that failed: the next call opens the file again."""

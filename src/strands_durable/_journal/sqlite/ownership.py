@@ -31,14 +31,13 @@ def holder(connection: Connection, row_id: int) -> Holder:
 
 def beat_of(store: Store, execution_id: str) -> Beat | None:
     """Return the owner of an execution with its last heartbeat; None if there is no owner."""
-    query = f"SELECT {BEAT} FROM executions WHERE execution_id = ? AND owner IS NOT NULL"
-    rows = store.read(query, execution_id)
+    rows = store.rows("executions", BEAT, "execution_id = ? AND owner IS NOT NULL", execution_id)
     return Beat(*rows[0]) if rows else None
 
 
 def find(store: Store, execution_id: str) -> tuple[int, int] | None:
     """Return the number of an execution and of its current run; None if it is not there."""
-    rows = store.read("SELECT id, run FROM executions WHERE execution_id = ?", execution_id)
+    rows = store.rows("executions", "id, run", "execution_id = ?", execution_id)
     return (rows[0][0], rows[0][1]) if rows else None
 
 
@@ -79,8 +78,7 @@ def renew(connection: Connection, row_id: int, fence: int, seconds: float) -> No
     )
 
 
-def release(connection: Connection, row_id: int, fence: int, *, was_alone: bool) -> None:
+def release(connection: Connection, row_id: int, fence: int) -> None:
     """Leave an execution without an owner, unless another one has taken it."""
     connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (row_id, fence))
-    if was_alone:
-        connection.update("dispatches", {"is_alone": 0}, "execution = ?", row_id)
+    connection.update("dispatches", {"is_alone": 0}, "execution = ? AND is_alone != 0", row_id)

@@ -1,7 +1,7 @@
 """Forgetting an execution: every row of it, what nothing else refers to, and the text in the file. Knows no Strands.
 
-An execution is gone for everybody with the first commit, which also notes that the rest is to be deleted. The rest is deleted
-in pieces, so that nobody waits long for the write lock. If the process is killed in between, the next removal deletes the rest.
+An execution is gone with the first commit, which also notes that the rest is to be deleted. The rest is deleted in batches, so
+that no process waits long for the write lock. If the process is killed in between, the next removal deletes the rest.
 
 What agents were made of (``configs``) is shared between executions, says nothing of any of them, and stays.
 """
@@ -37,7 +37,7 @@ class Removal:
         self._store = store
 
     def remove(self, execution_id: str) -> None:
-        """Delete an execution that nobody works on; when this returns, its text is gone from the file.
+        """Delete an execution that no process runs; when this returns, its text is gone from the file.
 
         Raises:
             ExecutionNotFoundError: There is none with this id.
@@ -66,7 +66,7 @@ class Removal:
         found = Beat(*beat)
         if found.owner is not None and self._is_alive(found, lease_until):
             owner = str(Owner.parse(found.owner))
-            why = f"is running in {owner}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
+            why = f"Before it can be removed, run 'strands-durable cancel {execution_id}'."
             raise ExecutionBusyError(execution_id, owner, why)
         return found.row_id
 

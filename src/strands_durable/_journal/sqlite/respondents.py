@@ -19,7 +19,7 @@ from .blobs import shown
 from .database import Store
 
 PART = "answered"
-"""The part of a head that tells, by interrupt id, the name of the question, who answered and when."""
+"""The part of a head that records, by interrupt id, the name of the question, who answered and when."""
 
 _GIVEN = """
 SELECT interrupt_id, answer, at, 1 FROM verified_answers WHERE call = :call

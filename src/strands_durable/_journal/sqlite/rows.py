@@ -28,17 +28,24 @@ class StepEnd:
     result: str | None = None
     error: Any = None
     usage: dict[str, int] | None = None
-    """What a model step cost; of a tool step only where the tool itself did not run."""
+    """What it cost, as the provider says."""
+    loop: dict[str, int] | None = None
+    """Of a model step: its place in the loop, and how long it took. Of a tool step: that the tool itself did not run."""
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that an end fills, but for the number."""
         return {
             "status": self.status,
             "ended_at": time.time(),
-            "usage": None if self.usage is None else json.dumps(self.usage, separators=(",", ":")),
+            "usage": _compact(self.usage),
+            "loop": _compact(self.loop),
             "result": self.result,
             "error": None if self.error is None else encode(self.error),
         }
+
+
+def _compact(counts: dict[str, int] | None) -> str | None:
+    return None if counts is None else json.dumps(counts, separators=(",", ":"))
 
 
 @reading()

@@ -6,15 +6,19 @@ file has more, which `FORMAT_4` adds: what is derived from the rows and never le
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 from ..._records.crash_points import reach
+from ..._records.steps import split_usage
 from ...errors import BackendUnavailableError
 from . import checksums
+from .checksums import covered
 from .connection import Connection
 from .tables import FORMAT, LATER, SCHEMA
 
@@ -81,7 +85,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
         raise
     version = version_in(connection)
     if version < FORMAT:
-        connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and nobody has
+        connection.execute("UPDATE executions SET owner = NULL")  # an owner has the file open, and no process has
         _upgrade_from(version, connection)
     reach("upgrade:before")
     connection.execute("COMMIT")
@@ -103,7 +107,31 @@ def _to_4(connection: sqlite3.Connection) -> None:
 
 
 def _to_5(connection: sqlite3.Connection) -> None:
+    """Keep apart what a step cost and its place in the loop. A row that is damaged stays so."""
+    usage = covered("steps", 4).index("usage")
+
+    def resummed(recorded: int, *cells: Any) -> int:
+        try:
+            checksums.verify("steps", cells, recorded)
+        except checksums.DamageError:
+            return recorded
+        cost, loop = _split(cells[usage])
+        return checksums.sum_of("steps", checksums.text_of([*cells[:usage], cost, *cells[usage + 1 :], loop]))
+
+    connection.create_function("usage_of", 1, lambda recorded: _split(recorded)[0])
+    connection.create_function("loop_of", 1, lambda recorded: _split(recorded)[1])
+    connection.create_function("resummed", -1, resummed)
+    names = ", ".join(covered("steps", 4))
+    connection.execute(f"UPDATE steps SET usage = usage_of(usage), loop = loop_of(usage), sum = resummed(sum, {names})")
     checksums.add(connection, ("past_heads", "past_state"), 5)
+
+
+def _split(recorded: str | None) -> list[str | None]:
+    try:
+        parts = split_usage(None if recorded is None else json.loads(recorded))
+    except (ValueError, AttributeError):
+        return [recorded, None]  # damaged
+    return [None if part is None else json.dumps(part, separators=(",", ":")) for part in parts]
 
 
 _UPGRADES = {4: _to_4, 5: _to_5}

@@ -37,7 +37,7 @@ def version_of(path: Path) -> int:
             raise FormatVersionError(str(path), "not a SQLite file, or damaged", _expected()) from error
         if "malformed" not in str(error):
             raise
-        # Without its WAL, a file whose checkpoint is under way or was cut off by a kill is not whole.
+        # Without its WAL, a file is incomplete while a checkpoint runs, or after a kill has cut one off.
         application_id, version = _header(path, "mode=rw")
     if application_id != APPLICATION_ID:
         raise FormatVersionError(str(path), "a SQLite file of another program", _expected())
@@ -81,7 +81,7 @@ class StoreFile:
         return found is not None and found != self._opened[0]
 
     def was_looked_at(self) -> bool:
-        """Say whether the files were looked at a moment ago."""
+        """Return True if the files were checked a moment ago."""
         return time.monotonic() - self._looked_at < _MOMENT_SECONDS
 
     def lost(self) -> str | None:
@@ -103,7 +103,7 @@ class StoreFile:
         return None
 
     def is_untouched(self) -> bool:
-        """Say whether nobody has opened or changed the store since its WAL was deleted."""
+        """Return True if no process has opened or changed the store since its WAL was deleted."""
         try:
             return not os.path.exists(self._paths[1]) and os.stat(self._paths[0]).st_mtime_ns == self._written_at
         except OSError:

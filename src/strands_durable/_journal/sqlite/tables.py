@@ -58,8 +58,8 @@ CREATE TABLE blobs (digest TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
-# Every step is in both indexes: what one of them hides, the other tells. `calls.kept` counts the rows of a call in the tables
-# that have no second index. A checksum always has the same size, so that it is written in place.
+# Every step is in both indexes: an entry that one of them has lost is in the other. `calls.kept` counts the rows of a call in
+# the tables that have no second index. A checksum always has the same size, so that it is written in place.
 FORMAT_4 = """
 CREATE INDEX executions_by_status ON executions (status, updated_at);
 CREATE INDEX failures_by_call ON failures (call);
@@ -75,7 +75,9 @@ ALTER TABLE calls ADD COLUMN kept INTEGER NOT NULL DEFAULT 0
 # What a part of a head, or a value of the state, was before it changed: from when ``since`` steps of the execution had ended
 # until ``until`` had. `version` is the `since` of what is there now. Nothing that runs reads them: they are for a fork of an
 # execution at one of its steps, and may be deleted.
-FORMAT_5 = """
+TRAVELLING_5 = "ALTER TABLE steps ADD COLUMN loop TEXT"
+FORMAT_5 = f"""
+{TRAVELLING_5};
 CREATE TABLE past_heads (
     call INTEGER NOT NULL, part TEXT NOT NULL, until INTEGER NOT NULL, since INTEGER NOT NULL, data TEXT NOT NULL,
     PRIMARY KEY (call, part, until)) WITHOUT ROWID;
@@ -107,12 +109,16 @@ class Table:
     """What is in the columns that a row does not name."""
 
 
-@functools.cache
 def tables(version: int = FORMAT) -> dict[str, Table]:
     """Return the tables of a file of a format, by name; not from a file, which may be damaged.
 
     Read from the text of the schema: to have SQLite build it takes two milliseconds of every process.
     """
+    return _tables(version)
+
+
+@functools.cache
+def _tables(version: int) -> dict[str, Table]:
     later = ";".join(statements for number, statements in LATER.items() if number <= version)
     found = {name: _parts(body) for name, body in _TABLE.findall(f"{SCHEMA};{later}")}
     for name, column in _COLUMN.findall(later):

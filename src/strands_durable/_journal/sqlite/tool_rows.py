@@ -7,6 +7,7 @@ from typing import Any
 
 from ..._records import keys
 from ..._records.calls import CallKind
+from ..._records.outcomes import ModelAnswer, ToolOutcome
 from ..._records.steps import StepRecord
 from .journal import Journal
 
@@ -33,7 +34,7 @@ class ToolRow:
 
 _STEPS = """
 SELECT s.id, s.call, s.key, s.name FROM calls c JOIN steps s ON s.call = c.id
-WHERE c.execution = ? AND c.run = ? AND s.kind = 'tool' AND s.status = 'done' AND s.error IS NULL AND s.usage IS NULL
+WHERE c.execution = ? AND c.run = ? AND s.kind = 'tool' AND s.status = 'done' AND s.error IS NULL AND s.loop IS NULL
 ORDER BY s.number
 """
 """Without an error, and the tool itself has run: neither a middleware nor a person has given the result in its place."""
@@ -59,12 +60,13 @@ def input_of(journal: Journal, row: ToolRow, step: StepRecord) -> Any:
     """
     if step.result is None:
         return None
-    if "rerun" in step.result:
-        return step.result["rerun"]["input"]
+    rerun = ToolOutcome.from_json(step.result).rerun
+    if rerun is not None:
+        return rerun["input"]
     ordinal, index = keys.place_of(row.key)
     answers = [found for found in journal.latest(row.call_id, f"{ordinal:06d}/model~").values() if found.result]
     for found in reversed(answers):
-        content = found.result["message"]["content"]
+        content = ModelAnswer.from_json(found.result).message["content"]
         if found.status == "done" and index < len(content) and "toolUse" in content[index]:
             return content[index]["toolUse"]["input"]
     return None

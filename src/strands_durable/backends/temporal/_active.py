@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..._enginekit.driver import Batch, Driver
+from ..._enginekit.outbox import Outbox
 from ..._journal.lease import ExecutionReleasedError
 from ..._records.deadline import TimedOut, limited
 from ..._records.logs import safe_logger
@@ -40,9 +41,9 @@ class ActiveExecution:
     has_begun: bool = False
     """Whether a step was let run here."""
     has_reported_alive: bool = False
-    _kept: dict[int, Batch] = field(default_factory=dict)
-    _sent_in: dict[str, int] = field(default_factory=dict)
-    """The batch that told of a step which waits."""
+
+    def __post_init__(self) -> None:
+        self._outbox = Outbox(self.driver)
 
     @property
     def is_reporting(self) -> bool:
@@ -69,29 +70,14 @@ class ActiveExecution:
 
     def batch(self) -> Batch:
         """Return what has changed, and keep it until history is known to have it."""
-        return self._keep(self.driver.batch())
+        return self._outbox.batch()
 
     def accept(self, ticket_id: str) -> None:
         """Take note that history has the batch that told of a step, and all before it: the step is let run."""
         self.has_begun = True
-        number = self._sent_in.pop(ticket_id, 0)
-        self._kept = {each: batch for each, batch in self._kept.items() if each > number}
+        self._outbox.accept(ticket_id)
 
     def again(self, epoch: int, accepted: int) -> tuple[list[Batch], dict[str, StepTicket]]:
-        """Begin a new epoch here: return all that history lacks as its first batches, and the steps that run.
-
-        History has the batches up to ``accepted``. The last one that is returned tells of every step that waits.
-        """
-        lacking = [batch.rows for number, batch in sorted(self._kept.items()) if number > accepted]
-        self.epoch, self.steps, self._kept, self._sent_in = epoch, set(), {}, {}
-        batches = [Batch(number=n, rows=rows, tickets={}, inner=frozenset()) for n, rows in enumerate(lacking, 1)]
-        last, running = self.driver.report_again(len(lacking))
-        for batch in (*batches, last):
-            self._keep(batch)
-        self._sent_in.update(dict.fromkeys(running, last.number))
-        return [*batches, last], running
-
-    def _keep(self, batch: Batch) -> Batch:
-        self._kept[batch.number] = batch
-        self._sent_in.update(dict.fromkeys(batch.tickets, batch.number))
-        return batch
+        """Begin a new epoch here: return all that history lacks as its first batches, and the steps that run."""
+        self.epoch, self.steps = epoch, set()
+        return self._outbox.again(accepted)

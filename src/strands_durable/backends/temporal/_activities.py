@@ -15,9 +15,11 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.runner import ExecutionRunner
-from ..._enginekit.driver import AgentLoop, Batch, Driver
+from ..._enginekit.agent_loop import AgentLoop
+from ..._enginekit.change_sets import ChangeSet
+from ..._enginekit.driver import Batch, Driver
 from ..._enginekit.payloads import PayloadStore
-from ..._enginekit.replica import Replica, Rows
+from ..._enginekit.replica import Replica
 from ..._journal.lease import ExecutionReleasedError
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
@@ -119,7 +121,7 @@ class Activities:
         """Return what is to be registered where executions are taken over."""
         return [activity.defn(name=DRIVE)(_copy(self.drive)), activity.defn(name=CARRY)(_copy(self.carry))]
 
-    async def carry(self, given: Carrying) -> Rows:
+    async def carry(self, given: Carrying) -> ChangeSet:
         """Have a run of the workflow begin with what the one before it had come to."""
         async with beating():
             return await carry(self._client, self._payload_store, given)

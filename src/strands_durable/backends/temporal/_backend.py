@@ -21,21 +21,22 @@ from temporalio.service import RPCError
 from ..._dispatch import registry
 from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
 from ..._dispatch.connect import with_worker
-from ..._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
+from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
-from ..._dispatch.requests import Requests
+from ..._enginekit.backend import LogBackend, statuses
+from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
-from ..._enginekit.payloads import MAX_BYTES, PayloadStore
-from ..._enginekit.replica import Replica, Rows
+from ..._enginekit.log import Presence
+from ..._enginekit.payloads import PayloadStore
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
-from ..._records.spec import AgentSpec
-from ...errors import ExecutionBusyError, ExecutionCancelledError, PayloadTooLargeError
+from ...errors import ExecutionBusyError, PayloadTooLargeError
 from ._deletion import remove
 from ._errors import error_of, is_unknown, translated, unreachable
 from ._handle import TemporalHandle
 from ._history import ExecutionHistory, execution_histories, execution_history, status_of
 from ._payload_parts import CARRIED_BYTES
+from ._pending_activity import pending_activity_of
 from ._pollers import unattended
 from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
 from ._url import DEFAULT_ADDRESS, TemporalConfig
@@ -47,7 +48,7 @@ _CONNECT_SECONDS = 10.0
 _SETTLE_SECONDS = 0.05
 
 
-class TemporalBackend(DurableBackend):
+class TemporalBackend(LogBackend):
     """Runs executions on a Temporal cluster. An execution is a workflow of the same id.
 
     Args:
@@ -134,7 +135,7 @@ class TemporalBackend(DurableBackend):
         if self._worker is not None and registry.agents:
             self._worker.start(self)
 
-    def _hold(self, execution_id: str) -> ExecutionHandle:
+    def _handle(self, execution_id: str) -> ExecutionHandle:
         if self._worker is not None and self._worker.only is not None:
             self._worker.only.add(self.workflow_id(execution_id))
             self.start()
@@ -147,28 +148,14 @@ class TemporalBackend(DurableBackend):
 
     # What a backend does
 
-    async def dispatch(
-        self,
-        spec: AgentSpec,
-        prompt: Any,
-        *,
-        execution_id: str | None = None,
-        invocation_state: Mapping[str, Any] | None = None,
-        limits: Mapping[str, int] | None = None,
-    ) -> ExecutionHandle:
-        """Start a workflow for an execution, or attach to the one that has its id."""
-        replica = Replica.new("new")
-        found = Requests(replica).dispatch(spec, prompt, execution_id, invocation_state, limits)
-        given = self._start_of(found, spec.name)
-        given["rows"] = self.payload_store.offload(replica.changes(), "What is dispatched")
+    async def _begin(self, execution_id: str, agent: str, changes: ChangeSet) -> bool:
+        given = self._start_of(execution_id, agent)
+        given["rows"] = self.payload_store.offload(changes, "What is dispatched")
         try:
             await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, steps=0, created_at=time.time())
         except WorkflowAlreadyStartedError:
-            known = await self.story(found)
-            if known.status is S.CANCELLED:
-                raise ExecutionCancelledError(found) from None
-            Requests(known.replica).refuse_other(found, spec, prompt, invocation_state, limits)
-        return self._hold(found)
+            return False
+        return True
 
     def _start_of(self, execution_id: str, agent: str) -> Start:
         return {
@@ -196,7 +183,7 @@ class TemporalBackend(DurableBackend):
 
     async def go_on(self, known: ExecutionHistory) -> None:
         """Start a new run of a workflow that has failed, with what is recorded."""
-        given = self._start_of(known.journal().execution_id, known.agent)
+        given = self._start_of(known.execution_id, known.agent)
         given["changes"] = self.payload_store.offload(known.replica.changes(), "The resumed run")
         prune(known.replica)
         self._carry_on(given, known)
@@ -214,38 +201,55 @@ class TemporalBackend(DurableBackend):
     def _carry_on(self, given: Start, known: ExecutionHistory) -> None:
         """Have a new run begin with what is recorded; what is too large for that it takes over from the run before."""
 
-        def previous(packed: str) -> Rows:
+        def previous(packed: str) -> ChangeSet:
             if len(packed) > CARRIED_BYTES:
                 raise PayloadTooLargeError("The resumed run", len(packed), CARRIED_BYTES)
             given["carried_bytes"] = len(packed)
             return {PREVIOUS: known.position}
 
-        limit = MAX_BYTES - len(json.dumps(given["changes"]))
+        limit = self.payload_store.limits.max_bytes - len(json.dumps(given["changes"]))
         export = known.replica.export()
         given["rows"] = self.payload_store.offload(export, "The resumed run", plainly=False, limit=limit, put=previous)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         await self.describe(execution_id)
-        return self._hold(execution_id)
+        return self._handle(execution_id)
 
     async def describe(self, execution_id: str) -> WorkflowExecutionDescription:
         """Return what Temporal knows of the workflow of an execution."""
         handle = await self.workflow(execution_id)
         return await self._found(execution_id, handle.describe())
 
-    async def story(self, execution_id: str, *, whole: bool = False) -> ExecutionHistory:
+    async def read(self, execution_id: str) -> ExecutionHistory:
         """Read an execution from history."""
+        return await self.history(execution_id)
+
+    async def history(self, execution_id: str, *, whole: bool = False) -> ExecutionHistory:
+        """Read an execution from history; ``whole`` with that of runs before the last."""
         asking = execution_history(await self.client(), self.payload_store, self.workflow_id(execution_id), whole=whole)
         return await self._found(execution_id, asking)
 
-    async def stories(self, execution_id: str) -> AsyncIterator[ExecutionHistory]:
+    async def histories(self, execution_id: str) -> AsyncIterator[ExecutionHistory]:
         """Follow an execution by its history."""
+        client, workflow_id = await self.client(), self.workflow_id(execution_id)
         with translated(self.config, execution_id):
-            async for found in execution_histories(
-                await self.client(), self.payload_store, self.workflow_id(execution_id)
-            ):
+            async for found in execution_histories(client, self.payload_store, workflow_id):
                 yield found
+
+    async def wake(self, execution_id: str) -> None:
+        """Nothing has to be done: what is appended wakes the workflow."""
+
+    async def presence(self, execution_id: str) -> Presence:
+        """Return who works on an execution, or why nobody does."""
+        return await pending_activity_of(await self.client(), await self.describe(execution_id))
+
+    async def ask_to_stop(self, execution_id: str) -> bool:
+        """Cancel the workflow of an execution; if no worker has it, terminate it."""
+        handle = await self.workflow(execution_id)
+        status = await status_of(await self.describe(execution_id))
+        await self.asked(handle.cancel() if status is S.RUNNING else handle.terminate("cancelled"))
+        return True
 
     async def _found(self, execution_id: str, asking: Awaitable[T]) -> T:
         with translated(self.config, execution_id):
@@ -268,10 +272,15 @@ class TemporalBackend(DurableBackend):
         limit: int | None = None,
     ) -> builtins.list[ExecutionRecord]:
         """Return executions, the one that changed last first."""
-        wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
+        wanted = None if status is None else statuses(status)
         client = await self.client()
         with translated(self.config):
             return await records(client, self.config, wanted=wanted, agent=agent, since=since, limit=limit)
+
+    @classmethod
+    def ends_at_once(cls) -> bool:
+        """Temporal's threads abort a Python that ends while one of them still answers."""
+        return True
 
     async def unattended(self) -> str | None:
         """Return what to say where no worker polls the task queue; None if one does."""
@@ -284,8 +293,8 @@ class TemporalBackend(DurableBackend):
         description = await self.describe(execution_id)
         status = await status_of(description)
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
-            detail = f"is {status.value}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
-            raise ExecutionBusyError(execution_id, "", detail)
+            why = f"is {status.value}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
+            raise ExecutionBusyError(execution_id, "", why)
         with translated(self.config):
             await remove(
                 await self.client(), self.payload_store, self.workflow_id(execution_id), description.run_id or ""
@@ -303,7 +312,7 @@ class TemporalBackend(DurableBackend):
         """Carry executions of the agents that are registered in this process, until ``stop`` is set."""
         quarantine = None if trial_command is None else QuarantineProcess(trial_command)
         return await self._work(
-            concurrency, drain_seconds, stop or asyncio.Event(), trials=quarantine, is_trial=is_trial
+            concurrency, drain_seconds, stop or asyncio.Event(), quarantine=quarantine, is_trial=is_trial
         )
 
     async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:

@@ -15,9 +15,10 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
-from ..._enginekit.payloads import MAX_BYTES, PayloadStore
-from ..._enginekit.replica import Replica, Rows
+from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.replica import Replica
 from ..._records.logs import safe_logger
 from ._errors import is_unknown
 from ._heartbeat import signal
@@ -34,9 +35,9 @@ def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, exe
     Without it, where that is more than a run may begin with: the execution then continues in the same run.
     """
     prune(replica)
-    room, sizes = MAX_BYTES - len(json.dumps(told)), list[int]()
+    room, sizes = payload_store.limits.max_bytes - len(json.dumps(told)), list[int]()
 
-    def too_large(packed: str) -> Rows:
+    def too_large(packed: str) -> ChangeSet:
         sizes.append(len(packed))
         return {PREVIOUS: [told["epoch"], told["number"]]}
 
@@ -55,7 +56,7 @@ def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, exe
     return {**told, "whole_bytes": sizes[0]}
 
 
-async def carry(client: Client, payload_store: PayloadStore, given: Carrying) -> Rows:
+async def carry(client: Client, payload_store: PayloadStore, given: Carrying) -> ChangeSet:
     """Send this run what the one before it had come to; return what refers to it."""
     workflow_id = activity.info().workflow_id or ""
     try:
@@ -73,7 +74,7 @@ async def carry(client: Client, payload_store: PayloadStore, given: Carrying) ->
     return rows
 
 
-def _packed(payload_store: PayloadStore, replica: Replica, changes: Rows, pieces: Pieces) -> Rows:
+def _packed(payload_store: PayloadStore, replica: Replica, changes: ChangeSet, pieces: Pieces) -> ChangeSet:
     replica.apply(payload_store.load(changes))
     prune(replica)
     return payload_store.offload(replica.export(), "", plainly=False, put=pieces.put)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
@@ -13,16 +12,14 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescri
 from temporalio.service import RPCError
 
 from ..._dispatch.queue import Queue
+from ..._enginekit.log import Presence, RecordedExecution
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica
-from ..._journal.lease import look
-from ..._journal.sqlite.journal import Journal
 from ..._records.executions import ExecutionStatus
 from ..._records.views import ExecutionDetail
 from ...errors import BackendUnavailableError
 from ._errors import is_astray, is_unknown
 from ._history_reader import HistoryReader, events_of, read
-from ._pending_activity import PendingActivity
 from ._protocol import Position
 
 S = ExecutionStatus
@@ -53,7 +50,7 @@ async def status_of(description: WorkflowExecution) -> ExecutionStatus:
     return S((await description.memo()).get("status", "PENDING"))
 
 
-class ExecutionHistory:
+class ExecutionHistory(RecordedExecution):
     """What the runs of a workflow tell of its execution, the oldest first."""
 
     def __init__(self, description: WorkflowExecutionDescription, logs: list[HistoryReader]) -> None:
@@ -63,27 +60,21 @@ class ExecutionHistory:
         self._closed = _CLOSED.get(description.status) if description.status is not None else None
         self._logs = logs
         self._applied: list[tuple[int, int]] = []
-        self.replica = self._new()
-        self.advance()
+        super().__init__(logs[0].start["execution_id"], self._new(), None)
+        self.follow()
 
     def _new(self) -> Replica:
         """Return the execution as it stood when the last run began."""
         return _begun(self._logs)
 
-    def advance(self) -> None:
+    def follow(self) -> None:
         """Take over what the last run has told since."""
         log = self._logs[-1]
         places, known = log.batches(), len(self._applied)
         if places[:known] != self._applied:  # what a worker told that had been given up was no part of it
             self.replica, known = self._new(), 0
-        for place in places[known:]:
-            self.replica.apply(log.batch(place))
-        self._applied = places
-
-    @property
-    def position(self) -> Position:
-        """Where whoever goes on from here begins."""
-        return self._logs[-1].position()
+        self.replica.apply(*map(log.batch, places[known:]))
+        self._applied, self.position = places, log.position()
 
     @property
     def failure(self) -> str:
@@ -100,25 +91,13 @@ class ExecutionHistory:
         """What the execution is doing."""
         return self._closed or self.journal().status()
 
-    def journal(self) -> Journal:
-        """Return what is recorded."""
-        return Journal(look(self.replica, self._logs[0].start["execution_id"]))
-
-    def detail(self, presence: PendingActivity, run: int | None = None) -> ExecutionDetail:
+    def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         self._close()
         if presence.is_left:
             self._logs[-1].withdraw(self.replica)
             Queue(self.replica).clear_suspicion()
-        detail = self.replica.detail(run)
-        found = detail.execution
-        known = replace(
-            found,
-            owner=presence.owner or found.owner,
-            note=presence.note or found.note,
-            is_cancelling=presence.is_cancelling,
-        )
-        return replace(detail, execution=known)
+        return super().detail(presence, run)
 
     def _close(self) -> None:
         """Record, in the replica, how the workflow has ended where the execution itself has not come to its end."""
@@ -141,9 +120,7 @@ def _begun(logs: list[HistoryReader]) -> Replica:
     replica = first.empty()
     replica.apply(first.rows())
     for log, following in itertools.pairwise(logs):
-        for place in log.batches():
-            replica.apply(log.batch(place))
-        replica.apply(following.changes())
+        replica.apply(*map(log.batch, log.batches()), following.changes())
     return replica
 
 
@@ -157,8 +134,7 @@ async def rebuilt(
         replica, last = _begun(logs), logs[-1]
         if last.position() != upto:
             raise BackendUnavailableError(workflow_id, f"the run {run_id} tells {last.position()} and not {upto}")
-        for place in last.batches():
-            replica.apply(last.batch(place))
+        replica.apply(*map(last.batch, last.batches()))
         return replica
 
     return await asyncio.to_thread(build)
@@ -225,7 +201,7 @@ async def execution_histories(
             if found is None:
                 found = ExecutionHistory(description, logs)
             elif is_new:
-                found.advance()
+                found.follow()
             if is_new or event.event_type in _SHOWING or event.event_id == description.history_length:
                 yield found
 

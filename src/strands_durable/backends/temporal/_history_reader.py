@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -16,8 +15,10 @@ from temporalio.converter import DataConverter
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
+from ..._enginekit.change_sets import ChangeSet
+from ..._enginekit.epochs import EpochLog, Step
 from ..._enginekit.payloads import PayloadStore
-from ..._enginekit.replica import Replica, Rows
+from ..._enginekit.replica import Replica
 from ..._journal.lease import look
 from ..._journal.sqlite.journal import Journal
 from ..._records.executions import ACCEPTED
@@ -60,16 +61,12 @@ class HistoryReader:
         """Names the last time that somebody accepted another version of the agent."""
         self.continued_from = ""
         self._parcels = Parcels()
-        self._carried: Rows | None = None
+        self._carried: ChangeSet | None = None
         """What the run began with, where that is not in its first event."""
-        self._epochs: dict[int, dict[int, Rows]] = defaultdict(dict)
-        self._bases: dict[int, Position] = {}
+        self._log = EpochLog(self._parcels.has)
         self._scheduled: dict[int, str] = {}
         self._updates: dict[str, Any] = {}
-        self._steps: dict[int, tuple[int, list[Any]]] = {}
-        self._untouched: list[tuple[int, list[Any]]] = []
-        self._waiting: dict[tuple[int, str], list[Any]] = {}
-        """The steps that wait for their turn, by epoch and turn."""
+        self._steps: dict[int, tuple[int, Step]] = {}
 
     async def add(self, event: HistoryEvent) -> bool:
         """Take an event; return True if it tells something new."""
@@ -81,7 +78,7 @@ class HistoryReader:
         if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
             if canceled.scheduled_event_id in self._steps and not canceled.started_event_id:
-                self._untouched.append(self._steps[canceled.scheduled_event_id])
+                self._log.not_started(*self._steps[canceled.scheduled_event_id])
             return False
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             return await self._signaled(event)
@@ -131,12 +128,12 @@ class HistoryReader:
             self._scheduled[event.event_id] = name
         if name == DRIVE:
             driving = await self._decoded(scheduled.input)
-            self._bases[driving["epoch"]] = driving["base"]
+            self._log.begin(driving["epoch"], driving["base"])
         elif name in _TELLING and name != WAKE:
             given = await self._decoded(scheduled.input)
             if not given.get("held"):  # else it has begun in an epoch before, whatever becomes of this activity
                 self._steps[event.event_id] = given["epoch"], given["step"]
-            self._waiting.pop((given["epoch"], given["turn"]), None)
+            self._log.start(given["epoch"], given["turn"])
         return False
 
     async def _committing(self, event: HistoryEvent) -> bool:
@@ -144,26 +141,15 @@ class HistoryReader:
         given = commit_of(self._updates.pop(completed.meta.update_id, None))
         if given is None or not completed.outcome.HasField("success"):
             return False
-        epoch, number = await self._decoded(completed.outcome.success)
-        self._bases[epoch], self._epochs[epoch][number] = given["base"], given["rows"]
+        self._log.commit(given["base"], await self._decoded(completed.outcome.success), given["rows"])
         return True
 
     def _take_batch(self, given: Any) -> bool:
         told = batch_message_of(given)
         if told is None:
             return False
-        epoch, number = told["epoch"], told["number"]
-        if number in self._epochs[epoch]:
-            return False
-        self._epochs[epoch][number] = told["rows"]
-        if epoch < max(self._bases, default=0):  # of one that was given up: what waits under him is no part of it
-            return True
-        # Whoever took over has seen to these: the same step may have begun under him, in the same attempt.
-        self._untouched = [found for found in self._untouched if found[0] >= epoch]
-        self._waiting = {place: step for place, step in self._waiting.items() if place[0] >= epoch}
-        waiting = [turn for turn in told["turns"] if not turn.get("held")]
-        self._waiting.update(((epoch, turn["id"]), turn["step"]) for turn in waiting)
-        return True
+        waiting = [(turn["id"], turn["step"]) for turn in told["turns"] if not turn.get("held")]
+        return self._log.add(told["epoch"], told["number"], told["rows"], waiting)
 
     def accept_drift(self, replica: Replica) -> None:
         """Let any version take the execution over, if somebody accepted that and no worker has acted on it yet."""
@@ -177,10 +163,7 @@ class HistoryReader:
 
     def withdraw(self, replica: Replica) -> None:
         """Take back the intents of steps that the last worker was to begin, and has not: they are not in doubt."""
-        journal = Journal(look(replica, self.start["execution_id"]))
-        with replica.transaction("turn.withdraw"):
-            for call_id, key, attempt in (*(step for _, step in self._untouched), *self._waiting.values()):
-                journal.withdraw(call_id, key, attempt)
+        self._log.withdraw(replica, self.start["execution_id"])
 
     async def _decoded(self, payloads: Payloads) -> Any:
         found = await self._converter.decode(payloads.payloads)
@@ -200,40 +183,24 @@ class HistoryReader:
 
     def has_reported(self, epoch: int) -> bool:
         """Say whether a worker of this epoch has told anything."""
-        return bool(self._epochs.get(epoch))
+        return self._log.has(epoch)
 
     def batches(self, upto: Position | None = None) -> list[tuple[int, int]]:
         """Return epoch and number of each batch that counts, in order."""
-        found: list[tuple[int, int]] = []
-        epochs = sorted({*self._epochs, *self._bases})
-        for index, epoch in enumerate(epochs):
-            last = self._bases[epochs[index + 1]][1] if index + 1 < len(epochs) else None
-            if upto is not None and epoch >= upto[0]:
-                last = upto[1] if epoch == upto[0] else 0
-            number = 0
-            while (last is None or number < last) and self._is_whole(epoch, number + 1):
-                number += 1
-                found.append((epoch, number))
-        return found
+        return self._log.batches(upto)
 
-    def _is_whole(self, epoch: int, number: int) -> bool:
-        rows = self._epochs[epoch].get(number)
-        return rows is not None and self._parcels.has(rows)
-
-    def _received(self, rows: Rows) -> Rows:
+    def _received(self, rows: ChangeSet) -> ChangeSet:
         return self._payload_store.load(self._parcels.joined(rows))
 
     def position(self) -> Position:
         """Return where whoever goes on from here begins."""
-        epoch = max((*self._epochs, *self._bases), default=self.start["epoch"])
-        return [epoch, sum(1 for each, _ in self.batches() if each == epoch)]
+        return self._log.position(self.start["epoch"])
 
-    def batch(self, place: tuple[int, int]) -> Rows:
+    def batch(self, place: tuple[int, int]) -> ChangeSet:
         """Return one batch."""
-        epoch, number = place
-        return self._received(self._epochs[epoch][number])
+        return self._received(self._log.changes(place))
 
-    def rows(self) -> Rows:
+    def rows(self) -> ChangeSet:
         """Return the execution as the run found it."""
         return self._received(self.start["rows"] if self._carried is None else self._carried)
 
@@ -242,7 +209,7 @@ class HistoryReader:
         """Whether the history has all that the run began with; else it is yet to be taken over from the run before."""
         return PREVIOUS not in self.start["rows"] or self._carried is not None
 
-    def changes(self) -> Rows:
+    def changes(self) -> ChangeSet:
         """Return what was changed between the run before and this one."""
         return self._payload_store.load(self.start.get("changes", {}))
 
@@ -252,13 +219,10 @@ class HistoryReader:
 
     def replica(self, upto: Position) -> Replica | None:
         """Return the execution as it stood at a position; None if history does not go as far yet."""
-        places = self.batches(upto)
-        if sum(1 for epoch, _ in places if epoch == upto[0]) != upto[1]:
+        if not self._log.reaches(upto):
             return None
         replica = self.empty()
-        replica.apply(self.rows())
-        for place in places:
-            replica.apply(self.batch(place))
+        replica.apply(self.rows(), *map(self.batch, self.batches(upto)))
         return replica
 
 

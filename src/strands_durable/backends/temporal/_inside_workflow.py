@@ -156,8 +156,8 @@ class TemporalDurability:
                 result_type=dict,
             )
         except WorkflowAlreadyStartedError as error:
-            hint = "exists, and a workflow cannot attach to it. Read it through its handle, or omit execution_id."
-            busy = ExecutionBusyError(found, "", hint)
+            why = "was started by an earlier call. A workflow cannot resume it: use its handle, or omit execution_id."
+            busy = ExecutionBusyError(found, "", why)
             raise WorkflowAgentRefusedError(busy) from error
         except ChildWorkflowError as error:
             if _is_cancelled() and is_cancelled_exception(error):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ..._enginekit.change_sets import ChangeSet, rows_of
 from ..._enginekit.driver import Driver
-from ..._enginekit.payloads import MAX_BYTES
-from ..._enginekit.replica import Rows
+from ..._enginekit.payloads import PayloadStore
 from ..._records.step_gate import StepTicket
 from ._protocol import OMITTED
 
@@ -19,7 +19,7 @@ def ended(driver: Driver, beside: int) -> dict[str, Any]:
     """Return how far an execution has come, in a form that Temporal takes with so many bytes beside it."""
     end = driver.ended()
     result, error = end.result, end.error
-    if len(json.dumps(result)) + beside > MAX_BYTES:
+    if len(json.dumps(result)) + beside > PayloadStore.limits.max_bytes:
         result = {OMITTED: "its result is too large for Temporal, with what was recorded last"}
     if error is not None:
         error = {**error, "text": error["text"][:_TEXT_LENGTH]}
@@ -32,9 +32,9 @@ def ended(driver: Driver, beside: int) -> dict[str, Any]:
     }
 
 
-def what(rows: Rows, workflow_id: str | None) -> str:
+def what(rows: ChangeSet, workflow_id: str | None) -> str:
     """Return what a batch is, for an error."""
-    names = sorted({row[5] for row in rows.get("steps", ()) if row[4] == "tool"})
+    names = sorted({row["name"] for row in rows_of(rows, "steps") if row["kind"] == "tool"})
     of_tools = f", of {', '.join(names)}" if names else ""
     return f"Execution {workflow_id!r}: what is recorded at once{of_tools}"
 

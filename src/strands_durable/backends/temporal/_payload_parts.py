@@ -11,8 +11,8 @@ from typing import Any
 
 from temporalio.client import Client
 
-from ..._enginekit.payloads import MAX_BYTES
-from ..._enginekit.replica import Rows
+from ..._enginekit.change_sets import ChangeSet
+from ..._enginekit.payloads import PayloadStore
 from ..._records.crash_points import reach
 from ...errors import PayloadTooLargeError
 from ._protocol import PACKED, PIECES, Piece
@@ -24,14 +24,15 @@ CARRIED_BYTES = 20_000_000
 
 
 class Pieces:
-    """Rows on their way to one run of a workflow, in pieces where they are too large."""
+    """ChangeSet on their way to one run of a workflow, in pieces where they are too large."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
 
-    def put(self, packed: str) -> Rows:
+    def put(self, packed: str) -> ChangeSet:
         """Take packed rows; return what refers to them."""
-        parts = [packed[begin : begin + MAX_BYTES] for begin in range(0, len(packed), MAX_BYTES)]
+        size = PayloadStore.limits.max_bytes
+        parts = [packed[begin : begin + size] for begin in range(0, len(packed), size)]
         pieces: list[Piece] = [{"digest": _digest(part), "data": part} for part in parts]
         self._pieces += pieces
         return {PIECES: [piece["digest"] for piece in pieces]}
@@ -59,13 +60,13 @@ class Parcels:
         if piece is not None and _digest(piece["data"]) == piece["digest"]:
             self._found[piece["digest"]] = piece["data"]
 
-    def joined(self, rows: Rows) -> Rows:
+    def joined(self, rows: ChangeSet) -> ChangeSet:
         """Return rows as they were before they were cut into pieces."""
         if PIECES not in rows:
             return rows
         return {PACKED: "".join(self._found[digest] for digest in rows[PIECES])}
 
-    def has(self, rows: Rows) -> bool:
+    def has(self, rows: ChangeSet) -> bool:
         """Say whether all pieces of rows are here."""
         return all(digest in self._found for digest in rows.get(PIECES, ()))
 

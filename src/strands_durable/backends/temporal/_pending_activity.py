@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 
+from ..._enginekit.log import Presence
 from ._protocol import DRIVE, NOT_HERE
 
 _AT_WORK = (
@@ -18,29 +18,17 @@ _AT_WORK = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PendingActivity:
-    """What Temporal tells of an execution besides its history."""
-
-    owner: str | None = None
-    note: str | None = None
-    """Why workers have handed it back."""
-    is_left: bool = False
-    """Whether it waits for somebody to take it over, whatever the last one has told."""
-    is_cancelling: bool = False
-
-
-async def pending_activity_of(client: Client, description: WorkflowExecutionDescription) -> PendingActivity:
+async def pending_activity_of(client: Client, description: WorkflowExecutionDescription) -> Presence:
     """Return who holds an execution; nobody, if it has ended."""
     if description.status is not WorkflowExecutionStatus.RUNNING:
-        return PendingActivity()
+        return Presence()
     is_cancelling = description.raw_description.workflow_extended_info.cancel_requested
     for pending in description.raw_description.pending_activities:
         if pending.activity_type.name == DRIVE:
             if pending.state in _AT_WORK:
-                return PendingActivity(owner=_named(pending.last_worker_identity), is_cancelling=is_cancelling)
-            return PendingActivity(note=await _refusal(client, pending), is_left=True, is_cancelling=is_cancelling)
-    return PendingActivity(is_cancelling=is_cancelling)
+                return Presence(owner=_named(pending.last_worker_identity), is_cancelling=is_cancelling)
+            return Presence(note=await _refusal(client, pending), is_left=True, is_cancelling=is_cancelling)
+    return Presence(is_cancelling=is_cancelling)
 
 
 def _named(identity: str) -> str:

@@ -194,15 +194,23 @@ def _is_turn(turn: Any) -> bool:
 
 
 def _is_rows(rows: Any) -> bool:
-    """Say whether something has the form of rows, whole or packed."""
+    """Say whether something has the form of a change set, whole or packed, of this format or of one before."""
     if not isinstance(rows, dict):
         return False
+    if _is_number(rows.get("format")):
+        parts = (rows.get("tables"), rows.get("gone", {}))
+        return all(isinstance(part, dict) and all(_is_list(found, dict) for found in part.values()) for part in parts)
     return all(_is_table(name, found) for name, found in rows.items())
 
 
 def _is_table(name: str, found: Any) -> bool:
+    """Say whether something is a table of format 3, or stands for a change set that is kept elsewhere."""
     if isinstance(found, dict):  # by table, the keys of rows that are gone
         return all(isinstance(keys, list) for keys in found.values())
     if isinstance(found, str):
         return name in (PACKED, AWAY)
-    return isinstance(found, list) and all(isinstance(row, str if name == PIECES else list) for row in found)
+    return _is_list(found, str if name == PIECES else list)
+
+
+def _is_list(found: Any, kind: type) -> bool:
+    return isinstance(found, list) and all(isinstance(each, kind) for each in found)

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError
 
+from ..._enginekit.log import Presence
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ._errors import is_unknown
 from ._history import status_of
-from ._pending_activity import PendingActivity, pending_activity_of
+from ._pending_activity import pending_activity_of
 from ._protocol import WORKFLOW
 from ._url import TemporalConfig
 
@@ -102,7 +103,7 @@ async def _record(client: Client, config: TemporalConfig, listed: WorkflowExecut
     """Return a record; None if the run that was listed is no longer the last one of its execution."""
     status = await status_of(listed)
     if status in (S.COMPLETED, S.CANCELLED, S.SUSPENDED):
-        return await _record_of(config, listed, status, PendingActivity())
+        return await _record_of(config, listed, status, Presence())
     try:
         description = await client.get_workflow_handle(listed.id).describe()
     except RPCError as error:
@@ -110,9 +111,7 @@ async def _record(client: Client, config: TemporalConfig, listed: WorkflowExecut
             return None
         raise
     if status is S.FAILED:
-        return (
-            None if description.run_id != listed.run_id else await _record_of(config, listed, status, PendingActivity())
-        )
+        return None if description.run_id != listed.run_id else await _record_of(config, listed, status, Presence())
     return await _described(client, config, description)
 
 
@@ -125,7 +124,7 @@ async def _described(
 
 
 async def _record_of(
-    config: TemporalConfig, found: WorkflowExecution, status: ExecutionStatus, presence: PendingActivity
+    config: TemporalConfig, found: WorkflowExecution, status: ExecutionStatus, presence: Presence
 ) -> ExecutionRecord:
     """Return what `ls` shows of an execution."""
     memo = await found.memo()

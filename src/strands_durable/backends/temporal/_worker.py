@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
 from ..._dispatch.quarantine import QuarantineProcess, leaving
-from ..._enginekit.driver import AgentLoop
+from ..._enginekit.agent_loop import AgentLoop
 from ..._enginekit.payloads import PayloadStore
 from ..._records.logs import safe_logger
 from ._activities import Activities

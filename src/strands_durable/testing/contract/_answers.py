@@ -76,7 +76,7 @@ class AnswersContract:
             bench.run(handle.respond({question.interrupt_id: None}))
         assert bench.run(handle.interrupts()) == [question]
 
-    def test_c04_answers_to_questions_that_were_not_asked_are_refused(self, bench: Bench) -> None:
+    def test_c04_answers_without_a_question_are_refused(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK, "Done.")
         (question,) = bench.result(handle).interrupts
         with pytest.raises(errors.InputMismatchError, match="open questions 'approve trip'") as caught:

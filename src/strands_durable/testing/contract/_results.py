@@ -53,7 +53,7 @@ class ResultsContract:
         assert data(result)["structured_output"] == result.structured_output
 
     @pytest.mark.parametrize("script", [("Quickly.",), (HANDOFF, "I handed over.")])
-    def test_c27_the_result_of_a_graph_or_swarm_has_its_nodes(self, bench: Bench, script: tuple[Any, ...]) -> None:
+    def test_c27_results_of_a_graph_and_a_swarm_have_their_nodes(self, bench: Bench, script: tuple[Any, ...]) -> None:
         agent = agents.contract_graph if len(script) == 1 else agents.contract_swarm
         result = bench.result(bench.dispatch(*script, agent=agent))
         plain = plainly(bench, agent, *script)

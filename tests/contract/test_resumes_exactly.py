@@ -1,4 +1,4 @@
-"""Going on after a crash does nothing a second time that was on record, and asks nothing that was answered."""
+"""Resuming after a crash repeats nothing that is recorded, and asks nothing that was answered."""
 
 from __future__ import annotations
 

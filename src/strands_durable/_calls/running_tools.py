@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from .._journal.owner import Owner
 from .._records.logs import safe_logger
+from ..errors import ExecutionBusyError
 
 logger = safe_logger(__name__)
+
+_POLL_SECONDS = 0.05
 
 
 class RunningTool(Protocol):
@@ -98,7 +104,19 @@ def leave() -> None:
         tools.give_up()
 
 
-def still_running(path: Path, execution_id: str) -> list[str]:
-    """Return the tools of an earlier call of this process that still run, and for which its lease is kept."""
+async def wait_for_tools(path: Path, execution_id: str, seconds: float) -> None:
+    """Wait for the tools of an earlier call of this process that still run: their results are part of what resumes."""
+    deadline = time.monotonic() + seconds + _POLL_SECONDS
+    while running := _still_running(path, execution_id):
+        if time.monotonic() > deadline:
+            names = " and ".join(map(repr, running))
+            why = (
+                f"A call of this process has ended, but its tool {names} still runs in a thread. Wait for it to return."
+            )
+            raise ExecutionBusyError(execution_id, str(Owner.me()), why)
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _still_running(path: Path, execution_id: str) -> list[str]:
     found = _kept.get((os.getpid(), path, execution_id))
     return [] if found is None else found.names or ["a tool"]

@@ -1,0 +1,195 @@
+"""A handle on an execution whose engine keeps a log: everything is read from the log, so that no worker need run for it.
+
+What differs from engine to engine is asked of its `LogBackend`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._calls.context import waiting_for_execution
+from .._dispatch.ports import ExecutionHandle
+from .._dispatch.requests import Requests
+from .._journal.following import steps_after
+from .._journal.outcome import result_of
+from .._records.executions import ExecutionStatus
+from .._records.printable import url_for_people
+from .._records.questions import interrupts_of
+from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
+from .._records.views import ExecutionDetail, StepSummary
+from ..errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
+from .change_sets import ChangeSet
+from .log import Position, Presence, RecordedExecution, StaleError
+
+if TYPE_CHECKING:
+    from .backend import LogBackend
+
+S = ExecutionStatus
+AT_WORK = (S.PENDING, S.RUNNING)
+_TRIES = 20
+
+
+class LogHandle(ExecutionHandle):
+    """One execution of an engine that keeps a log."""
+
+    def __init__(self, backend: LogBackend, execution_id: str) -> None:
+        self._log_backend, self.execution_id = backend, execution_id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.execution_id!r})"
+
+    # What an engine may do in another way
+
+    async def _read(self, *, whole: bool = False) -> RecordedExecution:
+        """Return the execution as it is recorded; ``whole`` with what was compacted, where that is still there."""
+        return await self._log_backend.read(self.execution_id)
+
+    async def _versions(self) -> AsyncIterator[RecordedExecution]:
+        """Yield the execution as it is recorded, and again whenever something was appended."""
+        backend, known = self._log_backend, await self._read(whole=True)
+        while True:
+            yield known
+            await backend.changed(self.execution_id, known.position)
+            known.advance([entry async for entry in backend.log.read(self.execution_id, known.position)])
+
+    async def _append(self, base: Position, changes: ChangeSet, what: str) -> bool:
+        """Append something and have workers notice it; False if the execution is no longer as it was at ``base``."""
+        try:
+            await self._log_backend.log.append(self.execution_id, base, changes)
+        except StaleError:
+            return False
+        await self._log_backend.wake(self.execution_id)
+        return True
+
+    async def _resumed(self, known: RecordedExecution) -> bool:
+        """Append what makes an execution free for a worker again; False if it is no longer as it was."""
+        return await self._appended(known, "What is resumed")
+
+    async def _at_rest(self) -> None:
+        """Return when the execution has ended, or waits for a person."""
+        async for known in self._versions():
+            if known.status not in AT_WORK:
+                return
+
+    async def _why_it_waits(self) -> str | None:
+        """Return why nothing happens to the execution; None if a worker has it, or may have it soon."""
+        presence = await self._presence(await self._read())
+        return f"no worker takes it: {presence.note}" if presence.note and presence.owner is None else None
+
+    async def _presence(self, known: RecordedExecution) -> Presence:
+        return await self._log_backend.presence(self.execution_id)
+
+    # What a handle does
+
+    async def status(self) -> ExecutionStatus:
+        """Return what the execution is doing."""
+        return (await self._read()).status
+
+    async def result(self, timeout: float | None = None) -> ExecutionResult:
+        """Wait for the end, or until the execution waits for a person, and return it."""
+        if await self.status() in AT_WORK:
+            await self._until_at_rest(timeout)
+        known = await self._read()
+        journal = known.journal()
+        record, status = journal.call_at(0), known.status
+        if status is S.CANCELLED:
+            raise ExecutionCancelledError(self.execution_id)
+        assert record is not None
+        if status is S.FAILED:
+            raise self._failure(known)
+        return result_of(journal, record)
+
+    async def _until_at_rest(self, timeout: float | None) -> None:
+        try:
+            with waiting_for_execution():
+                await asyncio.wait_for(self._at_rest(), timeout)
+        except TimeoutError:
+            status, why = (await self.status()).value, await self._why_it_waits()
+            text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "
+            raise TimeoutError(text + ("it continues" if why is None else why)) from None
+
+    def _failure(self, known: RecordedExecution) -> ExecutionFailedError:
+        journal = known.journal()
+        record = journal.call_at(0)
+        if record is not None and record.status is S.FAILED:
+            return Requests(known.replica).failure(journal, record)
+        return ExecutionFailedError(self.execution_id, known.failure, "Its handle's resume() retries it.")
+
+    async def interrupts(self) -> list[OpenInterrupt]:
+        """Return the questions that wait for a person."""
+        known = await self._read()
+        journal = known.journal()
+        record = journal.call_at(0)
+        if record is None or known.status is not S.SUSPENDED or record.status is not S.SUSPENDED:
+            return []
+        answered = journal.replies(record.call_id)
+        return [found for found in interrupts_of(record) if found.id not in answered]
+
+    async def respond(self, answers: Mapping[str, Any], *, by: str | None = None) -> None:
+        """Answer questions, by interrupt id."""
+        for _ in range(_TRIES):
+            known = await self._read()
+            if known.status is S.CANCELLED:
+                raise ExecutionCancelledError(self.execution_id)
+            Requests(known.replica).respond(self.execution_id, answers, by)
+            if await self._appended(known, "The answers"):
+                return
+        raise self._too_fast("answered")
+
+    async def cancel(self) -> None:
+        """Stop the execution for good."""
+        for _ in range(_TRIES):
+            if await self.status() not in (*AT_WORK, S.SUSPENDED):
+                return
+            if await self._log_backend.ask_to_stop(self.execution_id):
+                return
+            known = await self._read()
+            Requests(known.replica).cancel(self.execution_id)
+            if await self._appended(known, "The cancellation"):
+                return
+        raise self._too_fast("cancelled")
+
+    async def resume(self, *, accept_drift: bool = False) -> None:
+        """Try a failed execution again, from the failed step."""
+        for _ in range(_TRIES):
+            known = await self._read()
+            if known.status is S.CANCELLED:
+                raise ExecutionCancelledError(self.execution_id)
+            is_due = accept_drift and known.status is not S.COMPLETED
+            if known.status is not S.FAILED and not is_due:
+                return
+            if (await self._presence(known)).owner is not None:
+                return  # it is at work, with the version that it accepted
+            Requests(known.replica).resume(self.execution_id, accept_drift=accept_drift)
+            if await self._resumed(known):
+                return
+        raise self._too_fast("resumed")
+
+    async def _appended(self, known: RecordedExecution, what: str) -> bool:
+        changes = known.replica.changes()
+        return not changes or await self._append(known.position, changes, what)
+
+    def _too_fast(self, what: str) -> BackendUnavailableError:
+        return BackendUnavailableError(
+            url_for_people(self._log_backend.url), f"the execution kept changing while it was {what}"
+        )
+
+    async def steps(self) -> list[StepSummary]:
+        """Return every attempt of every step, in order."""
+        return list((await self.detail()).steps)
+
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+        known = await self._read(whole=True)
+        return known.detail(await self._presence(known), run)
+
+    async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
+        """Follow the execution by its committed steps; a log carries no chunks of those that run."""
+        async for known in self._versions():
+            for event in steps_after(known.journal(), after):
+                after = event["number"]
+                yield event
+            if known.status not in AT_WORK and await self.status() is known.status:
+                return  # else the engine has yet to hear of it
