@@ -1,4 +1,4 @@
-"""Durable execution for Strands agents: kill the process anywhere, run it again, it goes on exactly there."""
+"""Durable execution for Strands agents: kill the process anywhere, run it again, and it resumes exactly there."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Looked up on first use: `strands-durable ls` must not pay for importing strands.
+# Imported on first use: `strands-durable ls` must not pay for importing strands.
 _HOMES = {
     "AgentSpec": "._records.spec",
     "CallSummary": "._records.views",

@@ -1,4 +1,4 @@
-"""``python -m strands_durable``: the command line, of this very Python."""
+"""``python -m strands_durable``: the command line, run by this Python."""
 
 from ._cli import main
 

@@ -1,7 +1,7 @@
-"""Recorded side effects, timers, clocks and ids for hooks and tools: done once, and the same after a crash.
+"""Recorded side effects, timers, clocks and ids for hooks and tools: each happens once, and is the same after a crash.
 
-Each is named by the step or hook that encloses it, by its name, and by how often that name came up there. Outside of a durable
-call they do the plain thing, so that the same code runs in an agent without `Durability`.
+Each is identified by the step or hook that encloses it, its name, and how often that name was used there before. Outside of a
+durable call nothing is recorded, so the same code runs in an agent without `Durability`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-    """Run ``fn`` and record what it returns; after a crash its recorded result is returned instead."""
-    found = current_context.get()
-    if found is None:
+    """Run ``fn`` and record its result; after a crash, return the recorded result instead."""
+    context = current_context.get()
+    if context is None:
         return cast(T, await _value(fn))
-    with effect_guard(found):
-        effect = Effect(found, name, intent=True)
+    with effect_guard(context):
+        effect = Effect(context, name, intent=True)
     if effect.recorded is not None:
         return cast(T, effect.recorded.result)
     await effect.wait()
@@ -33,35 +33,35 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         try:
             value = await _value(fn)
         except Exception as error:
-            with effect_guard(found):
+            with effect_guard(context):
                 effect.fail(error)
             raise
-        with effect_guard(found):
+        with effect_guard(context):
             return cast(T, effect.close(value))
 
 
 async def sleep(seconds: float) -> None:
-    """Wait until ``seconds`` from the first time this was reached; after a crash only the rest is waited for."""
+    """Sleep until ``seconds`` after the first time this was reached; after a crash, sleep only for the rest."""
     deadline = _recorded("sleep", lambda: time.time() + seconds)
     await pause(max(0.0, deadline - time.time()), "sleep")
 
 
 def now() -> datetime:
-    """Return the current time in UTC, the same one after a crash."""
+    """Return the current time in UTC; after a crash, the recorded one."""
     return _recorded("now", lambda: datetime.now(UTC))
 
 
 def uuid() -> _uuid.UUID:
-    """Return a random UUID, the same one after a crash."""
+    """Return a random UUID; after a crash, the recorded one."""
     return _recorded("uuid", _uuid.uuid4)
 
 
 def _recorded(name: str, make: Callable[[], T]) -> T:
-    found = current_context.get()
-    if found is None:
+    context = current_context.get()
+    if context is None:
         return make()
-    with effect_guard(found):
-        effect = Effect(found, name, intent=False)
+    with effect_guard(context):
+        effect = Effect(context, name, intent=False)
         return cast(T, effect.recorded.result if effect.recorded is not None else effect.close(make()))
 
 

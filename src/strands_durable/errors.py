@@ -1,27 +1,27 @@
 """Every error that strands-durable raises, in one tree.
 
     DurableError
-    ├── InputMismatchError        the recorded call had another input
-    ├── CallCancelledError        its caller cancelled the recorded call (also a TimeoutError)
-    ├── DriftError                the agent is not the one that was recorded
-    ├── ExecutionBusyError        another owner is working on it
+    ├── InputMismatchError        the call was recorded with a different input
+    ├── CallCancelledError        the caller of the recorded call cancelled it (also a TimeoutError)
+    ├── DriftError                the agent differs from the one that was recorded
+    ├── ExecutionBusyError        the execution is running, or cannot be run or removed right now
     ├── ExecutionFailedError      the recorded call failed
-    ├── ExecutionCancelledError   somebody cancelled it
-    ├── ExecutionNotFoundError    no such execution
-    ├── InDoubtError              nobody can say whether a step happened
-    ├── InvalidIdError            that is no execution_id (also a ValueError)
-    ├── NotSerializableError      a value has no recorded form
-    │   └── PayloadTooLargeError  a value is larger than the engine takes
-    ├── UnreadableError           what is recorded cannot be read here
-    │   └── TypeNotRegisteredError  it has a type that this process has not registered
-    ├── FormatVersionError        the file is of another format
-    ├── LeaseLostError            the execution has a new owner
-    ├── AgentNotRegisteredError   the worker does not know the agent
-    ├── UnknownToolError          a policy is for a tool that is not there (also a ValueError)
+    ├── ExecutionCancelledError   the execution was cancelled
+    ├── ExecutionNotFoundError    no execution has this id
+    ├── InDoubtError              a step started and has no recorded result
+    ├── InvalidIdError            the execution_id is not valid (also a ValueError)
+    ├── NotSerializableError      a value cannot be recorded
+    │   └── PayloadTooLargeError  a value exceeds the size limit of the engine
+    ├── UnreadableError           a recorded value cannot be read by this process
+    │   └── TypeNotRegisteredError  its type is not registered in this process
+    ├── FormatVersionError        the store has a format that this version does not read
+    ├── LeaseLostError            another process took over the execution
+    ├── AgentNotRegisteredError   no agent of this name is registered in this process
+    ├── UnknownToolError          tool_policies names a tool that the agent does not have (also a ValueError)
     ├── RerunError                a finished tool call could not be repeated for its effect on the process
-    ├── WorkerLostError           the workers that tried it died
-    ├── BackendUnavailableError   the store or engine does not answer
-    └── UnsupportedFeatureError   we cannot make this durable, and say so
+    ├── WorkerLostError           every worker that ran the execution died
+    ├── BackendUnavailableError   the store or engine cannot be used
+    └── UnsupportedFeatureError   this cannot be made durable
 
 Facts go to ``args`` and the sentence is built in ``__str__``, so that every error survives pickling with its meaning.
 """
@@ -30,15 +30,15 @@ from __future__ import annotations
 
 from typing import Any
 
-RESUME_HINT = "Pass the recorded input (or none) to resume it, or use another execution_id to start a new run."
+RESUME_HINT = "To resume it, pass the recorded input or none; to start a new run, use another execution_id."
 
 
 class DurableError(Exception):
-    """Base of every error of this package: catch it to catch them all."""
+    """Base class of every error of this package: catch it to catch them all."""
 
 
 class InputMismatchError(DurableError):
-    """The call at this position was recorded with another input, so going on would mix two conversations."""
+    """The call at this position was recorded with a different input; resuming it would mix two conversations."""
 
     def __init__(
         self, execution_id: str, position: int, status: str, recorded: str, given: str, hint: str = ""
@@ -51,15 +51,15 @@ class InputMismatchError(DurableError):
         hint = self.hint or RESUME_HINT
         return (
             f"Execution {self.execution_id!r}: call {self.position} is {self.status} and was recorded with "
-            f"{self.recorded}, but now got {self.given}. {hint}"
+            f"{self.recorded}, but got {self.given}. {hint}"
         )
 
 
 class CallCancelledError(DurableError, TimeoutError):
-    """The caller of a recorded call cancelled it before it ended, and called the agent with something else.
+    """The caller cancelled this call before it ended, and a later call is recorded.
 
-    A timeout around a call is the most frequent reason. It is a `TimeoutError` too, so that a script which handles that takes
-    the same way when it is run again.
+    The usual cause is a timeout around the call. This error is also a `TimeoutError`, so a script that handles timeouts takes
+    the same branch when it runs again.
     """
 
     def __init__(self, execution_id: str, position: int) -> None:
@@ -68,13 +68,14 @@ class CallCancelledError(DurableError, TimeoutError):
 
     def __str__(self) -> str:
         return (
-            f"Call {self.position} of execution {self.execution_id!r} was cancelled by its caller before it ended: a timeout, "
-            f"a cancelled task or a stream that was closed. A later call is recorded, so it is not resumed any more."
+            f"Call {self.position} of execution {self.execution_id!r} was cancelled by its caller before it ended (a timeout, "
+            f"a cancelled task or a closed stream), and a later call is recorded, so it can no longer be resumed. Handle this "
+            f"error as a TimeoutError, or use another execution_id to start a new run."
         )
 
 
 class DriftError(DurableError):
-    """The agent that wants to go on is not the one that was recorded."""
+    """The agent differs from the one that was recorded, so the execution was not resumed."""
 
     def __init__(self, execution_id: str, step: str, changes: list[str]) -> None:
         super().__init__(execution_id, step, changes)
@@ -84,40 +85,44 @@ class DriftError(DurableError):
         lines = "\n".join(f"  - {change}" for change in self.changes)
         return (
             f"Execution {self.execution_id!r} no longer matches its journal at {self.step}:\n{lines}\n"
-            f'Resume with the agent version that started it, or pass on_drift="warn" to go on as it is, '
-            f'or on_drift="rerun" to ask the model again where no tool has started. A dispatched execution can also be resumed '
-            f"with this version: strands-durable resume {self.execution_id} --accept-drift."
+            f'Resume it with the agent version that started it. To resume it with this version, pass on_drift="warn" (log the '
+            f'changes and continue) or on_drift="rerun" (call the model again where no tool has started); for a dispatched '
+            f"execution, run 'strands-durable resume {self.execution_id} --accept-drift'."
         )
 
 
 class ExecutionBusyError(DurableError):
-    """The execution is not free: ``owner`` works on it, or, if that is empty, ``detail`` says what has to happen first."""
+    """The execution is running, or cannot be run or removed right now.
+
+    ``owner`` is the process that runs it, and ``detail`` says what to do instead of waiting for that process or stopping it. If
+    ``owner`` is empty, no process runs it, and ``detail`` completes the sentence "Execution 'trip' ...".
+    """
 
     def __init__(self, execution_id: str, owner: str, detail: str = "") -> None:
         super().__init__(execution_id, owner, detail)
         self.execution_id, self.owner, self.detail = execution_id, owner, detail
 
     def __str__(self) -> str:
-        if not self.owner:
+        if self.detail and not self.owner:
             return f"Execution {self.execution_id!r} {self.detail}"
-        hint = "Its lease is alive. Wait for it to end, or stop that process and run this one again."
-        return f"Execution {self.execution_id!r} is being worked on by {self.owner}. {self.detail or hint}"
+        hint = self.detail or "Wait for it to end, or stop that process and run this one again."
+        return f"Execution {self.execution_id!r} is running in {self.owner or 'another process'}. {hint}"
 
 
 class ExecutionFailedError(DurableError):
-    """The recorded call failed; ``cause`` is what it failed with."""
+    """The recorded call failed; ``cause`` is the error it failed with."""
 
     def __init__(self, execution_id: str, cause: str, hint: str = "") -> None:
         super().__init__(execution_id, cause, hint)
         self.execution_id, self.cause, self.hint = execution_id, cause, hint
 
     def __str__(self) -> str:
-        hint = self.hint or 'Run it with on_failed="resume" to try again from the failed step.'
-        return f"Execution {self.execution_id!r} has failed: {self.cause}. {hint}"
+        hint = self.hint or 'To retry it from the failed step, run it again with on_failed="resume".'
+        return f"Execution {self.execution_id!r} failed: {self.cause}. {hint}"
 
 
 class ExecutionCancelledError(DurableError):
-    """The execution was cancelled and does not go on."""
+    """The execution was cancelled and cannot be resumed."""
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(execution_id)
@@ -125,24 +130,26 @@ class ExecutionCancelledError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"Execution {self.execution_id!r} was cancelled. What it recorded is still there "
-            f"(strands-durable show {self.execution_id}); use another execution_id to start anew."
+            f"Execution {self.execution_id!r} was cancelled and cannot be resumed. 'strands-durable show {self.execution_id}' "
+            f"shows what it recorded. To start a new run, use another execution_id."
         )
 
 
 class ExecutionNotFoundError(DurableError):
-    """There is no execution with this id."""
+    """No execution in the store has this id."""
 
     def __init__(self, execution_id: str, store: str) -> None:
         super().__init__(execution_id, store)
         self.execution_id, self.store = execution_id, store
 
     def __str__(self) -> str:
-        return f"No execution {self.execution_id!r} in {self.store}. 'strands-durable ls' lists what is there."
+        return (
+            f"Execution {self.execution_id!r} was not found in {self.store}. 'strands-durable ls' lists all executions."
+        )
 
 
 class InDoubtError(DurableError):
-    """A step had started and has no result, and nothing can say whether it happened."""
+    """A step started and has no recorded result, so it is not known whether it took effect."""
 
     def __init__(self, execution_id: str, step: str, reason: str, hint: str = "") -> None:
         super().__init__(execution_id, step, reason, hint)
@@ -151,13 +158,13 @@ class InDoubtError(DurableError):
     def __str__(self) -> str:
         hint = self.hint or "Fix the cause and run it again, or change the step's in_doubt policy."
         return (
-            f"Execution {self.execution_id!r}: step {self.step} had started and has no result, and {self.reason}. "
+            f"Execution {self.execution_id!r}: step {self.step} started but has no recorded result, and {self.reason}. "
             f"Nothing was run. {hint}"
         )
 
 
 class InvalidIdError(DurableError, ValueError):
-    """An execution id has characters that we do not let near a path or a query."""
+    """An execution_id has the wrong length, or characters that are not safe in a path or a query."""
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(execution_id)
@@ -165,13 +172,13 @@ class InvalidIdError(DurableError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"{str(self.execution_id)[:80]!r} is not an execution_id: use 1 to 200 letters, digits and . _ : @ + = - , "
-            f"starting with a letter or digit."
+            f"{str(self.execution_id)[:80]!r} is not a valid execution_id: use 1 to 200 characters, letters, digits and any of "
+            f". _ : @ + = -, starting with a letter or digit."
         )
 
 
 class NotSerializableError(DurableError):
-    """A value has no recorded form; ``path`` says where inside the value."""
+    """A value cannot be recorded; ``path`` is where inside it the problem is."""
 
     def __init__(self, what: str, path: str, type_name: str, detail: str = "") -> None:
         super().__init__(what, path, type_name, detail)
@@ -179,14 +186,14 @@ class NotSerializableError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Use JSON data, or a type that "
-            f"comes back as it was, such as bytes, tuple, set, datetime, Decimal, UUID or Path; convert anything else to "
-            f"one of these, or register its class with strands_durable.register_type."
+            f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Use JSON data, or one of the "
+            f"types that are restored unchanged, such as bytes, tuple, set, datetime, Decimal, UUID or Path. Convert other "
+            f"values to one of these, or register their class with strands_durable.register_type."
         )
 
 
 class PayloadTooLargeError(NotSerializableError):
-    """A value is larger than the engine takes."""
+    """A value exceeds the size limit of the engine."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         DurableError.__init__(self, what, size, limit)
@@ -195,18 +202,18 @@ class PayloadTooLargeError(NotSerializableError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} has {self.size:,} bytes, and the engine takes {self.limit:,}. Have less returned, or name a place "
-            f"for large payloads in the backend's URL: payloads=file:///shared/folder, payloads=s3://bucket/folder."
+            f"{self.what} has {self.size:,} bytes; the engine accepts at most {self.limit:,}. Reduce its size, or offload "
+            f"large payloads: add payloads=file:///shared/folder or payloads=s3://bucket/folder to the backend URL."
         )
 
 
 class UnreadableError(DurableError):
-    """Something that is recorded cannot be read by this process; everything else in the store can."""
+    """A recorded value cannot be read by this process; the rest of the store can."""
 
     def __init__(self, reason: str, hint: str = "", execution_id: str | None = None) -> None:
         super().__init__(reason, hint, execution_id)
         self.reason, self.execution_id = reason, execution_id
-        self.hint = hint or "Nothing was changed. Restore the file from a backup, or remove the execution."
+        self.hint = hint or "Nothing was changed. Restore the store from a backup, or remove the execution ('rm')."
 
     def of(self, execution_id: str | None) -> UnreadableError:
         """Return the error with the id of the execution it is about, if it has none yet."""
@@ -221,20 +228,20 @@ class UnreadableError(DurableError):
 
 
 class TypeNotRegisteredError(UnreadableError):
-    """A recorded value is of a type that was registered where it was recorded, and is not registered here."""
+    """A recorded value has a type that was registered in the process that recorded it, but not in this one."""
 
     def __init__(self, name: str, known: list[str], execution_id: str | None = None) -> None:
         DurableError.__init__(self, name, known, execution_id)
         self.name, self.known, self.execution_id = name, known, execution_id
-        self.reason = f"it has a value of the type {name!r}, which is not registered in this process"
+        self.reason = f"it has a value of type {name!r}, which is not registered in this process"
         self.hint = (
-            f"Call strands_durable.register_type for the class that was recorded as {name!r} before the execution is read, "
-            f"best where the class is defined (registered here: {', '.join(known) or 'none'})."
+            f"Register the class that was recorded as {name!r} with strands_durable.register_type before the execution is "
+            f"read, preferably where the class is defined (registered now: {', '.join(known) or 'none'})."
         )
 
 
 class FormatVersionError(DurableError):
-    """The file was not written by a format that this version reads; it was left untouched."""
+    """The store has a format that this version does not read; the file was not changed."""
 
     def __init__(self, store: str, found: str, expected: str) -> None:
         super().__init__(store, found, expected)
@@ -242,13 +249,13 @@ class FormatVersionError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store} is {self.found}; this version reads {self.expected}. The file was left untouched. "
-            f"Use the strands-durable version that wrote it, or another path."
+            f"{self.store} is {self.found}; this version of strands-durable reads {self.expected}. The file was not changed. "
+            f"Use the version that wrote it, or another path."
         )
 
 
 class LeaseLostError(DurableError):
-    """Another owner took this execution over; this process wrote nothing more."""
+    """Another process took over this execution; this process records nothing more."""
 
     def __init__(self, execution_id: str, owner: str) -> None:
         super().__init__(execution_id, owner)
@@ -256,8 +263,8 @@ class LeaseLostError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"Execution {self.execution_id!r} was taken over by {self.owner} while this process did not renew its "
-            f"lease. Nothing more was written here. Let the new owner finish."
+            f"Execution {self.execution_id!r} was taken over by {self.owner} because this process did not renew its lease in "
+            f"time. This process recorded nothing more. Let the new owner finish."
         )
 
 
@@ -270,28 +277,31 @@ class AgentNotRegisteredError(DurableError):
 
     def __str__(self) -> str:
         known = ", ".join(sorted(self.known)) or "none"
-        return f"No agent {self.name!r} is registered here (known: {known}). Start the worker with the file that defines it."
+        return (
+            f"Agent {self.name!r} is not registered in this process (registered: {known}). Start the worker with the file that "
+            f"defines it: 'strands-durable worker FILE'."
+        )
 
 
 class UnknownToolError(DurableError, ValueError):
-    """``tool_policies`` names a tool that is not there, so that the policy would never be followed."""
+    """``tool_policies`` names a tool that the agent does not have, so the policy would never apply."""
 
     def __init__(self, subject: str, name: str, close: str | None, known: list[str]) -> None:
         super().__init__(subject, name, close, known)
         self.subject, self.name, self.close, self.known = subject, name, close, known
 
     def __str__(self) -> str:
-        meant = "" if self.close is None else f", did you mean {self.close!r}?"
+        meant = "" if self.close is None else f" Did you mean {self.close!r}?"
         return (
-            f"tool_policies names {self.name!r}, and {self.subject} has no such tool{meant or '.'} "
-            f"Its tools, with those of the agents inside it: {', '.join(self.known) or 'none'}. Nothing was run. Correct the "
-            f"name; a tool that is added later, or belongs to an agent that a tool builds, takes @policy(...) where it is "
-            f"defined, or a Durability(tool_policies=...) on that agent."
+            f"tool_policies names {self.name!r}, but {self.subject} has no such tool.{meant} "
+            f"Its tools, including those of nested agents: {', '.join(self.known) or 'none'}. Nothing was run. Fix the name. "
+            f"If the tool is added later, or belongs to an agent that a tool builds, put @policy(...) on the tool or pass "
+            f"Durability(tool_policies=...) to that agent."
         )
 
 
 class RerunError(DurableError):
-    """A finished tool call whose effect lives in the process could not be repeated in the process that resumes."""
+    """A finished tool call has an effect that only its process had, and repeating it in this process did not work."""
 
     def __init__(self, execution_id: str, tool: str, step: str, reason: str) -> None:
         super().__init__(execution_id, tool, step, reason)
@@ -299,15 +309,15 @@ class RerunError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"Execution {self.execution_id!r}: tool {self.tool!r} had succeeded in step {self.step}. Its effect lives in the "
-            f"process, so it is run again before the run is resumed, and now {self.reason}. Nothing else was run. Fix the "
-            f'cause and run it again, or pass tool_policies={{{self.tool!r}: ToolPolicy(on_resume="reuse")}} to resume '
-            f"without that effect."
+            f"Execution {self.execution_id!r}: tool {self.tool!r} succeeded in step {self.step}, but its effect was lost with "
+            f"its process, so the tool runs again before the execution resumes. This time {self.reason}. Nothing else was run. "
+            f"Fix the cause and run it again, or resume without that effect: "
+            f'tool_policies={{{self.tool!r}: ToolPolicy(on_resume="reuse")}}.'
         )
 
 
 class WorkerLostError(DurableError):
-    """An execution was tried alone several times, and each time its worker died without a word."""
+    """The execution ran alone in a worker several times, and each time the worker died."""
 
     def __init__(self, execution_id: str, deaths: int, owner: str) -> None:
         super().__init__(execution_id, deaths, owner)
@@ -315,26 +325,27 @@ class WorkerLostError(DurableError):
 
     def __str__(self) -> str:
         return (
-            f"Execution {self.execution_id!r} was tried alone {self.deaths} times, and each time its worker died before a "
-            f"step ended, the last time {self.owner}. 'strands-durable show {self.execution_id}' tells which step was under "
-            f"way. Mend it (memory, a crash in native code, a kill) and resume the execution."
+            f"Execution {self.execution_id!r} ran alone in a worker {self.deaths} times, and each time the worker died before "
+            f"a step ended; the last one was {self.owner}. 'strands-durable show {self.execution_id}' shows which step was "
+            f"running. Fix the cause (out of memory, native crash, SIGKILL), then run "
+            f"'strands-durable resume {self.execution_id}'."
         )
 
 
 class BackendUnavailableError(DurableError):
-    """The store or engine does not answer; what was recorded is kept, and a later run goes on."""
+    """The store or engine cannot be used; what was recorded is kept, and a later run resumes it."""
 
     def __init__(self, backend: str, reason: str, hint: str = "") -> None:
         super().__init__(backend, reason, hint)
         self.backend, self.reason, self.hint = backend, reason, hint
 
     def __str__(self) -> str:
-        hint = self.hint or "What was recorded is safe; fix the store and run it again to resume."
-        return f"{self.backend} is not usable: {self.reason}. {hint}"
+        hint = self.hint or "What was recorded is kept. Fix the cause, then run it again to resume."
+        return f"{self.backend} cannot be used: {self.reason}. {hint}"
 
 
 class UnsupportedFeatureError(DurableError):
-    """This cannot be made durable, and half durable would be worse."""
+    """This cannot be made durable; running it partly durable would be worse than refusing it."""
 
     def __init__(self, feature: str, reason: str, instead: Any = "") -> None:
         super().__init__(feature, reason, instead)

@@ -253,9 +253,9 @@ def test_c05_a_conversation_that_the_process_forgot_is_read_back_and_not_stored_
 
 @pytest.mark.parametrize("bad", ["", "a b", "../x", "x'; DROP TABLE calls", "a" * 201, "ä", 7])
 def test_c06_an_id_is_checked_before_it_is_used(bad: Any) -> None:
-    with pytest.raises(errors.DurableError, match="is not an execution_id"):
+    with pytest.raises(errors.DurableError, match="is not a valid execution_id"):
         Durability("runs.db", execution_id=bad)
-    with pytest.raises(errors.DurableError, match="is not an execution_id"):
+    with pytest.raises(errors.DurableError, match="is not a valid execution_id"):
         agent_of(["One."])("a", invocation_state={"execution_id": bad})
     assert not os.path.exists("runs.db")
 

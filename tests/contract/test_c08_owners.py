@@ -84,7 +84,7 @@ def test_c08_a_stopped_owner_that_lost_its_lease_writes_nothing_more() -> None:
     woken = sleeper.join().checked()[0]
     assert taker["text"] == "Done."
     assert woken["error"] == "LeaseLostError"
-    assert "Nothing more was written here" in woken["text"]
+    assert "This process recorded nothing more" in woken["text"]
     assert (Path("runs.db").stat().st_size, dump()) == before
     assert [entry["city"] for entry in ledger.read() if entry.get("name") == "book"] == ["Paris", "Rome"]
 

@@ -229,7 +229,7 @@ def test_c26_a_declared_version_with_on_drift_raise_stops_at_an_edit() -> None:
 
 @pytest.mark.parametrize("wrong", ["", " ", 7, ["7"]])
 def test_c26_a_version_is_a_text(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="version of agent 'versioned' is a text"):
+    with pytest.raises(TypeError, match="version of agent 'versioned' must be a string"):
         version("one", version=wrong)
 
 

@@ -249,7 +249,7 @@ def test_c30_one_span_per_call_and_per_step() -> None:
 def test_c31_an_engine_url_inline_is_a_named_error() -> None:
     with pytest.raises(errors.UnsupportedFeatureError, match="dispatch it to that engine"):
         Durability("temporal://localhost:7233")
-    with pytest.raises(errors.UnsupportedFeatureError, match="dies with the process"):
+    with pytest.raises(errors.UnsupportedFeatureError, match="is lost with the process"):
         Durability(":memory:")
     with pytest.raises(errors.BackendUnavailableError, match="three slashes"):
         Durability("sqlite://runs.db")

@@ -132,7 +132,7 @@ def test_c31_a_bidirectional_agent_is_refused_at_attach_time() -> None:
     durability = Durability("runs.db")
     with pytest.raises(TypeError, match="plugins"):
         BidiAgent(model=Bidirectional(), plugins=[durability])  # type: ignore[call-arg]
-    with pytest.raises(errors.UnsupportedFeatureError, match="a bidirectional agent has none"):
+    with pytest.raises(errors.UnsupportedFeatureError, match="a bidirectional agent takes no plugins"):
         BidiAgent(model=Bidirectional(), hooks=[durability])
     with pytest.raises(errors.UnsupportedFeatureError, match="a BidiAgent does not"):
         durability.init_agent(BidiAgent(model=Bidirectional()))  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def test_a_server_that_calls_start_works_on_everything_that_was_left(url: str) -
 
 def test_a_timeout_says_that_no_process_runs_the_execution_and_how_to_start_one() -> None:
     handle = dispatch(["Hi."], "run")
-    with pytest.raises(TimeoutError, match=r"no process works on it.*strands-durable worker FILE"):
+    with pytest.raises(TimeoutError, match=r"no process is running it.*strands-durable worker FILE"):
         asyncio.run(handle.result(timeout=0.01))
 
 

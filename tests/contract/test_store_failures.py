@@ -50,7 +50,7 @@ def test_a_locked_store_stops_the_run_and_a_later_one_resumes() -> None:
 
     script = [[call("lock"), call("work")], "Done."]
     agent = agent_of(script, [lock, work])
-    with pytest.raises(errors.BackendUnavailableError, match="another program has held its lock for more than"):
+    with pytest.raises(errors.BackendUnavailableError, match="another process has held its lock for more than"):
         agent("Go")
     assert len(agent.messages) == 2, "no tool result was made of it"
     locker[0].execute("ROLLBACK")
@@ -111,7 +111,8 @@ def test_an_unknown_format_version_is_refused_and_left_untouched() -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     before = Path("runs.db").read_bytes()
-    with pytest.raises(errors.FormatVersionError, match=f"format {FORMAT + 1}; this version reads format {FORMAT}"):
+    text = f"format {FORMAT + 1}; this version of strands-durable reads format {FORMAT}"
+    with pytest.raises(errors.FormatVersionError, match=text):
         agent_of(["Done."], [])("Go")
     assert Path("runs.db").read_bytes() == before
 
@@ -169,7 +170,7 @@ def _on_a_full_disk(folder: str) -> Any:
 
 def test_a_full_disk_stops_the_run_and_a_later_one_resumes() -> None:
     text, messages = run(_on_a_full_disk, os.getcwd()).checked()
-    assert "What was recorded is safe" in text
+    assert "What was recorded is kept" in text
     assert messages == 2, "no tool result was made of it"
 
     @tool

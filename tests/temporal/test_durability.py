@@ -136,7 +136,7 @@ def test_c01_an_id_that_was_used_is_not_begun_again_by_another_workflow(
             cause = caught.value.cause
             assert isinstance(cause, ApplicationError)
             assert cause.type == "ExecutionBusyError"
-            assert "give no execution_id" in cause.message
+            assert "omit execution_id" in cause.message
             assert [mark["kind"] for mark in agents.marks(tmp_path)].count("book") == 1
 
     asyncio.run(main())

@@ -51,7 +51,7 @@ def test_an_execution_is_still_there_when_its_server_was_killed_and_started_agai
         address, pid = server.address, server.pid
         server.kill()
         assert not psutil.pid_exists(pid)
-        with pytest.raises(BackendUnavailableError, match="it does not run"):
+        with pytest.raises(BackendUnavailableError, match="it is not running"):
             server.pid  # noqa: B018
         server.start()
         assert server.address == address
@@ -82,7 +82,7 @@ def test_a_server_does_not_outlive_the_process_that_started_it(tmp_path: Path) -
 
 
 def test_a_server_that_does_not_start_says_why() -> None:
-    with pytest.raises(BackendUnavailableError, match=r"(?s)it ended with 1\. The end of its log.*--nonsense"):
+    with pytest.raises(BackendUnavailableError, match=r"(?s)it exited with code 1\. The end of its log.*--nonsense"):
         TemporalServer(options=["--nonsense"]).start()
 
 

@@ -47,7 +47,7 @@ def test_c26_a_worker_that_has_not_registered_a_type_leaves_the_execution_to_one
         assert str(await tinted.result(60)) == "Done.\n"
 
     async def is_named() -> bool:
-        return "left unclaimed: it cannot be read here: it has a value of the type 'Tint'" in caplog.text
+        return "left unclaimed: it cannot be read here: it has a value of type 'Tint'" in caplog.text
 
     try:
         with caplog.at_level(logging.WARNING, logger="strands_durable"), working(url):

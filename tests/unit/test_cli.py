@@ -103,7 +103,7 @@ def test_ls_filters_by_status_in_any_case() -> None:
     for given in ("failed", "FAILED"):
         found = json.loads(cli("ls", "--store", "runs.db", "--status", given, "--json").stdout)
         assert [record["execution_id"] for record in found] == ["broken"]
-    assert cli("ls", "--store", "runs.db", "--status", "running").stdout == "No such executions.\n"
+    assert cli("ls", "--store", "runs.db", "--status", "running").stdout == "No matching executions.\n"
 
 
 def test_ls_as_json_has_the_promised_shape() -> None:
@@ -126,7 +126,7 @@ def test_the_store_comes_from_the_environment_or_as_a_url() -> None:
         assert "trip" in result.stdout
 
 
-def test_a_running_execution_shows_its_owner_and_the_step_under_way() -> None:
+def test_a_running_execution_shows_its_owner_and_the_running_step() -> None:
     owner = start_process([call("wait_for", path="go"), "Done."], ["Wait"])
     until(Path("waiting").exists)
     record, timeline = Catalog("runs.db").executions()[0], states()
@@ -188,7 +188,7 @@ def test_a_tool_left_behind_by_a_dead_process_is_in_doubt_and_stays_so_on_record
     assert cli("ls", "--store", "runs.db").stdout.splitlines()[2].split()[2:5] == ["RUNNING", "4", "gone"]
     text = cli("show", "trip", "--store", "runs.db").stdout
     assert "owner   gone\n" in text
-    assert "next    run its script again, and it goes on\n" in text
+    assert "next    run its script again to resume it\n" in text
     in_new_process(DIES, ["Book"]).checked()
     assert states() == [*before, ("2.0 book_and_die", 2, "done"), ("model 3", 1, "done")]
     assert [step["in_doubt"] for step in shown()["calls"][0]["steps"]].count(True) == 1
@@ -228,7 +228,7 @@ def test_a_call_that_waits_for_a_person_shows_its_question_and_then_that_it_was_
     assert shown()["calls"][0]["questions"] == []
 
 
-def test_failures_and_error_results_are_told_apart() -> None:
+def test_failures_differ_from_error_results() -> None:
     with pytest.raises(EventLoopException, match="asked for turn 1"):
         build([call("refuse", reason="no room")])("Book")
     (only,) = shown()["calls"]
@@ -300,7 +300,7 @@ def test_an_unknown_id_is_exit_code_3_and_one_line() -> None:
     result = cli("show", "nobody", "--store", "runs.db")
     assert result.exit_code == 3
     assert result.stdout == ""
-    assert result.stderr.startswith("Error: No execution 'nobody' in ")
+    assert result.stderr.startswith("Error: Execution 'nobody' was not found in ")
     assert result.stderr.count("\n") == 1
     with pytest.raises(ExecutionNotFoundError):
         Catalog("runs.db").execution("nobody")
@@ -316,7 +316,7 @@ def test_a_store_that_is_not_there_is_an_error_and_is_not_created() -> None:
     for args in (("ls",), ("show", "trip"), ("ls", "--store", "runs.db"), ("ls", "--store", "empty.db")):
         result = cli(*args)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "there is no store yet" in result.stderr
+        assert "the store does not exist yet" in result.stderr
     assert os.listdir() == ["empty.db"]
     with pytest.raises(BackendUnavailableError):
         Catalog("runs.db").executions()
@@ -385,8 +385,8 @@ def test_the_demo_kills_a_process_and_every_side_effect_happens_once(tmp_path: P
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "was killed with SIGKILL inside book_hotel" in ended.stdout
-    assert "It took 5 steps from the journal, and ran 4 steps itself." in ended.stdout
-    assert "Every side effect happened exactly once" in ended.stdout
+    assert "It took 5 steps from the journal and ran 4 itself." in ended.stdout
+    assert "Every side effect and each of the 4 model calls happened exactly once." in ended.stdout
     (folder,) = tmp_path.glob("strands-durable-demo-*")
     effects = [json.loads(line)["effect"] for line in (folder / "ledger.jsonl").read_text().splitlines()]
     tools = ["book_flight", "book_hotel", "check_weather", "search_flights", "send_mail"]

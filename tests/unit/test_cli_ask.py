@@ -12,7 +12,7 @@ import pytest
 
 from strands_durable import StreamEvent, connect
 from strands_durable._cli import options
-from strands_durable._cli.prompts import _parted
+from strands_durable._cli.prompts import _split
 from strands_durable._cli.stream_view import Lines, line_of
 from strands_durable._journal.sqlite.catalog import Catalog
 from strands_durable._journal.sqlite.database import Store
@@ -39,10 +39,10 @@ def questions(execution_id: str = "trip") -> list[dict[str, Any]]:
 # respond
 
 
-def test_an_answer_is_recorded_and_a_worker_is_to_go_on() -> None:
+def test_an_answer_is_recorded_and_a_worker_resumes() -> None:
     begin("asker")
     result = cli("respond", "trip", "--answer", '{"go": true}')
-    assert result.stdout == "Recorded. Next: a worker takes it up: strands-durable worker FILE.\n"
+    assert result.stdout == "Answer recorded. Next: start a worker for its agent with strands-durable worker FILE\n"
     assert (status(), questions()) == ("PENDING", [])
     assert begin("asker") == 0
     assert "trip: {'go': True}" in cli("watch", "trip").stdout
@@ -75,15 +75,15 @@ def test_several_answers_are_given_by_id_and_some_may_stay_open() -> None:
     assert (other.exit_code, other.stderr.count("\n")) == (1, 1)
 
 
-def test_what_nobody_asked_is_refused_in_one_line() -> None:
+def test_an_answer_to_no_question_is_refused_in_one_line() -> None:
     begin("planner")
     result = cli("respond", "trip", "--answer", '"yes"')
-    assert (result.exit_code, result.stderr) == (1, "Error: Execution 'trip' is COMPLETED and waits for no answer.\n")
+    assert (result.exit_code, result.stderr) == (1, "Error: Execution 'trip' is COMPLETED and has no open question.\n")
     begin("asker", "asked")
     assert cli("respond", "asked", "--answer", 'nobody="yes"').exit_code == 1
     plain = cli("respond", "asked", "--answer", "yes")
     assert plain.exit_code == 2
-    assert "--answer 'yes' is not JSON. For a text, write '\"yes\"'." in plain.stderr
+    assert "--answer 'yes' is not JSON. To pass it as text, write '\"yes\"'." in plain.stderr
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_what_nobody_asked_is_refused_in_one_line() -> None:
         ("id=null", ("id", None)),
     ],
 )
-def test_an_id_and_its_answer_are_told_apart(text: str, expected: Any) -> None:
-    assert _parted(text) == expected
+def test_an_id_is_separated_from_its_answer(text: str, expected: Any) -> None:
+    assert _split(text) == expected
 
 
 def test_an_inline_execution_is_only_recorded_on() -> None:
     in_new_process([call("approve", what="trip"), "Approved."], ["Ask"])
     env = {"STRANDS_DURABLE_BACKEND": "runs.db"}
-    assert "answers it; then run its script again" in cli("show", "trip", env=env).stdout
+    assert " (then run its script again)" in cli("show", "trip", env=env).stdout
     result = cli("respond", "trip", "--answer", '"yes"', env=env)
-    assert result.stdout == "Recorded. Next: run its script again, and it goes on.\n"
-    assert "next    run its script again, and it goes on\n" in cli("show", "trip", env=env).stdout
+    assert result.stdout == "Answer recorded. Next: run its script again to resume it\n"
+    assert "next    run its script again to resume it\n" in cli("show", "trip", env=env).stdout
 
 
 # resume, cancel
@@ -114,20 +114,23 @@ def test_an_inline_execution_is_only_recorded_on() -> None:
 
 def test_resume_has_a_failed_execution_tried_again() -> None:
     assert begin("broken") == 4
-    assert "next    strands-durable resume trip has it tried again from the failed step\n" in cli("show", "trip").stdout
-    assert cli("resume", "trip").stdout == "Recorded. Next: a worker takes it up: strands-durable worker FILE.\n"
+    assert "next    retry it from the failed step with strands-durable resume trip\n" in cli("show", "trip").stdout
+    assert (
+        cli("resume", "trip").stdout
+        == "Requested. Next: start a worker for its agent with strands-durable worker FILE\n"
+    )
     assert status() == "PENDING"
     again = cli("resume", "trip").stdout
-    assert again.startswith("trip is PENDING: there is nothing to resume. Next: a worker")
+    assert again.startswith("trip is PENDING: nothing to resume. Next: start a worker")
     assert begin("broken") == 4
     assert len(json.loads(cli("show", "trip", "--json").stdout)["calls"][0]["failures"]) == 2
 
 
 def test_resume_of_what_waits_is_over_or_cancelled() -> None:
     begin("asker", "asked")
-    assert "Next: strands-durable respond asked answers it." in cli("resume", "asked").stdout
+    assert "Next: answer it with strands-durable respond asked" in cli("resume", "asked").stdout
     begin("planner", "over")
-    assert cli("resume", "over").stdout == "over is COMPLETED: there is nothing to resume.\n"
+    assert cli("resume", "over").stdout == "over is COMPLETED: nothing to resume.\n"
     cli("cancel", "asked")
     assert cli("resume", "asked").exit_code == 6
 
@@ -137,7 +140,7 @@ def test_cancel_ends_what_rests_and_leaves_what_is_over() -> None:
     assert cli("cancel", "asked").stdout == "asked is CANCELLED.\n"
     assert json.loads(cli("cancel", "asked", "--json").stdout)["status"] == "CANCELLED"
     begin("planner", "over")
-    assert cli("cancel", "over").stdout == "over is COMPLETED: there is nothing to cancel.\n"
+    assert cli("cancel", "over").stdout == "over is COMPLETED: nothing to cancel.\n"
 
 
 def test_the_owner_of_what_is_at_work_is_asked_to_stop_and_it_is_not_removed() -> None:
@@ -145,9 +148,9 @@ def test_the_owner_of_what_is_at_work_is_asked_to_stop_and_it_is_not_removed() -
     until(Path("waiting").exists)
     busy = cli("rm", "trip", "--yes", "--backend", "runs.db")
     assert (busy.exit_code, busy.stderr.count("\n")) == (1, 1)
-    assert f"is being worked on by process {owner.pid}" in busy.stderr
+    assert f"is running in process {owner.pid}" in busy.stderr
     asked = cli("cancel", "trip", "--backend", "runs.db").stdout
-    assert asked.startswith(f"Asked process {owner.pid} on ")
+    assert asked.startswith(f"Requested. trip is CANCELLED as soon as process {owner.pid} on ")
     assert "RUNNING, cancelling" in cli("ls", "--backend", "runs.db").stdout
     Path("go").touch()
     owner.join()
@@ -157,7 +160,7 @@ def test_the_owner_of_what_is_at_work_is_asked_to_stop_and_it_is_not_removed() -
 # rm
 
 
-def test_rm_removes_without_a_question_only_when_told_so() -> None:
+def test_rm_asks_before_it_removes_unless_yes_is_passed() -> None:
     begin("planner")
     refused = cli("rm", "trip")
     assert refused.exit_code == 2
@@ -193,7 +196,7 @@ def test_rm_wants_to_know_what(args: tuple[str, ...]) -> None:
 def test_a_store_that_is_not_there_is_an_error_and_is_not_made(args: tuple[str, ...]) -> None:
     result = cli(*args)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "there is no store yet" in result.stderr
+    assert "the store does not exist yet" in result.stderr
     assert os.listdir() == []
     Store(Path("runs.db").absolute()).close()
     assert cli(*args, "--backend", "runs.db").exit_code == (0 if args == ("ls",) else 3)
@@ -225,7 +228,7 @@ def test_ls_filters_by_agent_and_time_and_limits() -> None:
     assert ids("--since", "1h", "--status", "suspended", "--status", "failed") == ["two"]
     assert ids("--since", "2000-01-01T00:00Z") == ["three", "two", "one"]
     assert ids("--since", "2100-01-01") == []
-    assert cli("ls", "--since", "2100-01-01").stdout == "No such executions.\n"
+    assert cli("ls", "--since", "2100-01-01").stdout == "No matching executions.\n"
     assert cli("ls", "--since", "yesterday").exit_code == cli("ls", "--limit", "0").exit_code == 2
 
 
@@ -245,7 +248,7 @@ def test_a_note_says_why_an_execution_waits() -> None:
 
 
 @pytest.mark.parametrize(("agent", "code"), [("planner", 0), ("broken", 4), ("asker", 5)])
-def test_watch_tells_each_step_and_ends_with_the_exit_code_of_the_run(agent: str, code: int) -> None:
+def test_watch_prints_each_step_and_ends_with_the_exit_code_of_the_run(agent: str, code: int) -> None:
     assert begin(agent) == code
     result = cli("watch", "trip")
     assert result.exit_code == code

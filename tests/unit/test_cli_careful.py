@@ -32,7 +32,7 @@ def test_an_empty_id_is_refused_and_not_taken_for_none() -> None:
     for given in ("", " ", "a b", "../x"):
         result = cli("run", f"{AGENTS}:planner", "Go", "--id", given)
         assert result.exit_code == 2
-        assert "is not an execution_id" in result.stderr
+        assert "is not a valid execution_id" in result.stderr
     assert not Path(".strands").exists(), "nothing was started"
 
     @durable_agent(name="careful-empty")
@@ -49,7 +49,7 @@ def test_null_is_refused_as_an_answer() -> None:
     for given in ("null", f"{question['interrupt_id']}=null"):
         result = cli("respond", "trip", "--answer", given)
         assert result.exit_code == 2
-        assert 'null is no answer: Strands would ask again. Answer false, "" or a text.' in result.stderr
+        assert 'null is not an answer: Strands would ask again. Answer false, "" or a text.' in result.stderr
     assert questions() == [question]
     assert cli("respond", "trip", "--answer", "false").exit_code == 0
 
@@ -59,7 +59,7 @@ def test_null_that_is_typed_is_asked_again() -> None:
     terminal = Terminal("respond", "trip")
     terminal.read_until("Answer: ")
     terminal.type("null\n")
-    terminal.read_until("null is no answer")
+    terminal.read_until("null is not an answer")
     terminal.type("yes\n")
     assert terminal.end() == 0
 
@@ -99,7 +99,7 @@ def test_a_question_about_a_timeout_says_so_and_shows_which_answers_it_takes() -
     assert questions("trip", *store)[0]["answers"] == taken
     wrong = cli("respond", "trip", "--answer", '"maybe"', *store)
     assert wrong.exit_code == 1
-    assert f"'maybe' is not an answer to it: give {taken}" in wrong.stderr
+    assert f"'maybe' is not a valid answer: use {taken}" in wrong.stderr
     assert f"Answer interrupt_id {result.interrupts[0].id} again." in wrong.stderr
 
 

@@ -86,7 +86,7 @@ def test_a_list_is_limited_unless_more_is_asked_for() -> None:
     filled(120)
     result = cli("ls", *STORE)
     assert len(result.stdout.splitlines()) == 2 + 50
-    assert result.stderr == "Only the last 50 are listed. --limit N lists more, --all lists all.\n"
+    assert result.stderr == "Showing the 50 most recently changed. Use --limit N to list more, --all to list all.\n"
     assert result.stdout.splitlines()[2].startswith("run-000120")
     for args, count, hint in (((), 50, True), (("--limit", "120"), 120, False), (("--all",), 120, False)):
         result = cli("ls", *args, "--json", *STORE)
@@ -173,7 +173,7 @@ def test_what_waits_is_listed_with_whom_for_and_why() -> None:
     assert 'asker  asker  SUSPENDED  waits for a person  (0 s ago)\n    approval: {"what": "trip"}\n' in text
     assert "    next: strands-durable respond asker\n" in text
     assert (
-        "waiter  waiter  PENDING  waits for a worker  (0 s ago)\n    no worker with agent 'waiter' has taken it up\n"
+        "waiter  waiter  PENDING  waits for a worker  (0 s ago)\n    no worker with agent 'waiter' has claimed it\n"
         in text
     )
     found = {each["execution_id"]: each for each in json.loads(cli("ls", "--waiting", "--json").stdout)}
@@ -190,4 +190,4 @@ def test_what_a_script_left_behind_waits_for_its_script() -> None:
     assert "RUNNING  waits for its script" in text
     assert "run its script again" in text
     in_new_process([call("book_and_die", city="Rome"), "Done."], ["Book"])
-    assert cli("ls", "--waiting", *STORE).stdout == "Nothing waits.\n"
+    assert cli("ls", "--waiting", *STORE).stdout == "No executions are waiting.\n"

@@ -40,13 +40,13 @@ def test_a_worker_carries_executions_and_says_so() -> None:
     assert code == 0
     first, *others = out.splitlines()
     assert first.startswith(f"Worker {worker.pid} on sqlite:///{STORE}: asker, broken, hasty, killer, planner, ")
-    assert first.endswith("; 2 at a time. Ctrl-C stops it.")
+    assert first.endswith("; 2 at a time. Press Ctrl-C to stop.")
     assert others == ["booking Paris"] * 3
     assert "execution_id=<trip-0>, agent=<planner>, alone=<False> | claimed" in err
-    assert "Stopping. Ctrl-C again ends it at once." in err
+    assert "Stopping. Press Ctrl-C again to stop at once." in err
 
 
-def test_sigterm_lets_the_step_under_way_end_and_leaves_the_rest_to_others() -> None:
+def test_sigterm_lets_the_running_step_end_and_leaves_the_rest_to_others() -> None:
     dispatch("waiter")
     worker = start("worker", AGENTS, "--quiet")
     until(Path("waiting").exists)
@@ -56,7 +56,7 @@ def test_sigterm_lets_the_step_under_way_end_and_leaves_the_rest_to_others() -> 
     detail = Catalog(STORE).execution("trip")
     assert (detail.execution.status.value, detail.execution.owner) == ("RUNNING", None)
     assert [(step.label, step.state) for step in detail.steps][:2] == [("model 1", "done"), ("1.0 wait_for", "done")]
-    assert "a worker takes it up" in cli("show", "trip").stdout
+    assert "start a worker for its agent" in cli("show", "trip").stdout
     assert cli("run", f"{AGENTS}:waiter", "--id", "trip").stdout == "Done.\n"
     assert [step.attempt for step in Catalog(STORE).execution("trip").steps] == [1] * 5
 
@@ -68,7 +68,7 @@ def test_a_tool_that_does_not_end_cannot_keep_a_worker() -> None:
     worker.send_signal(signal.SIGTERM)
     code, _, err = ended(worker)
     assert code == 0
-    assert "a tool has not ended, its step is left in doubt" in err
+    assert "a tool is still running, its step is left in doubt" in err
     assert Catalog(STORE).execution("trip").steps[-1].state == "in doubt"
 
 
@@ -80,7 +80,7 @@ def test_a_tool_whose_time_was_over_cannot_keep_a_worker_either() -> None:
     assert ended(worker)[0] == 0
 
 
-def test_a_quiet_worker_still_tells_of_a_run_that_failed() -> None:
+def test_a_quiet_worker_still_logs_a_run_that_failed() -> None:
     dispatch("broken")
     worker = start("worker", AGENTS, "--quiet")
     until(lambda: status() == "FAILED")
@@ -122,7 +122,7 @@ def test_a_worker_without_agents_or_with_a_broken_file_ends_with_one_line() -> N
     Path("empty.py").touch()
     for file, text in (
         ("agents.py", "agents.py:2: AttributeError: "),
-        ("empty.py", "empty.py: no agent is defined there"),
+        ("empty.py", "empty.py: it defines no agent"),
     ):
         result = cli("worker", file)
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
@@ -137,19 +137,19 @@ def test_a_worker_does_not_guess_between_backends() -> None:
     Path("agents.py").write_text(head + agent.format("one") + agent.format("two"))
     result = cli("worker", "agents.py")
     assert result.exit_code == 2
-    assert "different backends (sqlite:///one.db, sqlite:///two.db). Pass --backend" in result.stderr
+    assert "different backends (sqlite:///one.db, sqlite:///two.db). Choose one with --backend" in result.stderr
 
 
 def test_run_gives_up_waiting_in_time_though_a_tool_does_not_end() -> None:
     code, out, err = ended(start("run", f"{AGENTS}:waiter", "Go", "--id", "trip", "--timeout", "0.3", "--json"))
     assert code == 7
     assert json.loads(out)["status"] == "RUNNING"
-    assert f"A worker goes on with it, or: strands-durable run {AGENTS}:waiter --id trip" in err
+    assert f"A worker can continue it, or resume it with: strands-durable run {AGENTS}:waiter --id trip" in err
     Path("go").touch()
     assert cli("run", f"{AGENTS}:waiter", "--id", "trip").stdout == "Done.\n"
 
 
-def test_on_a_terminal_run_tells_steps_asks_and_goes_on() -> None:
+def test_on_a_terminal_run_prints_steps_asks_and_continues() -> None:
     terminal = Terminal("run", f"{AGENTS}:asker", "Go", "--id", "trip")
     terminal.read_until('approval: {"what": "trip"}\nAnswer: ')
     terminal.type("of course\n")
@@ -176,7 +176,7 @@ def test_respond_asks_on_a_terminal_and_takes_json_as_json(typed: str, recorded:
     terminal.read_until('approval: {"what": "trip"}\nAnswer: ')
     terminal.type(f"{typed}\n")
     assert terminal.end() == 0
-    assert "Recorded. Next: a worker takes it up" in terminal.seen
+    assert "Answer recorded. Next: start a worker for its agent" in terminal.seen
     assert cli("run", f"{AGENTS}:asker", "--id", "trip").stdout == "Approved.\n"
     assert f"trip: {recorded}" in cli("watch", "trip").stdout
 
@@ -185,7 +185,8 @@ def test_rm_asks_on_a_terminal() -> None:
     cli("run", f"{AGENTS}:planner", "Go", "--id", "trip")
     for typed, code in (("n", 1), ("y", 0)):
         terminal = Terminal("rm", "trip")
-        terminal.read_until("trip  COMPLETED, 3 steps\nRemove this execution? What is recorded is lost [y/N]: ")
+        question = "Remove this execution and everything recorded? This cannot be undone [y/N]: "
+        terminal.read_until(f"trip  COMPLETED, 3 steps\n{question}")
         terminal.type(f"{typed}\n")
         assert terminal.end() == code
     assert Catalog(STORE).executions() == []
@@ -194,12 +195,14 @@ def test_rm_asks_on_a_terminal() -> None:
 def test_watch_follows_a_worker_and_ctrl_c_stops_only_watching() -> None:
     dispatch("waiter")
     terminal = Terminal("watch", "trip")
-    terminal.read_until("Nobody is at work on it now; a worker takes it up: strands-durable worker FILE\n")
+    terminal.read_until(
+        "No process is running it now. Next: start a worker for its agent with strands-durable worker FILE\n"
+    )
     worker = start("worker", AGENTS, "--quiet")
     terminal.read_until("model 1")
     terminal.type("\x03")
     assert terminal.end() == 130
-    assert "To watch on: strands-durable watch trip --after 1" in terminal.seen
+    assert "To continue watching: strands-durable watch trip --after 1" in terminal.seen
     follower = start("watch", "trip", "--after", "1")
     Path("go").touch()
     code, out, _ = ended(follower)
@@ -209,13 +212,13 @@ def test_watch_follows_a_worker_and_ctrl_c_stops_only_watching() -> None:
     assert ended(worker)[0] == 0
 
 
-def test_ctrl_c_stops_a_run_which_goes_on_with_its_id() -> None:
+def test_ctrl_c_stops_a_run_which_resumes_with_its_id() -> None:
     terminal = Terminal("run", f"{AGENTS}:waiter", "Go", "--id", "trip")
     terminal.read_until("model 1")
     until(Path("waiting").exists)
     terminal.type("\x03")
     assert terminal.end() == 130
-    assert f"Stopped. It goes on with: strands-durable run {AGENTS}:waiter --id trip\n" in terminal.seen
+    assert f"Stopped. To resume: strands-durable run {AGENTS}:waiter --id trip\n" in terminal.seen
     Path("go").touch()
     assert cli("run", f"{AGENTS}:waiter", "--id", "trip").exit_code == 0
 

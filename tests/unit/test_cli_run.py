@@ -53,11 +53,11 @@ def test_arguments_of_the_factory_and_the_state_are_json() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("Plan", "--arg", "city=Rome"), "city: 'Rome' is not JSON. For a text, write '\"Rome\"'."),
+        (("Plan", "--arg", "city=Rome"), "city: 'Rome' is not JSON. To pass it as text, write '\"Rome\"'."),
         (("Plan", "--arg", "city"), "'city' has no value"),
         (("Plan", "--state", "[]"), "'[]' is not a JSON object"),
         (("Plan", "--state", "NaN"), "'NaN' is not a JSON object"),
-        ((), "A new execution needs a PROMPT"),
+        ((), "Pass a PROMPT to start an execution, or --id to resume one."),
     ],
 )
 def test_wrong_usage_of_run_says_what_to_write(args: tuple[str, ...], text: str) -> None:
@@ -84,7 +84,7 @@ def test_a_failed_run_is_exit_code_4_until_it_is_resumed() -> None:
     for _ in range(2):
         result = cli("run", f"{AGENTS}:broken", "Go", "--id", "trip", "--json")
         assert result.exit_code == 4
-        assert "has failed: EventLoopException: The model was asked for turn 1" in result.stderr.splitlines()[-1]
+        assert "failed: EventLoopException: The model was asked for turn 1" in result.stderr.splitlines()[-1]
     assert "booking" not in result.stderr
     again = cli("run", f"{AGENTS}:broken", "--id", "trip", "--json")
     found = json.loads(again.stdout)
@@ -98,13 +98,13 @@ def test_a_cancelled_run_is_exit_code_6() -> None:
         assert cli("run", PLANNER, *prompt, "--id", "trip").exit_code == 6
 
 
-def test_without_a_terminal_questions_are_printed_with_the_commands_to_go_on() -> None:
+def test_without_a_terminal_questions_are_printed_with_the_commands_to_resume() -> None:
     asker = f"{AGENTS}:asker"
     result = cli("run", asker, "Ask", "--id", "trip", "--backend", "runs.db")
     assert (result.exit_code, result.stdout) == (5, "")
     assert 'approval: {"what": "trip"}' in result.stderr
     assert "Answer: strands-durable respond trip --backend runs.db\n" in result.stderr
-    assert f"Go on:  strands-durable run {asker} --id trip --backend runs.db\n" in result.stderr
+    assert f"Resume: strands-durable run {asker} --id trip --backend runs.db\n" in result.stderr
     assert cli("respond", "trip", "--answer", '"yes"', "--backend", "runs.db").exit_code == 0
     assert cli("run", asker, "--id", "trip", "--backend", "runs.db").stdout == "Approved.\n"
     asked = json.loads(cli("run", asker, "Ask", "--json").stdout)
@@ -117,7 +117,7 @@ def test_detach_leaves_the_run_to_a_worker() -> None:
     assert found["status"] == "PENDING"
     text = cli("show", found["execution_id"], "--backend", "runs.db").stdout
     assert "agent   planner (dispatched)\nstatus  PENDING\n" in text
-    assert "next    a worker takes it up: strands-durable worker FILE --backend runs.db\n" in text
+    assert "next    start a worker for its agent with strands-durable worker FILE --backend runs.db\n" in text
     assert cli("ls", "--agent", "planner", "--status", "pending", "--backend", "runs.db").stdout.count("PENDING") == 1
 
 
@@ -163,10 +163,10 @@ def test_a_file_finds_its_neighbours() -> None:
         ("import nothing_of_that_name", "agents.py:1: ModuleNotFoundError: No module named 'nothing_of_that_name'. Is it"),
         ("x = 1\ndef f(:\n  pass", "agents.py:2: SyntaxError: invalid syntax."),
         ("x = 1\n\nx / 0", "agents.py:3: ZeroDivisionError: division by zero."),
-        ("import sys\nsys.exit(3)", "agents.py:2: it ended the process with 3. Guard"),
+        ("import sys\nsys.exit(3)", "agents.py:2: importing it exited the process with 3. Put code"),
         ("from .names import NAME", "agents.py:1: ImportError: attempted relative import with no known parent package. A file"),
-        ("x = 1", "agents.py: no agent is defined there. Put @durable_agent above"),
-        (ONE + ONE.replace("greeter", "other"), "agents.py: 2 agents are defined there. Name one of them: agents.py:greeter"),
+        ("x = 1", "agents.py: it defines no agent. Put @durable_agent on"),
+        (ONE + ONE.replace("greeter", "other"), "agents.py: it defines 2 agents. Name one of them: agents.py:greeter"),
         (ONE + "odd = durable_agent(lambda: 1)", "agents.py:9: '<lambda>' is not"),
     ],
     ids=["import", "syntax", "error", "exit", "relative", "empty", "several", "name"],
@@ -182,11 +182,11 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_its_line(code: str, t
     assert not Path(".strands").exists()
 
 
-def test_an_agent_that_is_not_there_is_told_with_those_that_are() -> None:
-    assert "there is no such file" in cli("run", "nowhere.py:agent", "Hi").stderr
+def test_an_unknown_agent_is_an_error_that_lists_the_known_ones() -> None:
+    assert "the file does not exist" in cli("run", "nowhere.py:agent", "Hi").stderr
     assert "No module named 'nowhere'" in cli("run", "nowhere:agent", "Hi").stderr
-    assert "there is no agent 'nobody' (there are: asker, broken," in cli("run", f"{AGENTS}:nobody", "Hi").stderr
-    assert "'book' is a DecoratedFunctionTool, not an agent" in cli("run", f"{AGENTS}:book", "Hi").stderr
+    assert "it defines no agent 'nobody' (registered: asker, broken," in cli("run", f"{AGENTS}:nobody", "Hi").stderr
+    assert "'book' is a DecoratedFunctionTool, not a durable agent" in cli("run", f"{AGENTS}:book", "Hi").stderr
 
 
 def test_an_error_of_the_factory_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_show_of_a_step_prints_all_of_it() -> None:
     assert [step["key"] for step in shown("model 2")] == ["000002/model~0"]
     unknown = cli("show", "trip", "9.9", *STORE)
     assert unknown.exit_code == 2
-    assert "has no step '9.9'. It has: model 1, 1.1 book, model 2" in unknown.stderr
+    assert "has no step '9.9'. Its steps: model 1, 1.1 book, model 2" in unknown.stderr
 
 
 def test_show_in_full_has_every_step_whole() -> None:
@@ -118,7 +118,7 @@ def test_who_answered_what_and_when_is_shown() -> None:
     assert cli("respond", "trip", "--answer", '{"yes": [1]}', "--by", "ann@desk", *STORE).exit_code == 0
     text = cli("show", "trip", *STORE).stdout
     assert (
-        f'answer  trip: {{"yes": [1]}}, by ann@desk, 0 s ago, not taken up yet (interrupt_id {question["interrupt_id"]})'
+        f'answer  trip: {{"yes": [1]}}, by ann@desk, 0 s ago, not used yet (interrupt_id {question["interrupt_id"]})'
         in text
     )
     forget_process()
@@ -158,7 +158,7 @@ def test_earlier_runs_of_an_id_are_listed_and_shown() -> None:
     assert "others  0 COMPLETED (1 steps): strands-durable show trip --run 0 --backend runs.db" in text
     missing = cli("show", "trip", "--run", "7", *STORE)
     assert missing.exit_code == 1
-    assert "Run 7 of execution 'trip' is not supported: its runs are 0, 1" in missing.stderr
+    assert "Run 7 of execution 'trip' is not supported: the execution has runs 0, 1" in missing.stderr
 
     async def detail() -> Any:
         return await (await connect("sqlite:///runs.db?worker=off").get("trip")).detail(run=0)

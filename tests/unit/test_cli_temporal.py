@@ -112,7 +112,7 @@ def test_an_execution_is_dispatched_seen_answered_and_forgotten(worker: Worker) 
     lines = asked.stdout.splitlines()
     assert [line.split()[:3] for line in lines[:2]] == [["1", "model", "1"], ["2", "1.0", "approve"]]
     assert (asked.exit_code, lines[2]) == (5, "trip is SUSPENDED.")
-    assert lines[-1] == f"Next: strands-durable respond trip --backend '{url}' answers it."
+    assert lines[-1] == f"Next: answer it with strands-durable respond trip --backend '{url}'"
     busy = on(url, "rm", "trip", "--yes")
     assert (busy.exit_code, busy.stderr.count("\n")) == (1, 1)
     assert "cancel it first" in busy.stderr
@@ -125,9 +125,9 @@ def test_an_execution_is_dispatched_seen_answered_and_forgotten(worker: Worker) 
     assert [step["attempt"] for step in shown(url, "trip")["calls"][0]["steps"]] == [1, 1, 2, 1]
     assert on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip").stdout == "Approved.\n"
     assert on(url, "run", f"{AGENTS}:asker", "Stop", "--id", "trip").exit_code == 1
-    assert on(url, "respond", "trip").stderr == "Error: Execution 'trip' is COMPLETED and waits for no answer.\n"
-    assert on(url, "resume", "trip").stdout == "trip is COMPLETED: there is nothing to resume.\n"
-    assert on(url, "cancel", "trip").stdout == "trip is COMPLETED: there is nothing to cancel.\n"
+    assert on(url, "respond", "trip").stderr == "Error: Execution 'trip' is COMPLETED and has no open question.\n"
+    assert on(url, "resume", "trip").stdout == "trip is COMPLETED: nothing to resume.\n"
+    assert on(url, "cancel", "trip").stdout == "trip is COMPLETED: nothing to cancel.\n"
     until(lambda: named(url, "trip") == [("COMPLETED", 4)])
     assert json.loads(on(url, "rm", "--all-completed", "--yes", "--json").stdout) == {"removed": ["trip"]}
     assert named(url, "trip") == []
@@ -139,8 +139,8 @@ def test_failures_are_tried_again(worker: Worker) -> None:
     url = worker.url
     failed = on(url, "run", f"{AGENTS}:broken", "Go", "--id", "bad")
     assert failed.exit_code == 4
-    assert "has failed: EventLoopException: The model was asked for turn 1" in failed.stderr
-    assert on(url, "resume", "bad").stdout.startswith("Recorded. Next: ")
+    assert "failed: EventLoopException: The model was asked for turn 1" in failed.stderr
+    assert on(url, "resume", "bad").stdout.startswith("Requested. Next: ")
     assert on(url, "watch", "bad").exit_code == 4
     until(lambda: named(url, "bad") == [("FAILED", 4)])
     assert [found["execution_id"] for found in listed(url, "--status", "failed")] == ["bad"]
@@ -154,9 +154,9 @@ def test_what_is_at_work_is_seen_and_cancelled(worker: Worker) -> None:
     text = on(url, "show", "long").stdout
     assert f"owner   {owner}\n" in text
     assert "running" in text.splitlines()[-1]
-    assert f"next    strands-durable watch long --backend '{url}' follows it\n" in text
+    assert f"next    follow it with strands-durable watch long --backend '{url}'\n" in text
     asked = on(url, "cancel", "long").stdout
-    assert asked == f"Asked {owner} to stop; long is CANCELLED as soon as it has.\n"
+    assert asked == f"Requested. long is CANCELLED as soon as {owner} has stopped it.\n"
     (worker.folder / "go").touch()
     until(lambda: shown(url, "long")["execution"]["status"] == "CANCELLED")
     assert on(url, "watch", "long").exit_code == on(url, "run", f"{AGENTS}:waiter", "--id", "long").exit_code == 6
@@ -178,10 +178,10 @@ def test_run_and_respond_need_no_worker_and_take_nothing_else_up(url: str) -> No
     on(url, "run", f"{AGENTS}:waiter", "Go", "--id", "other", "--detach")
     text = on(url, "show", "other").stdout
     assert "agent   waiter (dispatched)\nstatus  PENDING\n" in text
-    assert f"next    a worker takes it up: strands-durable worker FILE --backend '{url}'\n" in text
+    assert f"next    start a worker for its agent with strands-durable worker FILE --backend '{url}'\n" in text
     found = on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip", "--json")
     assert (found.exit_code, json.loads(found.stdout)["interrupts"][0]["name"]) == (5, "approval")
-    assert on(url, "respond", "trip", "--answer", '"yes"').stdout.startswith("Recorded. Next: a worker takes it up")
+    assert on(url, "respond", "trip", "--answer", '"yes"').stdout.startswith("Answer recorded. Next: start a worker")
     again = on(url, "run", f"{AGENTS}:asker", "--id", "trip")
     assert (again.exit_code, again.stdout) == (0, "Approved.\n")
     assert named(url, "other") == [("PENDING", 0)]
@@ -203,11 +203,14 @@ def test_what_a_file_says_of_its_backend_counts_for_run(url: str) -> None:
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("?namespace=nowhere", "is not usable: there is no namespace 'nowhere'. Name another one in the URL"),
+        ("?namespace=nowhere", "cannot be used: namespace 'nowhere' does not exist. Name another one in the URL"),
         ("?name_space=x", "there is no name_space in it; a Temporal URL is temporal://HOST:PORT, with namespace, "),
         ("?heartbeat_seconds=soon", "could not convert string to float: 'soon'; a Temporal URL is"),
-        ("?heartbeat_seconds=0", "heartbeat_seconds is more than 0, max_events not less; a Temporal URL is"),
-        ("/path", "there is more in it than a host and a port; a Temporal URL is"),
+        (
+            "?heartbeat_seconds=0",
+            "heartbeat_seconds must be greater than 0, and max_events 0 or more; a Temporal URL is",
+        ),
+        ("/path", "it has more than a host and a port; a Temporal URL is"),
     ],
 )
 @pytest.mark.parametrize("args", [["ls"], ["show", "trip"], ["run", f"{AGENTS}:planner", "Go"], ["worker", AGENTS]])
@@ -231,7 +234,7 @@ def test_a_server_that_is_not_there_is_one_line_and_soon(args: list[str]) -> Non
     result = on("temporal://127.0.0.1:1", *args)
     assert time.monotonic() - begin < 12
     assert result.exit_code == 1
-    assert "Error: temporal://127.0.0.1:1 is not usable: no Temporal server answers at 127.0.0.1:1 (" in result.stderr
+    assert "Error: temporal://127.0.0.1:1 cannot be used: no Temporal server answers at 127.0.0.1:1 (" in result.stderr
     assert "Start one ('temporal server start-dev' on your own machine), or fix the address." in result.stderr
     assert result.stderr.count("\n") == 1
 

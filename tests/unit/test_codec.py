@@ -87,7 +87,7 @@ def test_a_default_that_cannot_come_back_is_refused() -> None:
     ("text", "reason"),
     [
         ('{"a": [1, 2', "cut off or damaged"),
-        ('{"$":"tensor","v":[1]}', "a value of the type 'tensor', which this version does not know"),
+        ('{"$":"tensor","v":[1]}', "a value of type 'tensor', which this version does not know"),
         ('{"$":"set","v":[{"a":1}]}', "unhashable"),
         ('{"$":"decimal","v":"x"}', "InvalidOperation|ConversionSyntax"),
         ('{"$":"zoneinfo","v":"Moon/Sea"}', "No time zone found"),

@@ -76,7 +76,7 @@ def run(command: str) -> str:
 
 _EXPECTED = re.compile(
     r"^$|^bash: line \d+: +\d+ Killed |\| (INFO|WARNING) \|"
-    r"|a worker takes it up|^Nobody works on it|tool in doubt is run again$|event loop cycle failed$"
+    r"|start a worker for its agent|^Warning: |tool in doubt is run again$|event loop cycle failed$"
 )
 
 

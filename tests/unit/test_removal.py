@@ -83,7 +83,7 @@ def test_nothing_of_a_removed_execution_is_left_and_everything_of_another() -> N
         remove("gone")
 
 
-def test_an_id_can_be_used_anew() -> None:
+def test_an_id_can_be_used_again() -> None:
     record("trip", "one")
     remove("trip")
     record("trip", "another")
@@ -142,7 +142,7 @@ def test_an_owner_that_slept_through_the_removal_writes_into_nothing() -> None:
     assert counts() == before
 
 
-def test_whoever_waits_for_a_removed_execution_hears_of_it() -> None:
+def test_a_caller_that_waits_for_a_removed_execution_gets_an_error() -> None:
     @durable_agent(name="awaited")
     def build() -> Agent:
         return Agent(model=ScriptedModel(["Hello."]), callback_handler=None)

@@ -50,7 +50,7 @@ ERRORS = [
     errors.AgentNotRegisteredError("planner", ["other"]),
     errors.UnknownToolError("agent 'planner'", "payy", "pay", ["look", "pay"]),
     errors.UnknownToolError("agent 'planner'", "payy", None, []),
-    errors.RerunError("trip", "load_tool", "1/0:x", "it ended in an error: no such file"),
+    errors.RerunError("trip", "load_tool", "1/0:x", "it returned an error: no such file"),
     errors.BackendUnavailableError("runs.db", "the disk is full"),
     errors.UnsupportedFeatureError("This", "that", "Do so."),
 ]

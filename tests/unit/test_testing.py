@@ -97,5 +97,5 @@ def test_assert_replays_finds_an_agent_that_does_not() -> None:
         model = ScriptedModel([call("count"), "Done."])
         return Agent(model=model, tools=[count], plugins=[durability], callback_handler=None)
 
-    with pytest.raises(AssertionError, match="the run ended otherwise"):
+    with pytest.raises(AssertionError, match="The run ended differently"):
         assert_replays(build, "Count")

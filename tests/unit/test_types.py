@@ -162,7 +162,7 @@ def test_a_value_that_cannot_be_in_a_set_any_more_is_refused() -> None:
     register_type(Bag, to_json=dict, from_json=Bag)
     assert decode(encode({Bag(a=1)})) == {Bag(a=1)}
     register_type(Bag, to_json=dict, from_json=lambda form: Unhashable())
-    with pytest.raises(NotSerializableError, match="does not come back as it was"):
+    with pytest.raises(NotSerializableError, match="is not restored unchanged"):
         encode({Bag(a=1)})
 
 
@@ -170,7 +170,7 @@ def test_attributes_that_are_no_fields_are_not_lost_in_silence() -> None:
     register_type(Basket)
     basket = Basket()
     basket.note = "x"  # type: ignore[attr-defined]
-    with pytest.raises(NotSerializableError, match="attributes that are no fields: note"):
+    with pytest.raises(NotSerializableError, match="attributes that are not fields: note"):
         encode(basket)
 
 
@@ -186,7 +186,7 @@ def test_a_model_that_validates_to_something_else_is_refused() -> None:
     register_type(Loose)
     register_type(Typed)
     assert back(Loose(anything=(1, {2}))) == Loose(anything=(1, {2}))
-    with pytest.raises(NotSerializableError, match="not the same as what its own dump validates to"):
+    with pytest.raises(NotSerializableError, match="differs from the model that its own dump validates to"):
         encode(Loose(anything=Colour.RED))
     typed = Typed(colour=Colour.RED, link=HttpUrl("https://example.com"), names={"a", "b", "c"})
     assert back(typed) == typed
@@ -242,7 +242,7 @@ def test_wrong_registrations_are_refused_where_they_are_made() -> None:
     register_type(Colour, name="x")
     with pytest.raises(ValueError, match=r"Colour is registered as 'x'; give .*Price another name"):
         register_type(Price, name="x")
-    with pytest.raises(ValueError, match="dict has a recorded form already"):
+    with pytest.raises(ValueError, match="dict can already be recorded"):
         register_type(dict)
     with pytest.raises(TypeError, match="both to_json and from_json, or neither"):
         register_type(Price, to_json=vars)

@@ -110,7 +110,9 @@ async def wait_for_tools(path: Path, execution_id: str, seconds: float) -> None:
     while running := _still_running(path, execution_id):
         if time.monotonic() > deadline:
             names = " and ".join(map(repr, running))
-            why = f"A call of this process has ended, but its tool {names} still runs in a thread: wait for its end."
+            why = (
+                f"A call of this process has ended, but its tool {names} still runs in a thread. Wait for it to return."
+            )
             raise ExecutionBusyError(execution_id, str(Owner.me()), why)
         await asyncio.sleep(_POLL_SECONDS)
 

@@ -1,7 +1,7 @@
-"""The command line: run agents, look at executions, answer them, and see one survive.
+"""The command line: run agents, inspect and control executions, and watch one survive a crash.
 
-Commands print, and nothing else: what they do and show is that of `DurableBackend` and `ExecutionHandle`. Strands and rich are
-imported only where they are needed, because looking must be quick.
+Commands only print: what they do and show comes from `DurableBackend` and `ExecutionHandle`. Strands and rich are imported
+only where they are needed, because inspecting must be quick.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from .worker import work
 def main() -> None:
     """Durable execution for Strands agents.
 
-    A durable agent records every model call and every tool call. These commands run such agents, and look after what they
-    recorded; all of them work while agents run.
+    A durable agent records every model call and every tool call, so that a run resumes after a crash. These commands run
+    such agents, and inspect and control their executions. All commands are safe to use while agents run.
 
     \b
-    New here?                  strands-durable demo
-    Run an agent               strands-durable run agents.py:planner "Plan a trip"
-    Keep a worker at work      strands-durable worker agents.py
-    What is there?             strands-durable ls
-    What happened there?       strands-durable show trip-42
-    What happens there now?    strands-durable watch trip-42
-    It waits for an answer     strands-durable respond trip-42
+    See it survive a crash      strands-durable demo
+    Run an agent                strands-durable run agents.py:planner "Plan a trip"
+    Start a worker              strands-durable worker agents.py
+    List executions             strands-durable ls
+    Show what one has done      strands-durable show trip-42
+    Follow one as it runs       strands-durable watch trip-42
+    Answer its questions        strands-durable respond trip-42
 
     \b
     Exit codes:
-      0  done; for run and watch: the execution is COMPLETED
+      0  success; for run and watch: the execution is COMPLETED
       1  an error
       2  wrong usage
-      3  no such execution
+      3  the execution was not found
       4  the execution is FAILED
-      5  it is SUSPENDED: it waits for a person
-      6  it is CANCELLED
-      7  it is still at work, and the time is over
+      5  the execution is SUSPENDED: it waits for a person
+      6  the execution is CANCELLED
+      7  the execution is still running when --timeout expires
     """
 
 
@@ -55,18 +55,19 @@ def main() -> None:
     type=click.Choice(["sqlite", "temporal"]),
     default="sqlite",
     show_default=True,
-    help="Where the agent runs: on a file, or on a Temporal server of the demo's own.",
+    help="What records the run: a SQLite file, or a Temporal server that the demo starts.",
 )
 def demo(backend: Literal["sqlite", "temporal"]) -> None:
-    """Watch an agent get killed and go on.
+    """Watch an agent get killed and resume.
 
-    A travel agent with a scripted model runs in a process of its own, and is killed with SIGKILL in the middle of a booking.
-    A second process goes on where the first one died. In the end a ledger shows that everything was done exactly once.
+    A travel agent with a scripted model runs in its own process and is killed with SIGKILL in the middle of a booking. A
+    second process resumes where the first one died. At the end, a ledger shows that every side effect happened exactly once.
 
-    On Temporal, one of two workers is killed, the other one goes on, and the agent asks before it sends a mail. That needs
-    Temporal's command line, which has a server.
+    With --backend temporal, one of two workers is killed, the other one resumes its execution, and the agent asks for approval
+    before it sends a mail. This needs Temporal's command line, which includes a server.
 
-    Takes about ten seconds, on Temporal twice that. Needs no key and no network, and writes only to a new temporary folder.
+    Takes about ten seconds, on Temporal about twenty. Needs no API key and no network, and writes only to a new temporary
+    folder.
     """
     from .._demo import run
 

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes that a script can tell apart, and errors as one line instead of a traceback."""
+"""How a command ends: distinct exit codes for scripts, and errors as one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import DurableError, ExecutionCancelledError, ExecutionFailedError
 
 ERROR, USAGE, NOT_FOUND, FAILED, SUSPENDED, CANCELLED, AT_WORK = 1, 2, 3, 4, 5, 6, 7
 INTERRUPTED = 130
-"""As a shell has it for Ctrl-C."""
+"""What a shell reports for Ctrl-C."""
 TRACEBACK = "STRANDS_DURABLE_TRACEBACK"
 
 _BY_STATUS = {
@@ -33,10 +33,10 @@ _BY_ERROR: dict[type[Exception], int] = {
 
 
 class Commands(click.Group):
-    """Commands whose errors are one clear line."""
+    """Commands that print each error as one line."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as a program does, to its exit code."""
+        """Run as a program and exit with its code."""
         try:
             return super().__call__(*args, **kwargs)
         except SystemExit as ended:
@@ -45,7 +45,7 @@ class Commands(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what goes wrong in it is told, not thrown."""
+        """Run a command; print its error instead of raising it."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -53,7 +53,7 @@ class Commands(click.Group):
         except Exception as error:
             if os.environ.get(TRACEBACK) or getattr(error, "errno", None) == errno.EPIPE:
                 raise
-            tell(error)
+            print_error(error)
             ctx.exit(code_of(error))
 
 
@@ -69,8 +69,8 @@ def code_of(error: Exception) -> int:
     return _BY_ERROR.get(type(error), ERROR)
 
 
-def tell(error: Exception) -> None:
-    """Print an error as one line, without the password that may be in a URL."""
+def print_error(error: Exception) -> None:
+    """Print an error as one line, with passwords in URLs masked."""
     click.echo(f"Error: {one_line(masked_text(_text(error)))}", err=True)
 
 
@@ -81,7 +81,7 @@ def _text(error: Exception) -> str:
 
     place = place_of(error)
     where = f" ({place})" if place else ""
-    return f"{type(error).__name__}: {error}{where}. {TRACEBACK}=1 in the environment shows the traceback."
+    return f"{type(error).__name__}: {error}{where}. Set {TRACEBACK}=1 to see the traceback."
 
 
 def leave(code: int) -> NoReturn:
@@ -90,7 +90,7 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """End the process without waiting for tools that run in threads: their steps are in doubt."""
+    """Exit without waiting for tools that run in threads; their steps are left in doubt."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

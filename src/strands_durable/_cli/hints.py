@@ -1,4 +1,4 @@
-"""What to do next about an execution, in a few words and with a command to copy."""
+"""What to do next with an execution: a few words, and a command to copy."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ S = ExecutionStatus
 
 
 def next_step(detail: ExecutionDetail, place: BackendTarget) -> str | None:
-    """Return what has to happen for an execution to go on; None if it is over."""
+    """Return what makes an execution continue; None if it has ended."""
     record = detail.execution
     if record.unreadable is not None:
         removed = place.command(f"rm {record.execution_id}")
-        return f"restore the store from a backup, or {removed} removes this execution; others are not affected"
+        return f"restore the store from a backup, or remove only this execution with {removed}"
     if record.status in (S.COMPLETED, S.CANCELLED):
         return None
     if record.status is S.SUSPENDED and any(call.questions for call in detail.calls):
-        answered = f"{place.command(f'respond {record.execution_id}')} answers it"
-        return answered if is_dispatched(record) else f"{answered}; then run its script again"
+        answered = place.command(f"respond {record.execution_id}")
+        return f"answer it with {answered}" + ("" if is_dispatched(record) else " (then run its script again)")
     if record.owner is not None:
-        return f"{place.command(f'watch {record.execution_id}')} follows it"
-    return _taken_up(record, place)
+        return f"follow it with {place.command(f'watch {record.execution_id}')}"
+    return _how_to_run(record, place)
 
 
-def _taken_up(record: ExecutionRecord, place: BackendTarget) -> str:
-    """Return how an execution that nobody works on is taken up."""
+def _how_to_run(record: ExecutionRecord, place: BackendTarget) -> str:
+    """Return how to run an execution that no process is running."""
     if not is_dispatched(record):
-        tried = "it is tried again from the failed step" if record.status is S.FAILED else "it goes on"
-        return f"run its script again, and {tried}"
+        return (
+            f"run its script again to {'retry it from the failed step' if record.status is S.FAILED else 'resume it'}"
+        )
     if record.status is S.FAILED:
-        return f"{place.command(f'resume {record.execution_id}')} has it tried again from the failed step"
-    return f"a worker takes it up: {place.command('worker FILE')}"
+        return f"retry it from the failed step with {place.command(f'resume {record.execution_id}')}"
+    return f"start a worker for its agent with {place.command('worker FILE')}"
 
 
 def is_dispatched(record: ExecutionRecord) -> bool:
-    """Say whether workers carry it; otherwise it belongs to a script."""
+    """Return whether workers run it; otherwise its own script does."""
     return record.kind != "inline"

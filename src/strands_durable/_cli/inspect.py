@@ -1,4 +1,4 @@
-"""Commands that look, and change nothing: ls, show, watch."""
+"""Commands that inspect executions and change nothing: ls, show, watch."""
 
 from __future__ import annotations
 
@@ -30,35 +30,38 @@ T = TypeVar("T")
     "statuses",
     type=click.Choice([status.value for status in ExecutionStatus], case_sensitive=False),
     multiple=True,
-    help="Only executions with this status. May be given more than once.",
+    help="Only executions with this status. Can be repeated.",
 )
 @click.option("--agent", metavar="NAME", help="Only executions of this agent.")
 @click.option(
-    "--since", callback=moment_of, metavar="WHEN", help="Only what changed since then: 30m, 2h, 3d or an ISO time."
+    "--since",
+    callback=moment_of,
+    metavar="WHEN",
+    help="Only executions changed since: 30m, 2h or 3d ago, or an ISO time.",
 )
-@click.option("--waiting", is_flag=True, help="Only what waits: for a person, a worker or its script; with the reason.")
+@click.option("--waiting", is_flag=True, help="Only executions that wait, with what they wait for and why.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
     default=50,
     show_default=True,
-    help="At most so many.",
+    help="List at most N.",
 )
-@click.option("--all", "is_all", is_flag=True, help="All of them, however many there are.")
+@click.option("--all", "is_all", is_flag=True, help="List all, without a limit.")
 @backend_option
 @json_option
 def list_executions(
-    place: BackendTarget, statuses: tuple[str, ...], waiting: bool, as_json: bool, **given: Any
+    place: BackendTarget, statuses: tuple[str, ...], waiting: bool, as_json: bool, **options: Any
 ) -> None:
-    """List executions, the one that changed last first; the last 50 unless more are asked for.
+    """List executions, the most recently changed first.
 
-    A RUNNING execution whose owner is gone was left behind by a process that died: the next worker resumes it, or its script
-    when it is run again. Below the table stands why executions wait, where a worker has left them, and what
-    is wrong with those that cannot be read: no worker runs them, "rm" removes them.
+    A RUNNING execution whose owner is "gone" was left by a process that died: the next worker resumes it, or its script when
+    it runs again. Below the table, "ls" prints why executions that a worker did not take are waiting, and why others cannot be
+    read. No worker runs an execution that cannot be read; remove it with "rm".
 
-    With --waiting, those that nobody works on and that are not over: each with what it waits for (a person, a worker that has
-    its agent in the same version, its script) and why; where its agent has changed, with the difference.
+    With --waiting: only executions that have not ended and that no process is running. Each is listed with what it waits for
+    (a person, a worker that has its version of the agent, or its script) and why; if its agent has changed, with the changes.
 
     \b
     With --json: a list of objects
@@ -67,35 +70,37 @@ def list_executions(
       agent                    the agent's name
       status                   PENDING, RUNNING, SUSPENDED, COMPLETED,
                                FAILED or CANCELLED
-      is_cancelling            somebody has asked to cancel it
-      note                     why a worker has left it; null if none has
+      is_cancelling            true if cancelling was requested and it has
+                               not stopped yet
+      note                     why a worker did not take it, or null
       unreadable               why it cannot be read; null if it can
-      run                      how often it was started over under its id
-      calls, steps             how many the current run has recorded
-      owner                    the process at work on it; null if there is none
+      run                      number of the current run: 0, and 1 more each
+                               time the id was started over
+      calls, steps             number recorded in the current run
+      owner                    the process that runs it, or null
       created_at, updated_at   ISO 8601, UTC
     and with --waiting also
-      waits_for                person, worker (none has looked at it),
-                               agent (no worker had it), version (workers
-                               had another one) or script
-      reason                   text, of several lines where the agent changed
+      waits_for                person, worker (no worker has seen it yet),
+                               agent (no worker has its agent), version
+                               (workers have another version) or script
+      reason                   text; several lines if the agent has changed
       questions                as in show --json
-    If there are more than were asked for, a line on stderr says so.
+    If there are more executions than listed, a note is printed on stderr.
     """
     if waiting and statuses:
-        raise click.UsageError("--waiting says which statuses: leave --status out.")
-    asked = Asked(
+        raise click.UsageError("--status cannot be combined with --waiting.")
+    listing = Listing(
         statuses=[ExecutionStatus(status) for status in statuses] or None,
-        agent=given["agent"],
-        since=given["since"],
-        limit=None if given["is_all"] else given["limit"],
+        agent=options["agent"],
+        since=options["since"],
+        limit=None if options["is_all"] else options["limit"],
     )
-    (_list_waits if waiting else _list)(place, asked, as_json)
+    (_list_waits if waiting else _list)(place, listing, as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What ``ls`` was asked for."""
+class Listing:
+    """Which executions ``ls`` lists, and how many."""
 
     statuses: list[ExecutionStatus] | None
     agent: str | None
@@ -104,51 +109,53 @@ class Asked:
 
     @property
     def one_more(self) -> int | None:
-        """One more than was asked for: to see whether there are more."""
+        """One more than the limit, to see whether there are more."""
         return None if self.limit is None else self.limit + 1
 
-    def cut(self, found: list[T]) -> list[T]:
-        """Return as many as were asked for, and say so if there are more."""
-        if self.limit is None or len(found) <= self.limit:
-            return found
-        click.echo(f"Only the last {self.limit} are listed. --limit N lists more, --all lists all.", err=True)
-        return found[: self.limit]
+    def cut(self, items: list[T]) -> list[T]:
+        """Return at most ``limit`` items, with a note on stderr if there are more."""
+        if self.limit is None or len(items) <= self.limit:
+            return items
+        click.echo(
+            f"Showing the {self.limit} most recently changed. Use --limit N to list more, --all to list all.", err=True
+        )
+        return items[: self.limit]
 
 
-def _list(place: BackendTarget, asked: Asked, as_json: bool) -> None:
-    listing = place.visited().list(status=asked.statuses, agent=asked.agent, since=asked.since, limit=asked.one_more)
-    found = asked.cut(asyncio.run(listing))
+def _list(place: BackendTarget, listing: Listing, as_json: bool) -> None:
+    statuses, agent, since = listing.statuses, listing.agent, listing.since
+    listed = place.visited().list(status=statuses, agent=agent, since=since, limit=listing.one_more)
+    records = listing.cut(asyncio.run(listed))
     if as_json:
-        print_json([execution_json(record) for record in found])
-    elif found:
+        print_json([execution_json(record) for record in records])
+    elif records:
         from .tables import console, execution_table, print_notes
 
         out = console()
-        out.print(execution_table(found, out.width))
-        print_notes(out, found)
+        out.print(execution_table(records, out.width))
+        print_notes(out, records)
     else:
-        is_filtered = asked.statuses or asked.agent or asked.since
-        click.echo("No such executions." if is_filtered else "No executions yet.")
+        click.echo("No matching executions." if statuses or agent or since else "No executions yet.")
 
 
-def _list_waits(place: BackendTarget, asked: Asked, as_json: bool) -> None:
-    found = asked.cut(asyncio.run(waits(place.visited(), asked.agent, asked.since, asked.one_more)))
+def _list_waits(place: BackendTarget, listing: Listing, as_json: bool) -> None:
+    waiting = listing.cut(asyncio.run(waits(place.visited(), listing.agent, listing.since, listing.one_more)))
     if as_json:
-        print_json(masked([wait.to_json() for wait in found]))
-    elif found:
+        print_json(masked([wait.to_json() for wait in waiting]))
+    elif waiting:
         from .tables import console, print_waits
 
-        print_waits(console(), found, place)
+        print_waits(console(), waiting, place)
     else:
-        click.echo("Nothing waits.")
+        click.echo("No executions are waiting.")
 
 
 @click.command()
 @execution_argument
 @click.argument("step", required=False)
-@click.option("--full", "is_full", is_flag=True, help="With all that was given, said and returned, nothing shortened.")
-@click.option("--run", type=click.IntRange(min=0), metavar="N", help="An earlier run of an id that was started over.")
-@click.option("--unmasked", is_flag=True, help="Also what looks like a secret.")
+@click.option("--full", "is_full", is_flag=True, help="Show all inputs, results and errors, not shortened.")
+@click.option("--run", type=click.IntRange(min=0), metavar="N", help="Show run N, if the id was started over.")
+@click.option("--unmasked", is_flag=True, help="Do not mask values that look like secrets.")
 @backend_option
 @json_option
 def show(
@@ -160,42 +167,44 @@ def show(
     place: BackendTarget,
     as_json: bool,
 ) -> None:
-    """Show one execution: its calls, and the timeline of their steps.
+    """Show one execution: its calls, and a timeline of their steps.
 
-    A step is "model 2", the second model call, or "2.0 book_hotel", the first block of its answer. A step is "in doubt" when it
-    had started, and nobody lived to record its result. Tokens are input/output. Inputs and errors are shortened.
+    A step is named "model 2", the second model call, or "2.0 book_hotel", the tool call in block 0 of that model's answer. A
+    step is "in doubt" if it started and its process died before it recorded a result. Tokens are input/output. Inputs and
+    errors are shortened.
 
-    With STEP, a number or name from the timeline ("2", "2.0", "2.0 book_hotel"): that step alone, with all it was given and
-    gave, attempt by attempt. With --full, all steps so. What looks like a secret is masked, in JSON too.
+    STEP is a number or name from the timeline ("2", "2.0", "2.0 book_hotel"): show that step only, with its whole input and
+    result, one attempt after the other. With --full, show all steps this way. Values that look like secrets are masked, also in
+    JSON.
 
     \b
     With --json: an object with
       execution   as in ls --json
-      run         which run is shown
-      runs        all runs under this id: a list of
+      run         the number of the run that is shown
+      runs        all runs of this id: a list of
                   {run, status, calls, steps, started_at, ended_at}
       calls       a list of objects
         kind, position, member, depth, scope
         input, is_redacted, phase, attempt, stop_reason, structured_output
-        status      as that of an execution
+        status      as for an execution
         started_at, ended_at
         failures    a list of {attempt, error, at}
-        questions   what it waits for: a list of
+        questions   open questions: a list of
                     {interrupt_id, name, reason, answers}
-        answers     what was answered: a list of
+        answers     recorded answers: a list of
                     {interrupt_id, name, answer, by, at, is_taken}
-        unreadable  why something of it cannot be read; null if all can
+        unreadable  why a part of it cannot be read, or null
         steps       a list of objects, one for each attempt
           key, number, name, input, result, attempt, error
           kind        model, tool, effect or node
           status      as recorded: started, done, failed, interrupted,
                       unstorable or discarded
-          state       what became of it, in the words of the table
+          state       what became of it, as shown in the timeline
           in_doubt    true or false
           started_at, ended_at, duration_seconds
           usage       {inputTokens, outputTokens, totalTokens, ...}
     With STEP: a list of such steps.
-    Values are whole, bytes in the form in which they are recorded. Times are ISO 8601, UTC. What is not known is null.
+    Values are not shortened; bytes are in their recorded form. Times are ISO 8601, UTC. Unknown values are null.
     """
     detail = asyncio.run(_detail(place, execution_id, run))
     if step is not None:
@@ -213,16 +222,16 @@ def _shown(value: Any, unmasked: bool) -> Any:
 
 
 def _show_step(detail: ExecutionDetail, name: str, unmasked: bool, as_json: bool) -> None:
-    found = steps_named(detail, name)
-    if not found:
+    matches = steps_named(detail, name)
+    if not matches:
         labels = list(dict.fromkeys(one_line(step.label) for step in detail.steps))
         raise click.UsageError(
-            f"Execution {detail.execution.execution_id!r} has no step {name!r}. It has: {', '.join(labels)}"
+            f"Execution {detail.execution.execution_id!r} has no step {name!r}. Its steps: {', '.join(labels)}"
         )
     if as_json:
-        print_json(_shown([step_json(step) for _, step in found], unmasked))
+        print_json(_shown([step_json(step) for _, step in matches], unmasked))
     else:
-        click.echo("\n\n".join(step_text(call, step, unmasked=unmasked) for call, step in found))
+        click.echo("\n\n".join(step_text(call, step, unmasked=unmasked) for call, step in matches))
 
 
 async def _detail(place: BackendTarget, execution_id: str, run: int | None = None) -> ExecutionDetail:
@@ -232,24 +241,24 @@ async def _detail(place: BackendTarget, execution_id: str, run: int | None = Non
 
 @click.command()
 @execution_argument
-@click.option("--after", default=0, metavar="N", help="Begin after step number N.", show_default=True)
+@click.option("--after", default=0, metavar="N", help="Start after step number N.", show_default=True)
 @backend_option
 @json_option
 def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) -> None:
-    """Follow an execution as it goes, from its first step on.
+    """Follow an execution live, from its first step.
 
-    Prints a line for each committed step; on a terminal also the text that the model is just saying, except on Temporal,
-    which carries only what is recorded. Ends when the execution has ended or waits for a person; the exit code tells which.
-    Ctrl-C stops watching, not the execution.
+    Prints a line for each committed step; on a terminal also the text that the model is streaming (not on Temporal, which
+    delivers only committed steps). Returns when the execution has ended or waits for a person; the exit code says which.
+    Ctrl-C stops watching; the execution keeps running.
 
     \b
     With --json: a line for each event, an object with
       number      of a committed step: its number in the execution;
-                  of a piece: its number in the attempt
-      recorded    true: a committed step. false: a piece of one under way
+                  of a chunk: its number in the attempt
+      recorded    true: a committed step; false: a chunk of a running step
       step, attempt, kind, name
-      status, result, error, usage   of a committed step
-      data, event                    of a piece: its text, and as streamed
+      status, result, error, usage   committed steps only
+      data, event                    chunks only: the text, and the event
     and a last line {execution_id, status}.
     """
     seen = [after]
@@ -257,7 +266,7 @@ def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) ->
         status = asyncio.run(_followed(place, execution_id, seen, as_json))
     except KeyboardInterrupt:
         again = place.command(f"watch {execution_id} --after {seen[0]}")
-        click.echo(f"\nNo longer watching; the execution goes on. To watch on: {again}", err=True)
+        click.echo(f"\nStopped watching; the execution keeps running. To continue watching: {again}", err=True)
         leave(INTERRUPTED)
     leave(code_of_status(status))
 
@@ -266,7 +275,7 @@ async def _followed(place: BackendTarget, execution_id: str, seen: list[int], as
     from .stream_view import Lines
 
     handle = await place.visited().get(execution_id)
-    await _tell_if_waiting(handle, place)
+    await _warn_if_idle(handle, place)
     lines = Lines(sys.stdout, is_live=sys.stdout.isatty())
     async for event in handle.stream(seen[0]):
         if as_json:
@@ -283,12 +292,12 @@ async def _followed(place: BackendTarget, execution_id: str, seen: list[int], as
     return status
 
 
-async def _tell_if_waiting(handle: ExecutionHandle, place: BackendTarget) -> None:
-    """Say so if nobody is at work on what is to be watched: it may stay as it is for ever."""
+async def _warn_if_idle(handle: ExecutionHandle, place: BackendTarget) -> None:
+    """Warn if no process is running what is to be watched: it may never change."""
     detail = await handle.detail()
-    is_going = detail.execution.status in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
-    if is_going and detail.execution.owner is None:
-        click.echo(f"Nobody is at work on it now; {next_step(detail, place)}", err=True)
+    is_unfinished = detail.execution.status in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
+    if is_unfinished and detail.execution.owner is None:
+        click.echo(f"No process is running it now. Next: {next_step(detail, place)}", err=True)
 
 
 async def _print_end(handle: ExecutionHandle, place: BackendTarget) -> None:
@@ -297,4 +306,4 @@ async def _print_end(handle: ExecutionHandle, place: BackendTarget) -> None:
     if questions := await handle.interrupts():
         click.echo(listed(questions))
     if (then := next_step(detail, place)) is not None:
-        click.echo(f"Next: {then}.")
+        click.echo(f"Next: {then}")

@@ -1,4 +1,4 @@
-"""What ``--json`` prints: the shapes that the help of each command describes."""
+"""What ``--json`` prints, in the shapes that the help of each command describes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .._records.views import CallSummary, ExecutionDetail, Question, StepSummary
 
 
 def print_json(value: Any) -> None:
-    """Print a value for people and programs alike."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
-    """Print a value as one line of many."""
+    """Print a value as one line of JSON."""
     click.echo(json.dumps(value))
 
 
 def execution_json(record: ExecutionRecord) -> dict[str, Any]:
-    """Return what ``ls`` tells of an execution."""
+    """Return an execution as ``ls --json`` prints it."""
     return {
         "execution_id": record.execution_id,
         "kind": record.kind,
@@ -45,7 +45,7 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
 
 
 def detail_json(detail: ExecutionDetail) -> dict[str, Any]:
-    """Return what ``show`` tells of an execution."""
+    """Return an execution as ``show --json`` prints it."""
     return {
         "execution": execution_json(detail.execution),
         "run": detail.run,
@@ -63,15 +63,15 @@ def detail_json(detail: ExecutionDetail) -> dict[str, Any]:
 
 
 def questions_json(questions: Iterable[OpenInterrupt | Question]) -> list[dict[str, Any]]:
-    """Return open questions, with the answers that those about a step in doubt take."""
+    """Return open questions, with the answers that questions about a step in doubt accept."""
     return [
         {
-            "interrupt_id": found.interrupt_id,
-            "name": found.name,
-            "reason": found.reason,
-            "answers": answers_to(found.name),
+            "interrupt_id": question.interrupt_id,
+            "name": question.name,
+            "reason": question.reason,
+            "answers": answers_to(question.name),
         }
-        for found in questions
+        for question in questions
     ]
 
 

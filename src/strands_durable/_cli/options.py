@@ -1,4 +1,4 @@
-"""What several commands take: a backend, JSON values, times."""
+"""Options that several commands share: a backend, JSON values, times."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_8
 
 @dataclass(frozen=True, kw_only=True)
 class BackendTarget:
-    """The backend that a command is for."""
+    """The backend that a command uses."""
 
     url: str
     is_said: bool
     """Named on the command line, not in the environment and not the default."""
 
     def visited(self) -> DurableBackend:
-        """Return the backend as one who looks or asks holds it: no worker is started here, and no store is made."""
+        """Return the backend for reading and control: starts no worker, creates no store."""
         backend = connect(self.url).working("off")
         backend.refuse_unreadable()
         return backend
 
     def command(self, text: str) -> str:
-        """Return a command to copy; a password in the backend's URL is left for the reader to put in."""
+        """Return a command to copy; a password in the backend's URL is masked."""
         shown = url_for_people(self.url)
         return f"strands-durable {text}" + (f" --backend {shlex.quote(shown)}" if self.is_said else "")
 
@@ -60,7 +60,7 @@ def backend_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         callback=_place,
-        help="Where executions are: the path of a SQLite file, sqlite:///PATH, or temporal://HOST:PORT.",
+        help="Where executions are stored: a SQLite file (PATH or sqlite:///PATH), or temporal://HOST:PORT.",
     )(command)
 
 
@@ -75,7 +75,7 @@ def execution_argument(command: F) -> F:
 
 
 def strict_json(text: str) -> Any:
-    """Return the value of a JSON text; the constants that JSON does not have are none."""
+    """Parse strict JSON: NaN and Infinity are refused."""
     return json.loads(text, parse_constant=_refuse)
 
 
@@ -84,30 +84,30 @@ def _refuse(constant: str) -> Any:
 
 
 def not_json(text: str) -> str:
-    """Return what to tell somebody whose text is no JSON."""
-    return f"{text!r} is not JSON. For a text, write {shlex.quote(json.dumps(text))}."
+    """Return the error message for a text that is not JSON."""
+    return f"{text!r} is not JSON. To pass it as text, write {shlex.quote(json.dumps(text))}."
 
 
-def seconds_of(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
-    """Return the seconds of a span of time, as in 30m, 2h or 7d."""
-    if given is None:
+def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the seconds of a duration such as 30m, 2h or 7d."""
+    if text is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)", given)
-    if found is None:
-        raise click.BadParameter(f"{given!r} is not a span of time. Write 30m, 2h or 7d.", ctx, param)
-    return float(found[1]) * _UNIT_SECONDS[found[2]]
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a duration. Use a form such as 30m, 2h or 7d.", ctx, param)
+    return float(match[1]) * _UNIT_SECONDS[match[2]]
 
 
-def moment_of(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
-    """Return a point in time, in seconds since the epoch: so long ago, or an ISO 8601 time."""
-    if given is None:
+def moment_of(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return a point in time, in seconds since the epoch: a duration ago, or an ISO 8601 time."""
+    if text is None:
         return None
     try:
-        return datetime.fromisoformat(given).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         pass
     try:
-        return time.time() - (seconds_of(ctx, param, given) or 0.0)
+        return time.time() - (seconds_of(ctx, param, text) or 0.0)
     except click.BadParameter:
-        text = f"{given!r} is not a time. Write 30m, 2h or 7d, or 2025-01-31T12:00."
-        raise click.BadParameter(text, ctx, param) from None
+        message = f"{text!r} is not a time. Use a form such as 30m, 2h, 7d or 2025-01-31T12:00."
+        raise click.BadParameter(message, ctx, param) from None

@@ -1,4 +1,4 @@
-"""Steps with all they were given and gave: what ``show ID STEP`` and ``show --full`` print."""
+"""Steps with their whole input and result, as ``show ID STEP`` and ``show --full`` print them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def steps_named(detail: ExecutionDetail, name: str) -> list[tuple[CallSummary, S
 
 
 def step_text(call: CallSummary, step: StepSummary, *, unmasked: bool = False) -> str:
-    """Return one attempt of a step, whole; what looks like a secret is masked unless it is asked for."""
+    """Return one attempt of a step, not shortened; values that look like secrets are masked unless ``unmasked``."""
     return "\n".join(_step_lines(call, step, _as_it_is if unmasked else masked))
 
 
@@ -50,23 +50,23 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def _result(kind: str, result: Any) -> str:
-    """Return what a step gave: the text of a message or tool result, else JSON."""
+    """Return the result of a step: the text of a message or tool result, else JSON."""
     message = result.get("message") if kind == "model" and isinstance(result, dict) else result
     content = message.get("content") if isinstance(message, dict) and kind in ("model", "tool") else None
     if not isinstance(content, list):
         return written(result)
-    return "\n".join(_said(found) for found in content)
+    return "\n".join(_block_text(block) for block in content)
 
 
-def _said(found: Any) -> str:
-    """Return a content block: its text, the tool that it asks for, or the block as JSON."""
-    if isinstance(found, dict) and isinstance(found.get("text"), str):
-        return str(found["text"])
-    if isinstance(found, dict) and isinstance(found.get("toolUse"), dict):
-        return f"→ {found['toolUse'].get('name')} {json.dumps(found['toolUse'].get('input'), ensure_ascii=False)}"
-    return written(found["json"] if isinstance(found, dict) and set(found) == {"json"} else found)
+def _block_text(block: Any) -> str:
+    """Return a content block: its text, its tool call, or the block as JSON."""
+    if isinstance(block, dict) and isinstance(block.get("text"), str):
+        return str(block["text"])
+    if isinstance(block, dict) and isinstance(block.get("toolUse"), dict):
+        return f"→ {block['toolUse'].get('name')} {json.dumps(block['toolUse'].get('input'), ensure_ascii=False)}"
+    return written(block["json"] if isinstance(block, dict) and set(block) == {"json"} else block)
 
 
 def written(value: Any) -> str:
-    """Return a value as people read it: a text as it is, anything else as JSON."""
+    """Return a value for people: text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

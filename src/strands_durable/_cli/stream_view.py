@@ -1,4 +1,4 @@
-"""A stream as people read it: a line for each committed step, and on a terminal the text of the step under way."""
+"""A stream for people: a line for each committed step, and on a terminal the streamed text of the running step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lines:
 
     def __init__(self, out: TextIO, *, is_live: bool) -> None:
         self._out, self._is_live = out, is_live
-        self._said: tuple[str, int] | None = None
+        self._streaming: tuple[str, int] | None = None
 
     def print(self, event: StreamEvent) -> None:
         """Print one event."""
@@ -29,29 +29,29 @@ class Lines:
             self._break_off()
             self._print(line_of(event) + "\n")
         elif self._is_live and event.get("data"):
-            self._say(event)
+            self._print_chunk(event)
 
-    def _say(self, event: StreamEvent) -> None:
-        """Print a piece of text under way; another attempt, or another step beside it, begins a line of its own."""
+    def _print_chunk(self, event: StreamEvent) -> None:
+        """Print a chunk of streamed text; another attempt, or another step that runs at the same time, starts a new line."""
         place = (event["step"], event["attempt"])
-        if place != self._said:
+        if place != self._streaming:
             self._break_off()
-        self._said = place
+        self._streaming = place
         self._print(click.style(printable(event["data"]), dim=True))
 
     def _break_off(self) -> None:
-        if self._said is not None:
+        if self._streaming is not None:
             self._print("\n")
-        self._said = None
+        self._streaming = None
 
     def _print(self, text: str) -> None:
         click.echo(text, file=self._out, nl=False)
 
 
 def line_of(event: StreamEvent) -> str:
-    """Return the line of a committed step: number, step, how it ended, what came of it, and what it cost."""
-    found = _PLACE.fullmatch(event["step"])
-    scope, key = (found["scope"], found["key"]) if found else ("", event["step"])
+    """Return the line of a committed step: number, step, status, outcome and tokens."""
+    match = _PLACE.fullmatch(event["step"])
+    scope, key = (match["scope"], match["key"]) if match else ("", event["step"])
     depth = len(re.findall(r"#\d+/", scope))
     label = "  " * depth + label_of(event["kind"], one_line(event["name"]), key)
     attempt = f"attempt {event['attempt']}  " if event["attempt"] > 1 else ""
@@ -66,12 +66,12 @@ def _outcome(event: StreamEvent) -> str:
     result = event.get("result")
     if event["kind"] in ("model", "tool") and isinstance(result, dict):
         message = result.get("message") if event["kind"] == "model" else result
-        return short(_said_in((message or {}).get("content") or ()), _TEXT_LENGTH)
+        return short(_text_of((message or {}).get("content") or ()), _TEXT_LENGTH)
     return short(result, _TEXT_LENGTH)
 
 
-def _said_in(content: Any) -> str:
-    """Return the texts of content blocks, and the tools that they ask for."""
+def _text_of(content: Any) -> str:
+    """Return the texts of content blocks, and the names of the tools that they call."""
     blocks = [block for block in content if isinstance(block, dict)]
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
     texts += [short(block["json"], _TEXT_LENGTH) for block in blocks if "json" in block]

@@ -36,20 +36,20 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How much of an execution is printed."""
+    """How much of an execution to print."""
 
     is_full: bool = False
     unmasked: bool = False
 
     def shown(self, value: Any, length: int = INPUT_LENGTH) -> str:
-        """Return a value as one line, or whole."""
+        """Return a value shortened to one line, or in full."""
         if value is None or not self.is_full:
             return short(value, length)
         return written(value if self.unmasked else masked(value))
 
 
 def console() -> Console:
-    """Return where tables are printed: as wide as the terminal, or wide enough for a program to read."""
+    """Return the console for tables: as wide as the terminal, or wide enough for a program to read."""
     from rich.console import Console
 
     if hasattr(sys.stdout, "reconfigure"):
@@ -75,21 +75,21 @@ def _word(text: str) -> Text:
 
 
 def _plain(text: str) -> Text:
-    """Text of several lines, from anywhere: all that is printed here comes through one of these functions."""
+    """Return untrusted text of several lines made printable; all text printed here passes through one of these functions."""
     from rich.text import Text
 
     return Text(printable(text))
 
 
 def _cut(text: str) -> Text:
-    """A cell that gives way in a narrow terminal."""
+    """Return a cell that is cut in a narrow terminal."""
     from rich.text import Text
 
     return Text(one_line(text), no_wrap=True, overflow="ellipsis")
 
 
 def execution_table(records: list[ExecutionRecord], width: int) -> Table:
-    """Return executions as a table; a narrow one leaves out which process is at work, and cuts the names of agents."""
+    """Return executions as a table; a narrow one omits the owner and cuts the names of agents."""
     now = time.time()
     ids, ages = [_plain(each.execution_id) for each in records], [ago(now - each.updated_at) for each in records]
     is_narrow = _width(records, ages) > width
@@ -111,7 +111,7 @@ def execution_table(records: list[ExecutionRecord], width: int) -> Table:
 
 
 def _width(records: list[ExecutionRecord], ages: list[str]) -> int:
-    """Return how wide the table is with nothing cut and nothing left out."""
+    """Return the width of the table with nothing cut and nothing omitted."""
     rows = [
         (record.execution_id, record.agent or "", _status(record).plain, _owner(record), age)
         for record, age in zip(records, ages, strict=True)
@@ -121,7 +121,7 @@ def _width(records: list[ExecutionRecord], ages: list[str]) -> int:
 
 
 def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
-    """Print why executions wait, where a worker has left them: the first line, ``show`` has the rest."""
+    """Print why executions that a worker did not take wait: the first line, ``show`` has the rest."""
     for record in records:
         if record.unreadable is not None:
             text = f"{record.execution_id} cannot be read: {one_line(masked_text(record.unreadable))}"
@@ -162,7 +162,7 @@ def ago(seconds: float) -> str:
 
 
 def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, how: How) -> None:
-    """Print an execution: where it stands, what to do about it, and the timeline of each call."""
+    """Print an execution: its status, what to do next, and the timeline of each call."""
     execution, now = detail.execution, time.time()
     out.print(_plain(f"Execution {execution.execution_id}"), style="bold")
     _print_fact(out, "agent", one_line(f"{execution.agent or 'unknown'} ({execution.kind})"))
@@ -187,9 +187,9 @@ def _print_runs(out: Console, detail: ExecutionDetail, place: BackendTarget) -> 
     out.print(f"run     {detail.run} ({again})")
     others = [run for run in detail.runs if run.run != detail.run]
     if others:
-        found = ", ".join(f"{run.run} {run.status.value} ({run.steps} steps)" for run in others)
+        listed = ", ".join(f"{run.run} {run.status.value} ({run.steps} steps)" for run in others)
         command = place.command(f"show {detail.execution.execution_id} --run {others[0].run}")
-        _print_fact(out, "others", f"{found}: {command}")
+        _print_fact(out, "others", f"{listed}: {command}")
 
 
 def _print_fact(out: Console, name: str, text: str) -> None:
@@ -226,7 +226,7 @@ def _print_call(out: Console, call: CallSummary, now: float, how: How) -> None:
 
 
 def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, str]]:
-    """Yield what is told of a call above its steps."""
+    """Yield what is printed of a call above its steps."""
     yield "input", how.shown(call.input) or ("(redacted)" if call.is_redacted else "(none)")
     for failure in call.failures:
         yield "failed", f"attempt {failure.attempt}, {ago(now - failure.at)}: {how.shown(failure.error, ERROR_LENGTH)}"
@@ -238,10 +238,10 @@ def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, st
             yield "", f"answers: {question.answers}"
     for answer in call.answers:
         by = one_line(answer.by or "its script")
-        taken = "" if answer.is_taken else ", not taken up yet"
+        taken = "" if answer.is_taken else ", not used yet"
         name, interrupt_id = one_line(answer.name or ""), one_line(answer.interrupt_id)
-        given = f"{name}: {how.shown(answer.answer)}" if name else how.shown(answer.answer)
-        yield "answer", f"{given}, by {by}, {ago(now - answer.at)}{taken} (interrupt_id {interrupt_id})"
+        text = f"{name}: {how.shown(answer.answer)}" if name else how.shown(answer.answer)
+        yield "answer", f"{text}, by {by}, {ago(now - answer.at)}{taken} (interrupt_id {interrupt_id})"
     if call.structured_output is not None and how.is_full:
         yield "output", how.shown(call.structured_output)
 

@@ -1,4 +1,4 @@
-"""What executions wait for: a person, a worker that has their agent, or their script; and why."""
+"""What executions wait for (a person, a worker that has their agent, or their script), and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHOM = {
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """An execution that nobody works on, and that is not over."""
+    """An execution that has not ended and that no process is running."""
 
     record: ExecutionRecord
     waits_for: Literal["person", "worker", "agent", "version", "script"]
@@ -33,18 +33,18 @@ class Wait:
     questions: tuple[Question, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``ls --waiting --json`` tells of it."""
+        """Return it as ``ls --waiting --json`` prints it."""
         more = {"waits_for": self.waits_for, "reason": self.reason, "questions": questions_json(self.questions)}
         return {**execution_json(self.record), **more}
 
 
 async def waits(backend: DurableBackend, agent: str | None, since: float | None, limit: int | None) -> list[Wait]:
-    """Return what waits, the one that changed last first."""
+    """Return the waiting executions, the most recently changed first."""
     resting = await backend.list(status=[S.PENDING, S.SUSPENDED], agent=agent, since=since, limit=limit)
-    begun = await backend.list(status=S.RUNNING, agent=agent, since=since)
-    found = sorted((*resting, *begun), key=lambda record: record.updated_at, reverse=True)
-    left = [record for record in found if record.owner is None]
-    return [await _wait(backend, record) for record in left[:limit]]
+    running = await backend.list(status=S.RUNNING, agent=agent, since=since)
+    unfinished = sorted((*resting, *running), key=lambda record: record.updated_at, reverse=True)
+    waiting = [record for record in unfinished if record.owner is None]
+    return [await _wait(backend, record) for record in waiting[:limit]]
 
 
 async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
@@ -53,11 +53,15 @@ async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
         detail = await (await backend.get(record.execution_id)).detail()
         questions = tuple(question for call in detail.calls if call.depth == 0 for question in call.questions)
     if questions:
-        return Wait(record=record, waits_for="person", reason="it asked, and has no answer", questions=questions)
+        return Wait(
+            record=record, waits_for="person", reason="it asked a question that has no answer yet", questions=questions
+        )
     if not is_dispatched(record):
-        return Wait(record=record, waits_for="script", reason="it was run inline; run its script again to resume it")
+        return Wait(
+            record=record, waits_for="script", reason="it was started inline; run its script again to resume it"
+        )
     if record.note is None:
-        return Wait(record=record, waits_for="worker", reason=f"no worker with agent {record.agent!r} has taken it up")
+        return Wait(record=record, waits_for="worker", reason=f"no worker with agent {record.agent!r} has claimed it")
     first = record.note.partition("\n")[0]
     is_other = OTHER_VERSION in first
     return Wait(
@@ -68,7 +72,7 @@ async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
 
 
 def lines_of(wait: Wait, place: BackendTarget, ago: str) -> list[str]:
-    """Return what is printed of one."""
+    """Return the lines that are printed for a waiting execution."""
     record = wait.record
     agent = one_line(record.agent or "unknown")
     whom = _WHOM[wait.waits_for]

@@ -1,4 +1,4 @@
-"""The command worker: a process that carries executions of the agents in some files."""
+"""The command worker: a process that runs executions of the agents in some files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 logger = safe_logger(__name__)
 
 _TRIAL_URL = "STRANDS_DURABLE_TRIAL_BACKEND"
-"""How a worker names its backend to the process beside it: what is on a command line, everybody on the machine can read."""
+"""Passes the backend to the trial process: other users of the machine can read a command line, and the URL may be secret."""
 _LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What ``worker`` was asked for; can start itself again."""
+    """The arguments of ``worker``, and the command that starts its trial process."""
 
     files: tuple[str, ...]
     url: str
@@ -43,7 +43,7 @@ class Work:
 
     @property
     def trial_command(self) -> list[str]:
-        """What starts a process beside this one, for executions that may have killed their worker."""
+        """The command for a process that runs executions which may have killed their worker, one at a time."""
         return [
             *(sys.executable, "-m", "strands_durable", "worker", *self.files, "--trial"),
             *("--drain-seconds", f"{self.drain_seconds:g}"),
@@ -59,7 +59,7 @@ class Work:
     metavar="N",
     default=10,
     show_default=True,
-    help="Executions at a time.",
+    help="Number of executions to run at the same time.",
 )
 @click.option(
     "--drain-seconds",
@@ -67,88 +67,88 @@ class Work:
     metavar="SECONDS",
     default=25.0,
     show_default=True,
-    help="How long the current steps may take to end when it is stopped.",
+    help="How long to wait for running steps when the worker is stopped.",
 )
-@click.option("--quiet", "log_level", flag_value=logging.WARNING, type=int, help="Tell only what is wrong.")
-@click.option("--verbose", "log_level", flag_value=logging.DEBUG, type=int, help="Tell everything.")
+@click.option("--quiet", "log_level", flag_value=logging.WARNING, type=int, help="Log only warnings and errors.")
+@click.option("--verbose", "log_level", flag_value=logging.DEBUG, type=int, help="Log debug messages too.")
 @click.option("--trial", "is_trial", is_flag=True, hidden=True)
 @backend_option
-def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **given: Any) -> None:
-    """Carry executions of the agents in FILEs, until it is stopped.
+def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **options: Any) -> None:
+    """Run executions of the agents in FILE until it is stopped.
 
-    A FILE is a Python file with @durable_agent in it, or a module's name. Executions that were dispatched are taken up, those
-    of workers that died are gone on with. What it does is logged on stderr.
+    Each FILE is a Python file that defines agents with @durable_agent, or the name of a module. The worker runs dispatched
+    executions, and resumes those of workers that died. It logs to stderr.
 
-    SIGTERM and Ctrl-C stop it in order: steps under way may end, nothing new begins, and other workers go on. A second Ctrl-C
-    ends it at once; steps under way are then in doubt.
+    SIGTERM or Ctrl-C stops it gracefully: no new step starts, running steps may finish (see --drain-seconds), and other
+    workers resume the executions. A second Ctrl-C stops it at once and leaves running steps in doubt.
     """
     from .._dispatch.agent_files import agents_of
     from .._strands.patches import silence_printing
 
     with silence_printing():
         agents = agents_of(list(files))
-        if given["is_trial"] and _TRIAL_URL in os.environ:
+        if options["is_trial"] and _TRIAL_URL in os.environ:
             backend = connect(os.environ[_TRIAL_URL])
         else:
             backend = connect(place.url) if place.is_said else _backend_of(agents)
         os.environ[_TRIAL_URL] = backend.url
-        asking = Work(files=files, url=backend.url, log_level=log_level or logging.INFO, **given)
-        _log(asking.log_level)
-        _tell_start(asking, agents)
-        _work(asking, backend)
+        request = Work(files=files, url=backend.url, log_level=log_level or logging.INFO, **options)
+        _log(request.log_level)
+        _print_start(request, agents)
+        _work(request, backend)
 
 
-def _tell_start(asking: Work, agents: list[DurableAgent]) -> None:
-    if asking.log_level < logging.WARNING and not asking.is_trial:
+def _print_start(request: Work, agents: list[DurableAgent]) -> None:
+    if request.log_level < logging.WARNING and not request.is_trial:
         names = ", ".join(agent.name for agent in agents)
-        url = url_for_people(asking.url)
-        click.echo(f"Worker {os.getpid()} on {url}: {names}; {asking.concurrency} at a time. Ctrl-C stops it.")
+        url = url_for_people(request.url)
+        click.echo(f"Worker {os.getpid()} on {url}: {names}; {request.concurrency} at a time. Press Ctrl-C to stop.")
         sys.stdout.flush()
 
 
 def _backend_of(agents: list[DurableAgent]) -> DurableBackend:
-    """Return where agents run that nobody said it of on the command line: as they say themselves."""
+    """Return the backend that the agents themselves name, for a command line that names none."""
     if len({agent.backend.url for agent in agents}) == 1:
         return agents[0].backend
     urls = sorted({url_for_people(agent.backend.url) for agent in agents})
-    raise click.UsageError(f"The agents run on different backends ({', '.join(urls)}). Pass --backend for one of them.")
+    raise click.UsageError(f"The agents use different backends ({', '.join(urls)}). Choose one with --backend.")
 
 
 def _log(level: int) -> None:
-    """Log in Strands' form, unless a file has set logging up itself."""
+    """Log in Strands' format, unless a file has configured logging itself."""
     logging.basicConfig(format=_LOG_FORMAT)
     logging.getLogger("strands_durable").setLevel(level)
 
 
-def _work(asking: Work, backend: DurableBackend) -> None:
-    """Work until somebody stops it; unlike `asyncio.run`, without waiting for tools in threads that nobody can stop."""
+def _work(request: Work, backend: DurableBackend) -> None:
+    """Work until stopped; unlike `asyncio.run`, without waiting for tools in threads, which cannot be stopped."""
     loop = asyncio.new_event_loop()
     try:
-        is_clean = loop.run_until_complete(_until_stopped(asking, backend))
+        is_clean = loop.run_until_complete(_until_stopped(request, backend))
         loop.run_until_complete(loop.shutdown_asyncgens())
         if not is_clean:
-            logger.warning("seconds=<%g> | a tool has not ended, its step is left in doubt", asking.drain_seconds)
+            logger.warning("seconds=<%g> | a tool is still running, its step is left in doubt", request.drain_seconds)
             leave()
             leave_at_once(0)
     finally:
         loop.close()
 
 
-async def _until_stopped(asking: Work, backend: DurableBackend) -> bool:
+async def _until_stopped(request: Work, backend: DurableBackend) -> bool:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
     return await backend.work(
-        concurrency=asking.concurrency,
-        drain_seconds=asking.drain_seconds,
+        concurrency=request.concurrency,
+        drain_seconds=request.drain_seconds,
         stop=stop,
-        trial_command=None if asking.is_trial else asking.trial_command,
-        is_trial=asking.is_trial,
+        trial_command=None if request.is_trial else request.trial_command,
+        is_trial=request.is_trial,
     )
 
 
 def _interrupted(stop: asyncio.Event) -> None:
-    """Stop in order; the next Ctrl-C is not for us to handle."""
+    """Stop gracefully; the next Ctrl-C ends the process at once."""
     stop.set()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    click.echo("\nStopping. Ctrl-C again ends it at once.", err=True)
+    click.echo("\nStopping. Press Ctrl-C again to stop at once.", err=True)

@@ -1,4 +1,4 @@
-"""`strands-durable demo`: a travel agent is killed in the middle of a booking, and goes on. In a file, or on Temporal."""
+"""`strands-durable demo`: a travel agent is killed in the middle of a booking and resumes, on SQLite or on Temporal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .trip import DemoError
 
 
 def run(backend: Literal["sqlite", "temporal"] = "sqlite") -> int:
-    """Play the demo; return the exit code, which is 0 only if everything happened exactly once."""
+    """Run the demo; return the exit code, which is 0 only if everything happened exactly once."""
     if backend == "sqlite":
         from .file import play
     else:

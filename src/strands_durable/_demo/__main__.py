@@ -1,4 +1,4 @@
-"""A process of a demo: the script that is run again after a crash, or a worker of the Temporal server that is named."""
+"""A process of the demo: the script that runs again after a crash, or a worker for the Temporal server at ``url``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .trip import FOLDER
 
 
 def main(folder: str, url: str | None = None) -> None:
-    """Do what the stage has us for."""
+    """Run the script, or the worker if there is a URL."""
     if url is None:
         work(Path(folder))
         return
     os.environ[FOLDER] = folder
     from .._dispatch.connect import connect
-    from . import agents  # noqa: F401, a worker carries what is registered
+    from . import agents  # noqa: F401, a worker runs the agents that are registered
 
     asyncio.run(connect(url).work())
 

@@ -1,4 +1,4 @@
-"""The travel agent of the demo as workers load it; here it asks before it mails."""
+"""The travel agent of the demo as workers load it; this one asks for approval before it sends a mail."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def send_mail(to: str, subject: str, tool_context: ToolContext) -> str:
 def travel_agent() -> Agent:
     """Build the agent."""
     folder = _folder()
-    mine = [each for each in tools(folder) if each.tool_name != "send_mail"]
-    return Agent(model=model(folder), tools=[*mine, send_mail], callback_handler=None)
+    others = [each for each in tools(folder) if each.tool_name != "send_mail"]
+    return Agent(model=model(folder), tools=[*others, send_mail], callback_handler=None)

@@ -1,7 +1,7 @@
-"""`strands-durable demo --backend temporal`: one of two workers is killed inside a booking, and the other one goes on.
+"""`strands-durable demo --backend temporal`: one of two workers is killed inside a booking, and the other one resumes it.
 
-The server is real and the demo's own: it goes when the demo ends. The stage dispatches the trip, kills the worker that has it,
-and answers what the agent asks; all it knows is what Temporal tells, as for `strands-durable show`.
+The server is real and belongs to the demo: it is stopped when the demo ends. The stage dispatches the trip, kills the worker
+that runs it, and answers the agent's question. Everything it shows comes from Temporal, as for `strands-durable show`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _STILL = (ExecutionStatus.SUSPENDED, *_OVER)
 
 
 def play(folder: Path, screen: Screen) -> None:
-    """Play the demo; raise unless everything happened exactly once."""
+    """Run the demo; raise unless everything happened exactly once."""
     server = _server()
     screen.say("A travel agent books a weekend in Paris. Its model is scripted; its tools write to a ledger.")
-    screen.say("A Temporal server starts, and two workers. Importing Strands takes them a moment.")
+    screen.say("Starting a Temporal server and two workers. Importing Strands takes a moment.")
     with server, ExitStack() as ending:
         url = f"{server.url}?heartbeat_seconds={_HEARTBEAT_SECONDS}"
         workers = {worker.pid: worker for worker in (ending.enter_context(_worker(url, folder)) for _ in range(2))}
@@ -74,7 +74,7 @@ def _worker(url: str, folder: Path) -> AbstractContextManager[subprocess.Popen[b
 
 
 class _Stage:
-    """Where the trip is followed, from its dispatch to its end."""
+    """Follows the trip from its dispatch to its end."""
 
     def __init__(self, folder: Path, screen: Screen, backend: DurableBackend, workers: Workers) -> None:
         self._folder, self._screen, self._backend, self._workers = folder, screen, backend, workers
@@ -82,18 +82,20 @@ class _Stage:
     async def play(self) -> None:
         say = self._screen.say
         handle = await self._dispatched()
-        say(f"Workers {' and '.join(map(str, self._workers))} are at it; each step is an event of a Temporal workflow.")
+        say(
+            f"Workers {' and '.join(map(str, self._workers))} are running; each step is recorded in a Temporal workflow."
+        )
         say()
         recorded = await self._killed(handle)
         recorded = await self._taken_over(handle, recorded)
         detail = await self._answered(handle, recorded)
-        say(f"The agent says: {str(await handle.result()).strip()}")
+        say(f"The agent answers: {str(await handle.result()).strip()}")
         say()
         show_ledger(self._folder, self._screen)
         verify(self._folder, detail, recorded)
-        say(f"Every side effect happened exactly once, and so did each of the {MODEL_CALLS} model calls.")
+        say(f"Every side effect and each of the {MODEL_CALLS} model calls happened exactly once.")
         say()
-        say("The server was the demo's own and is gone. To try it on one of yours:")
+        say("The demo's server is stopped. To try this on a server of your own:")
         say("  temporal server start-dev")
         say("  strands-durable worker agents.py --backend temporal://localhost:7233")
 
@@ -104,7 +106,7 @@ class _Stage:
         return await travel_agent.on(self._backend).dispatch_async(PROMPT, execution_id=EXECUTION_ID)
 
     async def _killed(self, handle: ExecutionHandle) -> Recorded:
-        """Follow the trip until a worker is inside the hotel booking, and kill it there."""
+        """Follow the trip until a worker is inside the hotel booking, then kill that worker."""
         say = self._screen.say
         with self._screen.following():
             detail = await self._followed(handle, {}, is_inside_hotel)
@@ -115,26 +117,24 @@ class _Stage:
         recorded = _done(detail)
         say()
         say(f"Worker {pid} was killed with SIGKILL inside book_hotel, before the hotel was booked.")
-        say(
-            f"History holds {len(recorded)} finished steps. Once the worker has been silent for {_HEARTBEAT_SECONDS} seconds,"
-        )
-        say(f"Temporal has worker {next(iter(self._workers))} go on.")
+        say(f"The history holds {len(recorded)} finished steps. When the killed worker has missed its heartbeat for")
+        say(f"{_HEARTBEAT_SECONDS} seconds, worker {next(iter(self._workers))} resumes the trip.")
         say()
         return recorded
 
     async def _taken_over(self, handle: ExecutionHandle, recorded: Recorded) -> Recorded:
-        """Follow the other worker, until the agent asks something."""
+        """Follow the other worker until the agent asks a question."""
         have_hotel_answer(self._folder)
         with self._screen.following():
             detail = await self._followed(handle, recorded, _is_still)
         self._screen.say()
         self._screen.say(
-            f"It took {len(recorded)} steps from history, and waits for an answer; no worker is held up by that."
+            f"It took {len(recorded)} steps from the history and now waits for an answer, which occupies no worker."
         )
         return _done(detail)
 
     async def _answered(self, handle: ExecutionHandle, recorded: Recorded) -> ExecutionDetail:
-        """Say yes to what the agent asks, and follow it to its end."""
+        """Answer yes, and follow the trip to its end."""
         questions = await handle.interrupts()
         for question in questions:
             self._screen.say(f"The agent asks: {question.reason} The answer: yes.")
@@ -153,7 +153,7 @@ class _Stage:
         *,
         only_new: bool = False,
     ) -> ExecutionDetail:
-        """Show what Temporal tells of the trip, until that is enough."""
+        """Show the trip as Temporal has it until ``is_enough``."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             detail = await handle.detail()
@@ -162,16 +162,16 @@ class _Stage:
             if is_enough(detail):
                 return detail
             if all(worker.poll() is not None for worker in self._workers.values()):
-                raise DemoError(f"the workers ended by themselves.\n{log_of(self._folder)}")
+                raise DemoError(f"all workers exited unexpectedly.\n{log_of(self._folder)}")
             await asyncio.sleep(2 * POLL_SECONDS)
-        raise DemoError(f"nothing more happened for {PATIENCE_SECONDS:.0f} s.\n{log_of(self._folder)}")
+        raise DemoError(f"the trip did not get further within {PATIENCE_SECONDS:.0f} s.\n{log_of(self._folder)}")
 
 
 def _pid_of(detail: ExecutionDetail) -> int:
-    found = re.match(r"process (\d+) on ", detail.execution.owner or "")
-    if found is None:
-        raise DemoError("nobody is at work on the trip.")
-    return int(found[1])
+    match = re.match(r"process (\d+) on ", detail.execution.owner or "")
+    if match is None:
+        raise DemoError("no worker is running the trip.")
+    return int(match[1])
 
 
 def _done(detail: ExecutionDetail) -> Recorded:

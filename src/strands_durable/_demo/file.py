@@ -1,7 +1,7 @@
-"""`strands-durable demo`: a travel agent is killed in the middle of a booking, and another process goes on.
+"""`strands-durable demo`: a travel agent is killed in the middle of a booking, and another process resumes it.
 
-Two processes play. The worker is a plain Strands agent with `Durability`. The stage starts the worker, kills it, starts it
-again, and reads along in the store: it knows no more than `strands-durable show` does, and does not import Strands.
+There are two processes. The worker is a plain Strands agent with `Durability`. The stage starts the worker, kills it, starts it
+again, and shows the run from the store, as `strands-durable show` does, without importing Strands.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STORE, _ANSWER = "trip.db", "answer.txt"
 
 
 def work(folder: Path) -> None:
-    """Run the travel agent, or go on with it: a script that runs again after a crash is all there is to do."""
+    """Run the travel agent, or resume it: running the script again after a crash is all it takes."""
     from strands import Agent
 
     from .._plugin.durability import Durability
@@ -59,7 +59,7 @@ def work(folder: Path) -> None:
 
 
 def play(folder: Path, screen: Screen) -> None:
-    """Play the demo; raise unless everything happened exactly once."""
+    """Run the demo; raise unless everything happened exactly once."""
     catalog = Catalog(folder / _STORE)
     screen.say("A travel agent books a weekend in Paris. Its model is scripted; its tools write to a ledger.")
     screen.say(f"Each step is recorded in {catalog.path}")
@@ -67,25 +67,25 @@ def play(folder: Path, screen: Screen) -> None:
     recorded = _first_process(folder, catalog, screen)
     time.sleep(PAUSE_SECONDS)
     detail = _second_process(folder, catalog, screen, recorded)
-    screen.say(f"The agent says: {(folder / _ANSWER).read_text()}")
+    screen.say(f"The agent answers: {(folder / _ANSWER).read_text()}")
     screen.say()
     show_ledger(folder, screen)
     verify(folder, detail, recorded)
-    screen.say(f"Every side effect happened exactly once, and so did each of the {MODEL_CALLS} model calls.")
+    screen.say(f"Every side effect and each of the {MODEL_CALLS} model calls happened exactly once.")
     screen.say()
-    screen.say("Look at the run:")
+    screen.say("To inspect the run:")
     screen.say(f"  strands-durable show {EXECUTION_ID} --backend {catalog.path}")
 
 
 def _first_process(folder: Path, catalog: Catalog, screen: Screen) -> Recorded:
-    """Run the worker until it is inside the hotel booking, and kill it there."""
+    """Run the worker until it is inside the hotel booking, then kill it."""
     with _worker(folder) as worker:
-        screen.say(f"Process {worker.pid} starts. Importing Strands takes it a moment.")
+        screen.say(f"Process {worker.pid} starts. Importing Strands takes a moment.")
         screen.say()
         with screen.following():
             _follow(catalog, worker, screen, {}, is_inside_hotel)
             if worker.poll() is not None:
-                raise DemoError(f"the first process ended by itself.\n{log_of(folder)}")
+                raise DemoError(f"the first process exited unexpectedly.\n{log_of(folder)}")
             time.sleep(PAUSE_SECONDS)
             worker.kill()
             worker.wait()
@@ -96,7 +96,7 @@ def _first_process(folder: Path, catalog: Catalog, screen: Screen) -> Recorded:
     recorded: Recorded = {(step.key, step.attempt): step.ended_at for step in detail.steps if step.state == "done"}
     doubtful = [step.name for step in detail.steps if step.in_doubt]
     screen.say(
-        f"The journal holds {len(recorded)} finished steps. In doubt, started and without a result: {doubtful[0]}."
+        f"The journal holds {len(recorded)} finished steps. In doubt (started, no recorded result): {doubtful[0]}."
     )
     screen.say()
     return recorded
@@ -111,10 +111,10 @@ def _second_process(folder: Path, catalog: Catalog, screen: Screen, recorded: Re
         with screen.following():
             detail = _follow(catalog, worker, screen, recorded, lambda _: False)
         if worker.returncode != 0:
-            raise DemoError(f"the second process ended with exit code {worker.returncode}.\n{log_of(folder)}")
+            raise DemoError(f"the second process exited with code {worker.returncode}.\n{log_of(folder)}")
     live = sum(step.state == "done" for step in detail.steps) - len(recorded)
     screen.say()
-    screen.say(f"It took {len(recorded)} steps from the journal, and ran {live} steps itself.")
+    screen.say(f"It took {len(recorded)} steps from the journal and ran {live} itself.")
     return detail
 
 
@@ -129,7 +129,7 @@ def _follow(
     recorded: Recorded,
     is_enough: Callable[[ExecutionDetail], bool],
 ) -> ExecutionDetail:
-    """Show what the store tells of the worker, until that is enough or the worker has ended."""
+    """Show the run as the store has it until ``is_enough``, or until the worker has exited."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         is_over = worker.poll() is not None
@@ -143,4 +143,4 @@ def _follow(
             if is_over or is_enough(detail):
                 return detail
         time.sleep(POLL_SECONDS)
-    raise DemoError(f"the worker was not done after {PATIENCE_SECONDS:.0f} s.\n{log_of(catalog.path.parent)}")
+    raise DemoError(f"the worker had not finished after {PATIENCE_SECONDS:.0f} s.\n{log_of(catalog.path.parent)}")

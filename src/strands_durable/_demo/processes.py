@@ -1,4 +1,4 @@
-"""The processes of a demo: whatever happens on the stage, none outlives it."""
+"""The processes of the demo; none outlives it, whatever happens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOG = "worker.log"
 
 @contextmanager
 def started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process; what it says goes to a file."""
+    """Start a process; its output goes to a log file."""
     with (
         open(folder / _LOG, "ab") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process,
@@ -24,5 +24,5 @@ def started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def log_of(folder: Path) -> str:
-    """Return the last words of all processes."""
+    """Return the end of the log of all processes."""
     return (folder / _LOG).read_text(errors="replace")[-2000:]

@@ -1,4 +1,4 @@
-"""Where a demo is shown: a table that moves on a terminal, lines elsewhere."""
+"""How the demo is shown: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from .._records.views import ExecutionDetail, StepSummary, short
 
 Recorded = dict[tuple[str, int], float | None]
-"""Finished steps by key and attempt, with the time of their end."""
+"""Finished steps by key and attempt, with the time they ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,35 +24,35 @@ class Row:
 
 
 class Screen(Protocol):
-    """Where the demo is shown."""
+    """Where the demo prints."""
 
     def say(self, text: str = "") -> None:
-        """Tell the story on."""
+        """Print a line."""
 
     def following(self) -> AbstractContextManager[object]:
-        """Open the view of one worker."""
+        """Start a new view of one worker."""
 
     def update(self, rows: list[Row]) -> None:
-        """Show where the worker stands."""
+        """Show the steps of the worker."""
 
 
 class Lines:
-    """A screen for pipes and logs: one line for each change."""
+    """A screen for pipes and logs: one line per change."""
 
     def __init__(self) -> None:
         self._shown: set[tuple[str, str]] = set()
 
     def say(self, text: str = "") -> None:
-        """Tell the story on."""
+        """Print a line."""
         print(text, flush=True)
 
     def following(self) -> AbstractContextManager[object]:
-        """Open the view of one worker."""
+        """Start a new view of one worker."""
         self._shown = set()
         return nullcontext()
 
     def update(self, rows: list[Row]) -> None:
-        """Print what has changed."""
+        """Print the steps that have changed."""
         for row in rows:
             if (row.step, row.status) not in self._shown:
                 self._shown.add((row.step, row.status))
@@ -60,7 +60,7 @@ class Lines:
 
 
 class LiveTable:
-    """A screen for a terminal: a table that moves."""
+    """A screen for a terminal: a live table."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -70,19 +70,19 @@ class LiveTable:
         self._live: Live | None = None
 
     def say(self, text: str = "") -> None:
-        """Tell the story on."""
+        """Print a line."""
         self._console.print(text)
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Open the view of one worker."""
+        """Start a new view of one worker."""
         from rich.live import Live
 
         with Live(console=self._console, auto_refresh=False) as self._live:
             yield
 
     def update(self, rows: list[Row]) -> None:
-        """Draw the table anew."""
+        """Redraw the table."""
         from rich import box
         from rich.table import Table
         from rich.text import Text

@@ -1,4 +1,4 @@
-"""The trip that a travel agent books in a demo: a scripted model, and real tools that write what they do to a ledger."""
+"""The trip that the travel agent of the demo books: a scripted model, and real tools that write to a ledger."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PROMPT = "Book me a weekend in Paris, from Berlin, and mail me the plan."
 EFFECTS = ("search_flights", "check_weather", "book_flight", "book_hotel", "send_mail")
 MODEL_CALLS = 4
 FOLDER = "STRANDS_DURABLE_DEMO"
-"""The environment variable that says to workers where the ledger is."""
+"""The environment variable with the folder of the ledger, for workers."""
 POLL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS = 0.1, 30.0, 0.8
 
 _LEDGER, _HOTEL = "ledger.jsonl", "hotel-answers"
 
 
 class DemoError(Exception):
-    """The demo did not go as it should."""
+    """The demo did not end as expected."""
 
 
 def model(folder: Path) -> Any:
     from ..testing import ScriptedModel, call
 
     class BilledModel(ScriptedModel):
-        """Thinks for a moment, and puts each call on the bill."""
+        """Takes a moment to answer, and records each call in the ledger."""
 
         async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
             await asyncio.sleep(0.4)
@@ -98,7 +98,7 @@ def tools(folder: Path) -> list[Any]:
 
 
 def note(folder: Path, effect: str) -> None:
-    """Leave a mark outside of the store: this is what really happened."""
+    """Write to the ledger, outside of the store: this is what really happened."""
     with open(folder / _LEDGER, "a") as ledger:
         ledger.write(json.dumps({"effect": effect, "process": os.getpid()}) + "\n")
 
@@ -109,11 +109,11 @@ def is_inside_hotel(detail: ExecutionDetail) -> bool:
 
 
 def have_hotel_answer(folder: Path) -> None:
-    """Let the hotel answer from now on."""
+    """Make the hotel answer from now on."""
     (folder / _HOTEL).touch()
 
 
-# The proof
+# Verification
 
 
 def _ledger(folder: Path) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def verify(folder: Path, detail: ExecutionDetail, recorded: Recorded) -> None:
     counts = Counter(entry["effect"] for entry in _ledger(folder))
     expected = Counter({**dict.fromkeys(EFFECTS, 1), "model call": MODEL_CALLS})
     if counts != expected:
-        raise DemoError(f"the ledger should hold {dict(expected)}, but holds {dict(counts)}.")
+        raise DemoError(f"the ledger should have {dict(expected)}, but has {dict(counts)}.")
     if detail.execution.status is not ExecutionStatus.COMPLETED:
         raise DemoError(f"the execution is {detail.execution.status.value}.")
     ends = {(step.key, step.attempt): step.ended_at for step in detail.steps}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AgentFileError(DurableError):
-    """A file that was to define agents cannot be used."""
+    """A file that should define agents cannot be used."""
 
     def __init__(self, file: str, reason: str, hint: str = "") -> None:
         super().__init__(file, reason, hint)
@@ -41,7 +41,7 @@ def agents_of(files: list[str]) -> list[DurableAgent]:
     for file in files:
         _imported(file)
     if not agents:
-        raise AgentFileError(", ".join(files), "no agent is defined there", _HINT)
+        raise AgentFileError(", ".join(files), "it defines no agent", _HINT)
     return [agents[name] for name in sorted(agents)]
 
 
@@ -59,21 +59,21 @@ def agent_of(target: str) -> DurableAgent:
     if isinstance(found, DurableAgent):
         return found
     if found is not None:
-        raise AgentFileError(file, f"{name!r} is a {type(found).__name__}, not an agent that can be dispatched", _HINT)
+        raise AgentFileError(file, f"{name!r} is a {type(found).__name__}, not a durable agent", _HINT)
     known = ", ".join(sorted(agents)) or "none"
-    raise AgentFileError(file, f"there is no agent {name!r} (there are: {known})", "" if agents else _HINT)
+    raise AgentFileError(file, f"it defines no agent {name!r} (registered: {known})", "" if agents else _HINT)
 
 
-_HINT = "Put @durable_agent above a function that returns a new Agent, Graph or Swarm"
+_HINT = "Put @durable_agent on a function that returns a new Agent, Graph or Swarm"
 
 
 def _only(file: str, found: list[DurableAgent]) -> DurableAgent:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise AgentFileError(file, "no agent is defined there", _HINT)
+        raise AgentFileError(file, "it defines no agent", _HINT)
     choices = ", ".join(f"{file}:{agent.name}" for agent in found)
-    raise AgentFileError(file, f"{len(found)} agents are defined there", f"Name one of them: {choices}")
+    raise AgentFileError(file, f"it defines {len(found)} agents", f"Name one of them: {choices}")
 
 
 def _parted(target: str) -> tuple[str, str]:
@@ -92,7 +92,7 @@ def _imported(file: str) -> ModuleType:
 
 def _from_path(file: str, path: Path) -> ModuleType:
     if not path.is_file():
-        raise AgentFileError(file, "there is no such file")
+        raise AgentFileError(file, "the file does not exist")
     known = sys.modules.get(path.stem)
     if known is not None and _file_of(known) == path:
         return known
@@ -128,8 +128,10 @@ def _translated(file: str, path: Path | None) -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        hint = "Guard what is not for workers with if __name__ == '__main__'"
-        raise AgentFileError(_line(file, path, error), f"it ended the process with {error.code!r}", hint) from error
+        hint = "Put code that workers must not run under if __name__ == '__main__'"
+        raise AgentFileError(
+            _line(file, path, error), f"importing it exited the process with {error.code!r}", hint
+        ) from error
     except DurableError as error:
         raise AgentFileError(_line(file, path, error), str(error).rstrip(".")) from error
     except Exception as error:

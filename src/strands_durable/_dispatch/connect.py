@@ -56,8 +56,8 @@ def _maker(scheme: str) -> Callable[[str], DurableBackend]:
     known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
     raise UnsupportedFeatureError(
         f"A {scheme}:// backend",  # not the whole URL: it may contain a password
-        f"no backend for {scheme}:// is installed (there are {known})",
-        f"A package adds one with an entry point of the group {GROUP!r}.",
+        f"no backend for {scheme}:// is installed (installed: {known})",
+        f"Install the package that provides it: backends are entry points of the group {GROUP!r}.",
     )
 
 

@@ -58,7 +58,7 @@ async def in_time(
             is_left = not outcome.done()
     if is_left:
         raise TimeoutError(
-            f"The factory of agent {agent!r} did not return within {seconds:g} s. Look for what it waits for (a server, a "
-            f"download), or give it more time: @durable_agent(build_timeout=...)."
+            f"The factory of agent {agent!r} did not return within {seconds:g} s. Check what it waits for (a server, a "
+            f"download), or allow more time: @durable_agent(build_timeout=...)."
         )
     return outcome.result()

@@ -124,7 +124,7 @@ class Queue:
 
     Args:
         store: The store.
-        me: Who claims them, where an engine tells owners apart by more than their process.
+        me: Who claims them, if an engine identifies owners by more than their process.
     """
 
     def __init__(self, store: Store, me: Owner | None = None) -> None:
@@ -238,7 +238,7 @@ class Queue:
             unowned = Lease(self._store, queued.row_id, queued.execution_id, queued.run, fence=-1, seconds=0)
             record = Journal(unowned).call_at(0)
             if record is None:
-                raise UnreadableError("its call is not recorded")
+                raise UnreadableError("its call is missing")
             return record.input
 
     def adopt(self, claim: Claim, spec: AgentSpec) -> None:
@@ -303,7 +303,7 @@ class _ClearSuspicion:
 def _checked(given: Any) -> dict[str, Any]:
     """Return the recorded arguments of a dispatch besides its prompt, checked."""
     if type(given["invocation_state"]) is not dict or "limits" not in given:
-        raise UnreadableError("its invocation_state is no dict, or its limits are missing")
+        raise UnreadableError("its invocation_state is not a dict, or its limits are missing")
     found: dict[str, Any] = given
     return found
 

@@ -55,7 +55,7 @@ class PolicyOverrides:
 
     def __post_init__(self) -> None:
         if self.build_timeout <= 0:
-            raise ValueError(f"build_timeout={self.build_timeout}: it must be more than 0 seconds")
+            raise ValueError(f"build_timeout={self.build_timeout}: it must be greater than 0 seconds")
         checked_policies(self.tool_policies)
         check("on_drift", self.on_drift or "raise", "raise", "warn", "rerun")
         check("model_in_doubt", self.model_in_doubt or "retry", "retry", "ask", "fail")
@@ -92,7 +92,9 @@ class DurableAgent:
         self.name = checked_id(name or factory.__name__)
         self.policies = PolicyOverrides() if policies is None else policies
         if not isinstance(self.policies, PolicyOverrides):
-            raise TypeError(f"policies={policies!r}: give @durable_agent(tool_policies=...) a dict of ToolPolicy")
+            raise TypeError(
+                f"policies={policies!r}: pass @durable_agent(tool_policies=...) a dict of ToolPolicy objects"
+            )
         self.version = _checked_version(self.name, version)
         self._factory = factory
         self._parameters = _parameters(self.name, factory)
@@ -180,7 +182,7 @@ class DurableAgent:
             raise UnsupportedFeatureError(
                 f"A factory that returns a {type(subject).__name__} ({self.name!r})",
                 "a worker runs an Agent, a Graph or a Swarm",
-                "Return a new one of these each time.",
+                "Return a new one at each call.",
             )
         return subject
 
@@ -235,7 +237,7 @@ class DurableAgent:
         self._check(arguments)
         named = (invocation_state or {}).get("execution_id")  # as in a call of an inline agent
         if named is not None and execution_id not in (None, named):
-            raise ValueError(f"A call of {self.name!r} has two execution_ids: {execution_id!r} and {named!r}")
+            raise ValueError(f"A call of {self.name!r} names two execution_ids: {execution_id!r} and {named!r}")
         execution_id = execution_id if named is None else named
         answers = answers_in(prompt)
         if answers is not None:
@@ -285,7 +287,7 @@ class DurableAgent:
         required = [name for name, is_required in self._parameters.items() if is_required]
         missing = [name for name in required if name not in arguments]
         if missing:
-            raise TypeError(f"{self.name}() needs the keyword argument {missing[0]!r} of its factory")
+            raise TypeError(f"{self.name}() is missing the keyword argument {missing[0]!r} of its factory")
 
 
 @overload
@@ -353,7 +355,7 @@ def registered(name: str) -> DurableAgent:
 
 def _checked_version(name: str, version: Any) -> str | None:
     if version is not None and (not isinstance(version, str) or not version.strip()):
-        raise TypeError(f'The version of agent {name!r} is a text such as "2" or "2025-01-31", not {version!r}')
+        raise TypeError(f'The version of agent {name!r} must be a string such as "2" or "2025-01-31", not {version!r}')
     return version
 
 
@@ -362,10 +364,10 @@ def _parameters(name: str, factory: Factory) -> dict[str, bool]:
     required: dict[str, bool] = {}
     for parameter in inspect.signature(factory).parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TypeError(f"The factory of agent {name!r} may only take named arguments, not {parameter}")
+            raise TypeError(f"The factory of agent {name!r} can only take named arguments, not {parameter}")
         if parameter.name in _OURS:
             raise TypeError(
-                f"The factory of agent {name!r} cannot have an argument {parameter.name!r}: every call has one"
+                f"The factory of agent {name!r} cannot take {parameter.name!r}: it is an argument of every call"
             )
         required[parameter.name] = parameter.default is parameter.empty
     return required

@@ -31,7 +31,7 @@ from ..errors import (
 )
 
 S = ExecutionStatus
-_HINT = "Its handle's resume(), or 'strands-durable resume', tries it again from the failed step."
+_HINT = "To retry it from the failed step, call resume() on its handle or run 'strands-durable resume'."
 
 
 class Requests:
@@ -51,7 +51,7 @@ class Requests:
     ) -> str:
         """Record a request, or find the execution that has this id; return the id."""
         if limits is not None and spec.kind != "agent":
-            raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent takes them")
+            raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent has limits")
         execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
         spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
         given = _given(invocation_state, limits)
@@ -195,7 +195,7 @@ class Requests:
         if request is None:
             raise UnsupportedFeatureError(
                 f"Accepting drift of execution {journal.execution_id!r}",
-                "it was run inline, and its script says what happens to it",
+                "it was started inline, so its script decides about drift",
                 'Run the script with Durability(..., on_drift="warn").',
             )
         if journal.status() is S.COMPLETED or self._is_owned(journal):
@@ -234,7 +234,7 @@ def _refuse_null(execution_id: str, answers: Mapping[str, Any]) -> None:
         if answer is None:
             raise UnsupportedFeatureError(
                 f"null as an answer (execution {execution_id!r}, interrupt_id {interrupt_id})",
-                "Strands takes it for no answer and asks again",
+                "Strands treats it as no answer and asks again",
                 'Answer false, "" or a text.',
             )
 

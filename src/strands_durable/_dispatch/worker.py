@@ -101,7 +101,7 @@ class Worker:
                 try:
                     if not self._path.exists():  # a worker does not create the store
                         raise BackendUnavailableError(
-                            str(self._path), "there is no such file", "Put it back, or start anew."
+                            str(self._path), "the file does not exist", "Put it back, or use another store."
                         )
                     store, renewer = stores.open(self._path)
                     async with change_feed(store).changes() as change:
@@ -236,7 +236,7 @@ class Worker:
         try:
             why = await in_time(partial(refusal, queued), agent.policies.build_timeout, agent.name, late)
         except TimeoutError as error:
-            why, hint = str(error).rstrip("."), "this worker looks again when it has returned"
+            why, hint = str(error).rstrip("."), "this worker checks again when it has returned"
         finally:
             del self._building[build]
             self._unknown = {version: found for version, found in self._unknown.items() if found != build}

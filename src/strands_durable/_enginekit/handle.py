@@ -115,7 +115,7 @@ class LogHandle(ExecutionHandle):
         record = journal.call_at(0)
         if record is not None and record.status is S.FAILED:
             return Requests(known.replica).failure(journal, record)
-        return ExecutionFailedError(self.execution_id, known.failure, "Its handle's resume() tries it again.")
+        return ExecutionFailedError(self.execution_id, known.failure, "Its handle's resume() retries it.")
 
     async def interrupts(self) -> list[OpenInterrupt]:
         """Return the questions that wait for a person."""
@@ -173,7 +173,7 @@ class LogHandle(ExecutionHandle):
 
     def _too_fast(self, what: str) -> BackendUnavailableError:
         return BackendUnavailableError(
-            url_for_people(self._log_backend.url), f"the execution changes faster than it can be {what}"
+            url_for_people(self._log_backend.url), f"the execution kept changing while it was {what}"
         )
 
     async def steps(self) -> list[StepSummary]:

@@ -129,9 +129,9 @@ class PayloadStore:
         try:
             data: bytes = files.cat_file(f"{root}/{digest}")
         except FileNotFoundError as error:
-            raise BackendUnavailableError(self._place, f"payload {digest} does not exist") from error
+            raise BackendUnavailableError(self._place, f"payload {digest} is missing") from error
         if hashlib.sha256(data).hexdigest() != digest:
-            raise BackendUnavailableError(self._place, f"the content of payload {digest} has changed")
+            raise BackendUnavailableError(self._place, f"payload {digest} does not match its digest")
         return data
 
     @property
@@ -143,8 +143,8 @@ class PayloadStore:
 
     def _files(self) -> tuple[Any, str]:
         if self._url is None:
-            hint = "Use the same URL as the process that recorded it, with payloads= in it."
-            raise BackendUnavailableError("payloads", "history refers to offloaded payloads, no storage is named", hint)
+            hint = "Use the URL of the process that recorded it, including payloads=."
+            raise BackendUnavailableError("payloads", "payloads were offloaded, but the URL names no store", hint)
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
         files, root = url_to_fs(self._url)

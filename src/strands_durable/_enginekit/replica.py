@@ -218,7 +218,9 @@ class _Table:
     def _cells(self, row: Row) -> list[Any]:
         unknown = row.keys() - self._defaults.keys()
         if unknown:
-            raise UnreadableError(f"a row of {self._name!r} has columns unknown to this version: {', '.join(unknown)}")
+            raise UnreadableError(
+                f"a row of {self._name!r} has columns that this version does not know: {', '.join(unknown)}"
+            )
         return [_read(row.get(name, default)) for name, default in self._defaults.items()]
 
 

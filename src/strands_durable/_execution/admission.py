@@ -87,7 +87,7 @@ def admit(
         return Start()
     refuse_other_input(journal, record, given, caller)
     if record.status is S.PENDING:
-        why = "was dispatched and has not begun: a worker will run it. Wait for its handle's result, or start a worker."
+        why = "was dispatched, and no worker has started it yet. Start a worker, or wait for its handle's result."
         raise ExecutionBusyError(journal.execution_id, "", why)
     if record.status is S.SUSPENDED:
         replies = journal.replies(record.call_id)
@@ -135,7 +135,7 @@ def _hint(caller: Caller | None) -> str:
     if caller is None:
         return ""
     if caller.is_single:
-        return f"{RESUME_HINT} An execution_id that is given with a call names this one call: use a new one for each request."
+        return f"{RESUME_HINT} An execution_id passed with a call names that one call: use a new one for each request."
     return (
         f"{RESUME_HINT} Each agent of an execution needs its own agent_id: every object with agent_id {caller.name!r} is "
         f"compared with the same recorded calls, starting with the first."

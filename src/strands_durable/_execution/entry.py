@@ -238,7 +238,7 @@ async def _enter(options: Options, subject: Subject, local: LocalExecution, targ
 def _refuse_stuck(subject: Subject, local: LocalExecution) -> None:
     """Refuse an object whose call can never end, before Strands does: its error would be recorded as a failure of this call."""
     if subject.busy_in() == local.execution_id:
-        why = "This object began a stream in an event loop that was closed since, and accepts no more calls: build a new one."
+        why = "The event loop of this object's stream was closed, so the object takes no more calls: build a new one."
         raise AgentBusyError(local.execution_id, str(Owner.me()), why)
 
 
@@ -247,9 +247,9 @@ def _busy(options: Options, subject: Subject, local: LocalExecution, target: Tar
     is_same = subject.busy_in() == local.execution_id
     if not is_same or target.is_single:  # otherwise it would be the next call of the object
         _refuse_other_input(options, subject, local, target, prompt)
-    why = "Another call in this process has not ended yet: wait for its end."
+    why = "Another call in this process has not ended yet. Wait for it to end."
     if not local.is_at_work:
-        why += " If you stopped reading a stream, close it: await stream.aclose()."
+        why += " If you no longer read its stream, close it: await stream.aclose()."
     return (AgentBusyError if is_same else ExecutionBusyError)(local.execution_id, str(Owner.me()), why)
 
 

@@ -119,7 +119,7 @@ async def judge_node(
         if verdict is None:
             return interrupt
     if verdict == "fail":
-        raise InDoubtError(call.execution_id, step.key, "it had started, and its result is not known")
+        raise InDoubtError(call.execution_id, step.key, "its policy or a person decided not to run it again")
     return verdict if isinstance(verdict, dict) else None
 
 

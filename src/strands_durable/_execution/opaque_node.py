@@ -79,7 +79,7 @@ async def _judged(call: OrchestratorCall, node_id: str, executor: Any, prompt: A
         return None
     if isinstance(executor, MultiAgentBase):
         raise UnsupportedFeatureError(
-            f"in_doubt={policy.in_doubt!r} for node {node_id!r}", "it is an orchestrator of its own", 'Use "retry".'
+            f"in_doubt={policy.in_doubt!r} for node {node_id!r}", "the node is an orchestrator", 'Use "retry".'
         )
     verdict = await judge_node(call, policy, node_id, step, answers_in(prompt) or {})
     if isinstance(verdict, Interrupt):

@@ -91,7 +91,7 @@ class Repetition:
             _put_back(agent, messages, state)
         if result.get("status") == "error" and self._name not in _made:
             texts = [block["text"] for block in result.get("content", ()) if "text" in block]
-            raise self.error(f"it ended in an error: {' '.join(texts)[:500]}")
+            raise self.error(f"it returned an error: {' '.join(texts)[:500]}")
         note_made(agent, self._name)
         self._say(result.get("status") == "error" or result.get("content") == recorded.get("content"))
 
@@ -105,7 +105,7 @@ class Repetition:
         except TimeoutError:
             raise self.error(f"it did not answer within {self._policy.timeout} s") from None
         except InterruptException:
-            raise self.error("it asks a person, who had answered in the process that is gone") from None
+            raise self.error("it asked a person, who had answered in the process that exited") from None
         except UnwindLoop:
             assert self._call.error is not None
             raise self._call.error from None

@@ -46,7 +46,7 @@ class ToolThread:
         outcome.set_running_or_notify_cancel()
         with self._lock:
             if self._is_detached or not self._tools.add(self):
-                raise CancelledError(f"Tool {self.name!r} was not started: its call has ended")
+                raise CancelledError(f"Tool {self.name!r} was not started because its call has ended")
             self._outcome, self._has_ended = outcome, False
         try:
             value = function(*args, **given)

@@ -79,8 +79,8 @@ class Durability(Plugin, MultiAgentPlugin):
         if adapter_of(orchestrator) is None:
             raise UnsupportedFeatureError(
                 f"Durability on {type(orchestrator).__name__}",
-                "its state is known only for Graph and Swarm",
-                "Give Durability to the agents inside it, or make it a node of a Graph: there it is one step.",
+                "only Graph and Swarm are supported as durable orchestrators",
+                "Add Durability to the agents inside it, or make it a node of a Graph, where it is recorded as one step.",
             )
         attach(orchestrator, self._options)
 
@@ -88,6 +88,6 @@ class Durability(Plugin, MultiAgentPlugin):
         """Refuse to be used as a hook, which sees the loop but cannot make it durable."""
         raise UnsupportedFeatureError(
             "Durability among an agent's hooks",
-            "it is a plugin, and a bidirectional agent has none",
+            "it is a plugin, and a bidirectional agent takes no plugins",
             "Pass it to an Agent as plugins=[Durability(...)].",
         )

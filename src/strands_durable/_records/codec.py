@@ -93,9 +93,7 @@ def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
         path = "value" + "".join(reversed(error.path))
         return NotSerializableError(what, path, error.type_name, error.detail)
     if isinstance(error, RecursionError):
-        return NotSerializableError(
-            what, "value", type(value).__name__, " nested too deeply for the stack that is left"
-        )
+        return NotSerializableError(what, "value", type(value).__name__, " that is nested too deeply")
     return NotSerializableError(what, "value", "int", f" ({error})")  # of more digits than Python writes
 
 
@@ -107,13 +105,13 @@ def _refuse_one_way(text: str, what: str) -> None:
         why = str(error)
     if why is not None:
         names = " or ".join(sorted(set(_REGISTERED.findall(text))))
-        raise NotSerializableError(what, "something in it", names, f" that does not come back as it was ({why})")
+        raise NotSerializableError(what, "something in it", names, f" that is not restored unchanged ({why})")
 
 
 def _unreadable(error: Exception) -> UnreadableError:
     if isinstance(error, json.JSONDecodeError):
         return UnreadableError(f"it is cut off or damaged ({error})")
-    return UnreadableError(f"it has a value without a proper form ({type(error).__name__}: {error})")
+    return UnreadableError(f"it has a malformed value ({type(error).__name__}: {error})")
 
 
 # Packed values have no cycles, and nothing that JSON lacks.

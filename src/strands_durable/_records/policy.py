@@ -84,15 +84,15 @@ class ToolPolicy:
         if self.in_doubt not in ("retry", "verify", "ask", "fail"):
             raise ValueError(f'in_doubt={self.in_doubt!r}: use "retry", "verify", "ask" or "fail"')
         if (self.in_doubt == "verify") != (self.verify is not None):
-            raise ValueError('in_doubt="verify" and verify=callback go together: give both or none')
+            raise ValueError('in_doubt="verify" and verify=callback go together: pass both or neither')
         if self.retries < 0 or (self.timeout is not None and self.timeout <= 0):
             raise ValueError(
-                f"retries={self.retries}, timeout={self.timeout}: neither may be negative, nor timeout zero"
+                f"retries={self.retries}, timeout={self.timeout}: retries must be 0 or more, timeout greater than 0"
             )
         if self.backoff_seconds < 0 or self.backoff_factor < 1 or self.backoff_max_seconds < 0:
-            raise ValueError("backoff_seconds and backoff_max_seconds may not be negative, nor backoff_factor below 1")
+            raise ValueError("backoff_seconds and backoff_max_seconds must be 0 or more, backoff_factor 1 or more")
         if self.retries == 0 and (self.retry_on is not None or self.backoff_seconds > 0):
-            raise ValueError("retry_on and backoff_seconds are for retries: give retries=1 or more with them")
+            raise ValueError("retry_on and backoff_seconds apply to retries: pass retries=1 or more with them")
 
     def _check_types(self) -> None:
         wrong = {
@@ -196,14 +196,14 @@ def checked_policies(given: Any) -> dict[str, ToolPolicy]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"tool_policies is a {_kind(given)}: give a dict of ToolPolicy by tool name")
+        raise TypeError(f"tool_policies is a {_kind(given)}: pass a dict of ToolPolicy by tool name")
     for name, found in given.items():
         if not isinstance(name, str):
-            raise TypeError(f"tool_policies has a key that is a {_kind(name)}: give each policy by name of its tool")
+            raise TypeError(f"tool_policies has a key that is a {_kind(name)}: use the names of tools as keys")
         if found is ToolPolicy:
-            raise TypeError(f"tool_policies[{name!r}] is the class ToolPolicy: give an object, ToolPolicy(...)")
+            raise TypeError(f"tool_policies[{name!r}] is the class ToolPolicy: pass an object, ToolPolicy(...)")
         if not isinstance(found, ToolPolicy):
-            raise TypeError(f"tool_policies[{name!r}] is a {_kind(found)}: give a ToolPolicy, ToolPolicy(in_doubt=...)")
+            raise TypeError(f"tool_policies[{name!r}] is a {_kind(found)}: pass a ToolPolicy, ToolPolicy(in_doubt=...)")
     return dict(given)
 
 

@@ -48,7 +48,7 @@ def _wrong(name: str, answer: Any) -> str | None:
         return None
     if isinstance(answer, dict) and set(answer) == {"result"} and taken == ANSWERS:
         return None
-    return f"{answer!r} is not an answer to it: give {taken}"
+    return f"{answer!r} is not a valid answer: use {taken}"
 
 
 def answers_in(prompt: Any) -> dict[str, Any] | None:

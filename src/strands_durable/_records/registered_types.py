@@ -66,12 +66,12 @@ def register_type(
     if not isinstance(cls, type):
         raise TypeError(f"register_type takes a class, not {cls!r}")
     if is_built_in(cls):
-        raise ValueError(f"{cls.__qualname__} has a recorded form already, and needs no other")
+        raise ValueError(f"{cls.__qualname__} can already be recorded and need not be registered")
     if (to_json is None) != (from_json is None):
         raise TypeError("register_type takes both to_json and from_json, or neither")
     known = cls.__qualname__ if name is None else name
     if not isinstance(known, str) or not 0 < len(known) <= _MAX_NAME or not known.isprintable():
-        raise ValueError(f"the name of a type is 1 to {_MAX_NAME} printable characters, not {known!r}")
+        raise ValueError(f"the name of a type must have 1 to {_MAX_NAME} printable characters, not {known!r}")
     write, read = (to_json, from_json) if to_json and from_json else _functions_for(cls)
     _add(RegisteredType(cls=cls, name=known, to_json=write, from_json=read))
     return cls
@@ -139,7 +139,7 @@ def _functions_for(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any
     if hasattr(cls, "model_validate") and hasattr(cls, "model_dump"):
         return _dumped_model, cls.model_validate
     raise TypeError(
-        f"register_type knows Enums, dataclasses, named tuples and pydantic models; {_full_name(cls)} is none of them: "
+        f"register_type handles Enums, dataclasses, named tuples and pydantic models; for {_full_name(cls)}, "
         f"pass to_json and from_json"
     )
 
@@ -148,7 +148,7 @@ def _dataclass_fields(value: Any) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(value)]
     more = sorted(set(getattr(value, "__dict__", ())) - set(names))
     if more:
-        raise ValueError(f"it has attributes that are no fields: {', '.join(more)}")
+        raise ValueError(f"it has attributes that are not fields: {', '.join(more)}")
     return {name: getattr(value, name) for name in names}
 
 
@@ -168,12 +168,12 @@ def _default_of(cls: type, field: dataclasses.Field[Any]) -> Any:
         return field.default
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    raise ValueError(f"nothing is recorded for the field {field.name} of {cls.__qualname__}, which has no default")
+    raise ValueError(f"field {field.name} of {cls.__qualname__} is not recorded and has no default")
 
 
 def _made_tuple(cls: Any, form: list[Any]) -> Any:
     if len(form) != len(cls._fields):
-        raise ValueError(f"{cls.__qualname__} has {len(cls._fields)} fields, and {len(form)} are recorded")
+        raise ValueError(f"{cls.__qualname__} has {len(cls._fields)} fields, but {len(form)} are recorded")
     return tuple.__new__(cls, form)
 
 
@@ -183,7 +183,7 @@ def _dumped_model(value: Any) -> Any:
     form = _with_plain_leaves(dump)
     back = type(value).model_validate(form)
     if back != value or not _is_same(back.model_dump(round_trip=True, by_alias=True), dump):
-        raise ValueError("it is not the same as what its own dump validates to")
+        raise ValueError("it differs from the model that its own dump validates to")
     return form
 
 

@@ -253,7 +253,7 @@ def unpack(value: Any) -> Any:
         if "$" in value:
             unpacker = _UNPACKERS.get(value["$"])
             if unpacker is None:
-                raise UnreadableError(f"it has a value of the type {value['$']!r}, which this version does not know")
+                raise UnreadableError(f"it has a value of type {value['$']!r}, which this version does not know")
             return unpacker(value)
         return {key: unpack(item) for key, item in value.items()}
     return value

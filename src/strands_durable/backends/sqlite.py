@@ -56,7 +56,7 @@ class SqliteBackend(DurableBackend):
         given = options.pop("worker", None)
         if options or given not in (None, "on", "off", "own"):
             shown = url_for_people(url)
-            raise UnsupportedFeatureError(f"{shown!r}", "a sqlite URL takes worker=on, worker=off or worker=own only")
+            raise UnsupportedFeatureError(f"{shown!r}", "the only option of a sqlite URL is worker=on, off or own")
         self.path = path_of(location)
         self._concurrency = concurrency
         self._may_take_all = given is None
@@ -229,10 +229,10 @@ class SqliteHandle(ExecutionHandle):
         record = Catalog(self._backend.path).execution(self.execution_id).execution
         text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
         if record.owner is not None:
-            return f"{text}; {record.owner} works on it"
+            return f"{text}; it is running in {record.owner}"
         if record.note:
             return f"{text}; {record.note}"
-        return f"{text}, and no process works on it. Start a worker with its agent: strands-durable worker FILE"
+        return f"{text}, and no process is running it. Start a worker with its agent: strands-durable worker FILE"
 
     def _ended(self, journal: Any) -> ExecutionResult | None:
         """Return the result of the execution; None while it is queued or running."""

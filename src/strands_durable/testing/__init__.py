@@ -1,4 +1,4 @@
-"""Tools for testing durable agents, your own too: a scripted model, crash points, and a check that a run replays.
+"""Test tools for durable agents, including your own: a scripted model, crash points, and a check that a run replays.
 
 def build(durability):
     model = ScriptedModel([call("book_hotel", city="Paris"), "Booked."])

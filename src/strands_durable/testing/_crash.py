@@ -1,7 +1,7 @@
-"""Crash points: see which boundaries a run has, and die at any of them.
+"""Crash points: list the boundaries of a run, and crash at any of them.
 
 Points are named ``tool.done:before`` and ``tool.done:after`` around each commit, ``model 2:chunk 0`` inside a scripted model,
-and whatever a test reaches itself inside its tools. The n-th time a point is reached is a boundary of its own.
+and whatever name a test passes to `reach` inside its tools. Each time a point is reached counts as a separate boundary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CrashPoints", "SimulatedCrash", "forget_process", "reach"]
 
 
 class SimulatedCrash(BaseException):
-    """Stands for the death of a process inside a test that goes on."""
+    """Simulates the death of a process inside a test that keeps running."""
 
 
 class CrashPoints:
@@ -36,7 +36,7 @@ class CrashPoints:
 
     @contextmanager
     def recording(self) -> Iterator[CrashPoints]:
-        """Note every point that the block reaches."""
+        """Record every point that the block reaches."""
         before = listen(self._reach)
         try:
             yield self
@@ -45,7 +45,7 @@ class CrashPoints:
 
     @contextmanager
     def crashing(self, point: str, how: Literal["kill", "raise"] = "kill") -> Iterator[CrashPoints]:
-        """Die at ``point``: by SIGKILL, or by an exception that no ``except Exception`` holds."""
+        """Crash at ``point``: by SIGKILL, or by an exception that ``except Exception`` does not catch."""
         self._deadly, self._how = point, how
         with self.recording():
             yield self
@@ -65,6 +65,6 @@ class CrashPoints:
 
 
 def forget_process() -> None:
-    """Forget what this process knows of its executions, as a new process would: the next call is its first."""
+    """Forget what this process knows about its executions, so that the next call starts like that of a new process."""
     local_executions.forget()
     reruns.forget()

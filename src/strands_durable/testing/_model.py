@@ -1,7 +1,7 @@
-"""A model that says what it was told to say, chunk by chunk, and fails loudly when asked for more.
+"""A model that streams a script, chunk by chunk, and raises when it is called beyond the end of the script.
 
-Which turn of the script comes next is read from the conversation, not from a counter: a new process that goes on with a
-recorded conversation gets the turn that comes next in it.
+The conversation, not a counter, determines the next turn of the script: a new process that resumes a recorded conversation
+gets the turn that comes next in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._records.crash_points import reach
 
 
 class ScriptError(AssertionError):
-    """The model was asked for something that its script does not have."""
+    """The model was called for something that its script does not have."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class ToolCall:
 
 
 def call(name: str, /, tool_use_id: str | None = None, **input: Any) -> ToolCall:
-    """Have the model call a tool."""
+    """Return a turn in which the model calls a tool."""
     return ToolCall(name, input, tool_use_id)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One turn of a script, spelled out."""
+    """One turn of a script, with all options."""
 
     text: str = ""
     calls: Sequence[ToolCall] = ()
@@ -48,9 +48,9 @@ class Answer:
     stop_reason: str | None = None
     usage: dict[str, int] = field(default_factory=lambda: {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15})
     redact_user: str | None = None
-    """Has the provider redact the user's message, as a guardrail does."""
+    """Make the provider redact the user's message, as a guardrail does."""
     break_after: int | None = None
-    """Raise ConnectionError after so many chunks of the first attempt."""
+    """Raise ConnectionError after this many chunks of the first attempt."""
 
 
 Turn = str | ToolCall | Answer | Sequence[ToolCall]
@@ -58,12 +58,12 @@ Script = Sequence[Turn] | Callable[[int, list[Any]], Turn]
 
 
 class ScriptedModel(Model):
-    """Stands in for the LLM: give it a list of turns, or a function of turn number and messages."""
+    """A model for tests: takes a list of turns, or a function of the turn number and the messages."""
 
     def __init__(self, script: Script, *, model_id: str = "scripted") -> None:
         self.script = script
         self.calls = 0
-        """How often this object was asked."""
+        """How often this object was called."""
         self._config = {"model_id": model_id}
         self._attempts: Counter[int] = Counter()
 
@@ -81,7 +81,7 @@ class ScriptedModel(Model):
         return self._config
 
     async def structured_output(self, output_model: Any, prompt: Any, system_prompt: Any = None, **kwargs: Any) -> Any:
-        """Refuse: the deprecated way around the loop is not scripted."""
+        """Raise: the deprecated call outside the agent loop is not scripted."""
         raise ScriptError("ScriptedModel has no script for the deprecated Agent.structured_output()")
         yield
 
@@ -109,7 +109,7 @@ class ScriptedModel(Model):
             return _spelled_out(self.script(turn, messages))
         if turn >= len(self.script):
             raise ScriptError(
-                f"The model was asked for turn {turn}, but its script has {len(self.script)}. "
+                f"The model was asked for turn {turn}, but its script has {len(self.script)} (turns are counted from 0). "
                 f"The last message was: {json.dumps(messages[-1], default=str)[:300]}"
             )
         return _spelled_out(self.script[turn])

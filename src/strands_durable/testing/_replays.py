@@ -1,4 +1,4 @@
-"""Check that an agent replays: interrupted at every journal boundary, it ends as if nothing had happened."""
+"""Check that an agent replays: after a crash at any journal boundary, it ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Build = Callable[[Durability], Agent]
 
 
 def assert_replays(build: Build, *prompts: Any, **options: Any) -> int:
-    """Run the prompts once, then again with a crash at every journal boundary, and compare; return how many there were.
+    """Run the prompts once, then with a crash at each journal boundary, and compare; return the number of boundaries.
 
-    ``build`` makes a new agent around a given `Durability`, as a new process would. Options go to `Durability`. Crashes are
-    simulated in this process; for real ones run your script in a child and kill it.
+    ``build`` returns a new agent with the given `Durability`, as a new process would. Options are passed to `Durability`.
+    Crashes are simulated in this process; for real ones, run your script in a child process and kill it.
     """
     with tempfile.TemporaryDirectory() as folder:
         points = CrashPoints()
@@ -34,14 +34,16 @@ def assert_replays(build: Build, *prompts: Any, **options: Any) -> int:
                     _run(build, prompts, path, options)
             except SimulatedCrash:
                 pass
-            found = _run(build, prompts, path, options)
-            if found != expected:
+            resumed = _run(build, prompts, path, options)
+            if resumed != expected:
                 raise AssertionError(
-                    f"After a crash at {boundary} the run ended otherwise.\nExpected: {expected}\nFound: {found}"
+                    f"The run ended differently after a crash at {boundary}.\nExpected: {expected}\nFound: {resumed}"
                 )
             again = _run(build, prompts, path, options)
             if again != expected:
-                raise AssertionError(f"Running the completed run of {boundary} again gave another end.\nFound: {again}")
+                raise AssertionError(
+                    f"Running it again after it completed (crash at {boundary}) gave another result.\nFound: {again}"
+                )
     return len(boundaries)
 
 
@@ -55,7 +57,7 @@ def _run(build: Build, prompts: tuple[Any, ...], path: Path, options: dict[str, 
 
 
 def _seen(agent: Agent, result: Any) -> dict[str, Any]:
-    """Return what must be equal: all but random ids and clocks."""
+    """Return what must be equal: everything except random ids and clocks."""
     messages = copy.deepcopy(agent.messages)
     for message in messages:
         message.pop("tracking_id", None)

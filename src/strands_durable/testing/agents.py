@@ -1,11 +1,11 @@
-"""The agents that `strands_durable.testing.contract` dispatches. Import this module in every worker that is under test.
+"""The agents that `strands_durable.testing.contract` dispatches. Import this module in every worker under test.
 
-What their models say is data: each factory takes a script, and a folder in which tools leave their marks and wait for files, so
-that a test and a worker in another process understand each other. A turn of a script is
+What their models answer is data: each factory takes a script, and a folder in which tools leave marks and wait for files, so
+that a test can communicate with a worker in another process. A turn of a script is
 
 - a text,
 - ``{"tool": name, ...}``: a call of that tool with the rest as its input; a list of these: calls in one answer,
-- ``{"fails_until": file}``: the model raises ValueError until that file is there, and then says "Mended.".
+- ``{"fails_until": file}``: the model raises ValueError until that file exists, and then answers "Fixed.".
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _POLL_SECONDS = 0.005
 
 
 class Trip(BaseModel):
-    """What `contract_structured` has to give."""
+    """The structured output of `contract_structured`."""
 
     city: str
     price: float
 
 
 def marks(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return what the tools and models of a run left in its folder, in order."""
+    """Return the marks that the tools and models of a run left in its folder, in order."""
     path = Path(folder) / "marks.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be incomplete
 
 
 def _mark(folder: str, kind: str, **facts: Any) -> None:
@@ -81,10 +81,10 @@ def _turn(turn: Any) -> Any:
     if isinstance(turn, list):
         return [_turn(each) for each in turn]
     if isinstance(turn, dict) and "fails_until" in turn:
-        return "Mended."
+        return "Fixed."
     if isinstance(turn, dict):
-        given = dict(turn)
-        return call(given.pop("tool"), **given)
+        arguments = dict(turn)
+        return call(arguments.pop("tool"), **arguments)
     return turn
 
 
@@ -99,7 +99,7 @@ def _tools(folder: str) -> list[Any]:
 
     @tool(context=True)
     def wait(path: str, tool_context: ToolContext) -> str:
-        """Wait until a file is there, or until somebody cancels."""
+        """Wait until a file exists, or until the execution is cancelled."""
         _mark(folder, "wait", path=path)
         while not Path(folder, path).exists():
             if tool_context.cancel_signal.is_set():
@@ -116,13 +116,13 @@ def _tools(folder: str) -> list[Any]:
 
     @tool
     def strange() -> Any:
-        """Return what cannot be recorded."""
+        """Return a value that cannot be recorded."""
         _mark(folder, "strange")
         return {"status": "success", "content": [{"json": {"handle": object()}}]}
 
     @tool(context=True)
     def look(tool_context: ToolContext) -> str:
-        """Tell what the caller gave with the call."""
+        """Return the invocation state that the caller passed."""
         return json.dumps(tool_context.invocation_state.get("given"))
 
     return [book, wait, approve, strange, look]
@@ -142,18 +142,18 @@ def _agent(folder: str, script: list[Any], name: str, **options: Any) -> Agent:
 
 @durable_agent
 def contract_agent(folder: str, script: list[Any]) -> Agent:
-    """One agent, with all the tools there are."""
+    """An agent with all the tools."""
     return _agent(folder, script, "agent")
 
 
 @durable_agent
 def contract_structured(folder: str, script: list[Any]) -> Agent:
-    """An agent that gives structured output."""
+    """An agent with structured output."""
     return _agent(folder, script, "structured", structured_output_model=Trip)
 
 
 class _Slow(_Model):
-    """A model that answers when another has long done so."""
+    """A model that answers long after the others."""
 
     async def stream(
         self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
@@ -164,7 +164,7 @@ class _Slow(_Model):
 
 
 class _Revisited(_Model):
-    """A model that says its script once, and "The end." when it is handed the task again: a swarm forgets what it had said."""
+    """A model that follows its script once, and answers "The end." when it gets the task again: a swarm resets its messages."""
 
     async def stream(
         self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **kwargs: Any
@@ -177,7 +177,7 @@ class _Revisited(_Model):
 
 @durable_agent
 def contract_graph(folder: str, script: list[Any]) -> Graph:
-    """Two nodes at the same time, of which the first to begin is the last to end, and one that comes after both."""
+    """Two nodes that run at the same time, of which the first to start is the last to end, and one that runs after both."""
     builder = GraphBuilder()
     slow = _agent(folder, ["Slowly."], "slow")
     slow.model = _Slow(folder, ["Slowly."], "slow")
@@ -194,7 +194,7 @@ def contract_graph(folder: str, script: list[Any]) -> Graph:
 
 @durable_agent
 def contract_swarm(folder: str, script: list[Any]) -> Swarm:
-    """Two agents; the second hands back to the first, which then says "The end."."""
+    """Two agents; the second hands back to the first, which then answers "The end."."""
     first = _agent(folder, script, "first")
     first.model = _Revisited(folder, script, "first")
     back = {"tool": "handoff_to_agent", "agent_name": "first", "message": "back to you"}

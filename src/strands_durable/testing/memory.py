@@ -1,7 +1,7 @@
-"""An engine in memory, on the engine kit alone: for tests, and to show what an engine has to add.
+"""An in-memory engine, built on the engine kit alone: for tests, and as an example of what an engine has to add.
 
-Everything is in one object of this process, shared by the backends of one URL, ``memory://name``. A worker is a call of
-`MemoryBackend.work`, in any thread. The page "How to write an engine" goes through this file.
+Everything is in one object of this process, shared by all backends with the same URL, ``memory://name``. A worker is a call of
+`MemoryBackend.work`, in any thread. The page "How to write an engine" explains this file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _numbers = itertools.count(1)
 
 @dataclass
 class _Service:
-    """What outlives workers: the logs, what waits for a worker, and who works on what."""
+    """What outlives workers: the logs, the executions that wait for a worker, and their owners."""
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     ready: dict[str, float] = field(default_factory=dict)
-    """The executions that a worker is to look at, and not before when."""
+    """The executions that wait for a worker, each with the earliest time to run it."""
     owners: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     stops: set[str] = field(default_factory=set)
@@ -40,14 +40,14 @@ class _Service:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> str | None:
-        """Return an execution to look at."""
+        """Return an execution to run; None if none is due."""
         with self.lock:
             now, ready = time.time(), list(self.ready.items())
             due = [each for each, not_before in ready if not_before <= now and each not in self.owners]
             return next((each for each in due if self.ready.pop(each, None) is not None), None)
 
     def leave(self, execution_id: str, worker: str) -> bool:
-        """Have an execution without its owner; return whether it is still to be cancelled."""
+        """Remove the owner of an execution; return whether it still has to be cancelled."""
         with self.lock:
             if self.owners.get(execution_id) == worker:
                 del self.owners[execution_id]
@@ -61,7 +61,7 @@ _services: dict[str, _Service] = {}
 
 @dataclass
 class MemoryLog:
-    """Keeps change sets in a list for each execution; a position is how many there have been."""
+    """Keeps the change sets of each execution in a list; a position is the number of change sets so far."""
 
     _service: _Service
 
@@ -72,7 +72,7 @@ class MemoryLog:
                 yield entry
 
     async def append(self, execution_id: str, base: Position, changes: ChangeSet) -> Position:
-        """Add a change set, unless another one has come in between."""
+        """Add a change set, unless another writer was faster."""
         with self._service.lock:
             entries = self._at(execution_id, base)
             entry = Entry(position=(base or 0) + 1, changes=changes)
@@ -93,7 +93,7 @@ class MemoryLog:
 
 
 class MemoryBackend(LogBackend):
-    """Runs executions in this process, and forgets them with it. ``url`` is ``memory://`` and any name."""
+    """Runs executions in this process; they are lost with it. ``url`` is ``memory://`` and any name."""
 
     poll_seconds = _POLL_SECONDS
 
@@ -103,7 +103,7 @@ class MemoryBackend(LogBackend):
         self.log = MemoryLog(self._service)
 
     async def wake(self, execution_id: str) -> None:
-        """Have a worker look at an execution."""
+        """Let a worker check an execution."""
         self._service.ready[execution_id] = 0.0
 
     async def presence(self, execution_id: str) -> Presence:
@@ -118,12 +118,12 @@ class MemoryBackend(LogBackend):
             return execution_id in self._service.owners
 
     async def list(self, **wanted: Any) -> builtins.list[ExecutionRecord]:
-        """Return executions, the one that changed last first."""
+        """Return executions, the most recently changed first."""
         known = [await self.read(each) for each in list(self._service.entries)]
         return selected([each.detail(await self.presence(each.execution_id)).execution for each in known], **wanted)
 
     def lose_workers(self) -> None:
-        """Give up every worker, as if it were frozen: others take over what it has, and what it appends is refused."""
+        """Give up every worker as if it were frozen: others take over its executions, and what it appends is refused."""
         with self._service.lock:
             self._service.losses += 1
             while self._service.owners:
@@ -138,7 +138,7 @@ class MemoryBackend(LogBackend):
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
     ) -> bool:
-        """Run executions until ``stop`` is set; what may have killed a worker too, as nothing can kill this one alone."""
+        """Run executions until ``stop`` is set, also those that may have killed a worker: nothing can kill this worker alone."""
         worker = _Worker(self, self._service, f"worker {next(_numbers)}")
         try:
             while stop is None or not stop.is_set():
@@ -159,7 +159,7 @@ class _Worker:
         self._losses = service.losses
 
     def look(self, concurrency: int) -> None:
-        """Take what waits for a worker, and stop what was cancelled."""
+        """Start the executions that wait for a worker, and stop those that were cancelled."""
         for execution_id in list(self._service.stops):
             self.pool.cancel(execution_id)
         free = concurrency + self.pool.waiting if self._losses == self._service.losses else 0
@@ -169,8 +169,8 @@ class _Worker:
             task.add_done_callback(self._tasks.discard)
 
     async def _run(self, execution_id: str) -> None:
-        """Run an execution as far as it goes here, and say when it is to be looked at again."""
-        again: float | None = 0.0  # whatever happens
+        """Run an execution as far as possible, and record when to check it again."""
+        again: float | None = 0.0  # also after an error
         try:
             known = await self._backend.read(execution_id)
             again = await self._run_session(known) if known.status in AT_WORK else None
@@ -193,7 +193,7 @@ class _Worker:
         return end.not_before if end.status in AT_WORK else None
 
     async def end(self) -> None:
-        """Give up what is still here."""
+        """Release the executions that are still running here."""
         self.pool.close()
         for task in list(self._tasks):
             task.cancel()

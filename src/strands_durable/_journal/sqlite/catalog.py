@@ -70,7 +70,7 @@ class Catalog:
         scheme, separator, _ = os.fspath(store).partition("://")
         if separator and scheme != "sqlite":
             raise UnsupportedFeatureError(
-                f"A {scheme}:// store", "executions are read from a SQLite file here", "Pass the path of a store file."
+                f"A {scheme}:// store", "only a SQLite file can be read here", "Pass the path of a store file."
             )
         self.path = path_of(store)
 
@@ -129,8 +129,8 @@ class Catalog:
 def refuse_unreadable(path: Path) -> None:
     """Raise if there is nothing at ``path`` to look at: most likely the path is wrong."""
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
-        hint = "Pass the path of another one, or run an agent with Durability on this one first."
-        raise BackendUnavailableError(str(path), "there is no store yet", hint)
+        hint = "Pass the path of an existing store, or run an agent with Durability on this path first."
+        raise BackendUnavailableError(str(path), "the store does not exist yet", hint)
     if not path.is_file():
         raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
     version_of(path)
@@ -156,7 +156,7 @@ def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
         except sqlite3.Error as error:
             if checks.damage is None and "user-defined function" not in str(error):
                 raise
-            raise DamageError(checks.damage or "a row holds bytes that are no text") from error
+            raise DamageError(checks.damage or "a row holds bytes that are not text") from error
 
 
 def _text(data: bytes) -> str | bytes:
@@ -176,7 +176,8 @@ def detail_of(connection: sqlite3.Connection, execution_id: str, run: int | None
     shown_run = execution.run if run is None else run
     if run is not None and run not in {found.run for found in runs}:
         raise UnsupportedFeatureError(
-            f"Run {run} of execution {execution_id!r}", f"its runs are {', '.join(str(each.run) for each in runs)}"
+            f"Run {run} of execution {execution_id!r}",
+            f"the execution has runs {', '.join(str(each.run) for each in runs)}",
         )
     refuse_incomplete_run(connection, row[0], shown_run)
     is_owned = execution.owner is not None and shown_run == execution.run

@@ -59,12 +59,12 @@ def path_of(store: str | os.PathLike[str]) -> Path:
     else:
         raise UnsupportedFeatureError(
             f"Durability({text!r})",
-            "an inline agent keeps its journal in a SQLite file; other engines run the agent themselves",
-            "Make it a @durable_agent and dispatch it to that engine, or pass the path of a file.",
+            "an inline agent records to a SQLite file; other engines run the agent themselves",
+            "Pass the path of a file, or make it a @durable_agent and dispatch it to that engine.",
         )
     if not name or ":memory:" in name:
         raise UnsupportedFeatureError(
-            f"Durability({text!r})", "a store in memory dies with the process", "Pass a path."
+            f"Durability({text!r})", "an in-memory store is lost with the process", "Pass a path."
         )
     return Path(os.path.realpath(os.path.expanduser(name)))
 
@@ -200,7 +200,7 @@ class Store:
             self._abandon()
             name = os.path.basename(lost or f"{self.path}-shm")
             reason = f"{name}, which SQLite keeps beside it, was deleted or replaced while it was in use"
-            hint = "Stop every process that uses the store, then start them again; never delete this file while it is in use."
+            hint = "Stop every process that uses the store, then start them again. Never delete this file while it is in use."
         raise BackendUnavailableError(str(self.path), reason, hint)
 
     def _abandon(self) -> None:
@@ -310,13 +310,13 @@ def translated(path: Path, error: sqlite3.Error, busy_seconds: float) -> Backend
     if isinstance(error, checksums.DamageError):
         return damaged(path, text)
     hints = {
-        "locked": f"another program has held its lock for more than {busy_seconds:g} s",
+        "locked": f"another process has held its lock for more than {busy_seconds:g} s",
         "readonly": "it is read-only",
         "full": "the disk is full",
         "malformed": _BROKEN,
         "not a database": _BROKEN,
         "decode to UTF-8": _BROKEN,
-        "unable to open": "it cannot be opened; does its directory exist, and may you write there?",
+        "unable to open": "it cannot be opened; check that its directory exists and is writable",
     }
     reason = next((hint for word, hint in hints.items() if word in text), text)
     return BackendUnavailableError(str(path), reason, _DAMAGED if reason is _BROKEN else "")

@@ -36,7 +36,7 @@ class Stores:
                     found[0].refuse_other()  # to make another would be to lose this one without a word
                 found = None
             if path.name.startswith(REPLICA):
-                raise BackendUnavailableError(str(path), "the execution was left, and is resumed elsewhere")
+                raise BackendUnavailableError(str(path), "this process released the execution to another worker")
             if found is None:
                 store = Store(path, busy_seconds=busy_seconds)
                 found = self._open[path] = (store, LeaseRenewer(store))

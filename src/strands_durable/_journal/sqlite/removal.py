@@ -65,11 +65,9 @@ class Removal:
         beat[1] = None if beat[1] is None else beat[1].decode("utf-8", "replace")
         found = Beat(*beat)
         if found.owner is not None and self._is_alive(found, lease_until):
-            raise ExecutionBusyError(
-                execution_id,
-                str(Owner.parse(found.owner)),
-                f"'strands-durable cancel {execution_id}' asks it to stop; then it can be removed.",
-            )
+            owner = str(Owner.parse(found.owner))
+            why = f"Before it can be removed, run 'strands-durable cancel {execution_id}'."
+            raise ExecutionBusyError(execution_id, owner, why)
         return found.row_id
 
     def _is_alive(self, found: Beat, lease_until: object) -> bool:

@@ -60,8 +60,8 @@ def upgrade(path: Path, busy_seconds: float) -> None:
         finally:
             connection.close()
         if time.monotonic() > until:
-            hint = "Stop the processes that use it; the next start upgrades it. Nothing was changed."
-            reason = f"it has an earlier format than {FORMAT}, and another process has it open"
+            hint = "Nothing was changed. Stop the processes that use it; the next process that opens it upgrades it."
+            reason = f"its format is older than {FORMAT}, and it cannot be upgraded while another process has it open"
             raise BackendUnavailableError(str(path), reason, hint)
         time.sleep(random.uniform(0.01, 0.05))  # two that try at once must not meet again
 

@@ -184,7 +184,7 @@ class TemporalBackend(LogBackend):
     async def go_on(self, known: ExecutionHistory) -> None:
         """Start a new run of a failed workflow from what is recorded."""
         given = self._start_of(known.execution_id, known.agent)
-        given["changes"] = self.payload_store.offload(known.replica.changes(), "What is resumed")
+        given["changes"] = self.payload_store.offload(known.replica.changes(), "The resumed run")
         prune(known.replica)
         self._carry_on(given, known)
         given["previous_run_id"] = known.run_id
@@ -203,13 +203,13 @@ class TemporalBackend(LogBackend):
 
         def previous(packed: str) -> ChangeSet:
             if len(packed) > CARRIED_BYTES:
-                raise PayloadTooLargeError("What is resumed", len(packed), CARRIED_BYTES)
+                raise PayloadTooLargeError("The resumed run", len(packed), CARRIED_BYTES)
             given["carried_bytes"] = len(packed)
             return {PREVIOUS: known.position}
 
         limit = self.payload_store.limits.max_bytes - len(json.dumps(given["changes"]))
         export = known.replica.export()
-        given["rows"] = self.payload_store.offload(export, "What is resumed", plainly=False, limit=limit, put=previous)
+        given["rows"] = self.payload_store.offload(export, "The resumed run", plainly=False, limit=limit, put=previous)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
@@ -293,7 +293,7 @@ class TemporalBackend(LogBackend):
         description = await self.describe(execution_id)
         status = await status_of(description)
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
-            why = f"is {status.value}. Temporal deletes no workflow that has not ended: cancel it first."
+            why = f"is {status.value}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
             raise ExecutionBusyError(execution_id, "", why)
         with translated(self.config):
             await remove(

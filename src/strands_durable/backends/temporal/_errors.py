@@ -26,8 +26,8 @@ def translated(where: object, execution_id: str | None = None) -> Iterator[None]
             raise
         raise BackendUnavailableError(
             str(where),
-            f"what was recorded is in a form that this client cannot read: {error.args[0]}",
-            "Use the data converter and codec of the process that wrote it: TemporalBackend(url, connect={...}).",
+            f"this client cannot decode what was recorded: {error.args[0]}",
+            "Use the data converter and codec it was recorded with: TemporalBackend(url, connect={...}).",
         ) from error
 
 
@@ -36,7 +36,7 @@ def error_of(error: RPCError, where: object, execution_id: str | None = None) ->
     namespace = _missing_namespace(error)
     if namespace is not None:
         hint = "Name another one in the URL (?namespace=...), or create it: temporal operator namespace create."
-        return BackendUnavailableError(str(where), f"there is no namespace {namespace!r}", hint)
+        return BackendUnavailableError(str(where), f"namespace {namespace!r} does not exist", hint)
     if error.status is RPCStatusCode.NOT_FOUND and execution_id is not None:
         return ExecutionNotFoundError(execution_id, str(where))
     reason = error.message.rstrip(".") or error.status.name

@@ -88,7 +88,7 @@ class TemporalHandle(LogHandle):
             update.result()
         except TimeoutError:
             raise BackendUnavailableError(
-                str(self._backend.config), f"execution {self.execution_id!r} accepts no update", "Start a worker."
+                str(self._backend.config), f"execution {self.execution_id!r} takes no updates", "Start a worker."
             ) from None
         finally:
             update.cancel()

@@ -104,8 +104,8 @@ class TemporalDurability:
         if not workflow.in_workflow():
             raise UnsupportedFeatureError(
                 "TemporalDurability outside of a workflow",
-                "it runs an agent as part of a workflow of yours, in its @workflow.run",
-                'Anywhere else, dispatch the agent: connect("temporal://host:7233").dispatch(agent.spec, prompt).',
+                "it runs an agent inside your own workflow, in its @workflow.run",
+                'Elsewhere, dispatch the agent: connect("temporal://host:7233").dispatch(agent.spec, prompt).',
             )
         self._name = checked_id(agent if isinstance(agent, str) else agent.name)
         self._task_queue, self._heartbeat_seconds = task_queue, heartbeat_seconds
@@ -160,9 +160,7 @@ class TemporalDurability:
                 result_type=dict,
             )
         except WorkflowAlreadyStartedError as error:
-            why = (
-                "was started by an earlier call. A workflow cannot resume it: read its handle, or give no execution_id."
-            )
+            why = "was started by an earlier call. A workflow cannot resume it: use its handle, or omit execution_id."
             busy = ExecutionBusyError(found, "", why)
             raise WorkflowAgentRefusedError(busy) from error
         except ChildWorkflowError as error:
@@ -170,7 +168,7 @@ class TemporalDurability:
                 raise asyncio.CancelledError from None
             if is_cancelled_exception(error) or isinstance(error.cause, TerminatedError):
                 raise WorkflowAgentCancelledError(found) from error
-            raise WorkflowAgentFailedError(found, str(error.cause), "Its handle's resume() tries it again.") from error
+            raise WorkflowAgentFailedError(found, str(error.cause), "Its handle's resume() retries it.") from error
         if OMITTED in told:
             raise WorkflowAgentFailedError(found, told[OMITTED], "It has completed: read it with its handle.")
         return ExecutionResult.from_json(told)
@@ -236,8 +234,8 @@ class StrandsDurablePlugin(Plugin):
         if config.get("task_queue") == self._task_queue:
             raise UnsupportedFeatureError(
                 f"A worker of yours on the task queue {self._task_queue!r}",
-                "executions of durable agents are offered there",
-                "Give your worker, or the plugin, another task_queue.",
+                "durable agents use this task queue",
+                "Use another task_queue for your worker or for the plugin.",
             )
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):

@@ -42,7 +42,7 @@ async def _call_for(client: Client, task_queue: str, quarantine: QuarantineProce
     async def hand_on(given: dict) -> Any:  # type: ignore[type-arg]
         found.set()  # an execution waits; Temporal offers it again a moment later
         raise ApplicationError(
-            "it has to run in a separate process",
+            "it must run in a process of its own",
             type=NOT_HERE,
             category=ApplicationErrorCategory.BENIGN,
             next_retry_delay=_AGAIN,

@@ -40,8 +40,8 @@ class TemporalConfig:
             return _read(urlsplit(url))
         except ValueError as error:
             raise UnsupportedFeatureError(
-                f"This {url.partition('://')[0]}:// URL",  # not the full URL: it may contain a password
-                f"{error}; a Temporal URL is temporal://HOST:PORT, with {', '.join(_TAKES)} behind a question mark",
+                f"This {url.partition('://')[0]}:// URL",  # not the whole URL: there may be a password in it
+                f"{error}; a Temporal URL is temporal://HOST:PORT, with the options {', '.join(_TAKES)} after a question mark",
                 "TLS and API keys come from Temporal's own environment variables or config file, never from a URL.",
             ) from error
 
@@ -54,15 +54,15 @@ def _read(parts: SplitResult) -> TemporalConfig:
     options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     unknown = sorted(set(options) - set(_TAKES))
     if unknown:
-        raise ValueError(f"there is no {', '.join(unknown)} in it")
+        raise ValueError(f"unknown option {', '.join(unknown)}")
     if parts.username is not None or parts.path not in ("", "/"):
-        raise ValueError("there is more in it than a host and a port")
+        raise ValueError("it has more than a host and a port")
     worker = options.get("worker", "on")
     if worker not in _WORKERS:
-        raise ValueError(f"worker is {', '.join(_WORKERS)}")
+        raise ValueError(f"worker must be one of {', '.join(_WORKERS)}")
     heartbeat_seconds, max_events = float(options.get("heartbeat_seconds", 10.0)), int(options.get("max_events", 0))
     if not heartbeat_seconds > 0 or max_events < 0:
-        raise ValueError("heartbeat_seconds is more than 0, max_events not less")
+        raise ValueError("heartbeat_seconds must be greater than 0, and max_events 0 or more")
     return TemporalConfig(
         address=_address(parts),
         namespace=options.get("namespace"),

@@ -1,4 +1,4 @@
-"""What every backend must do, as tests: subclass `BackendContract`, give it your backend, and run pytest.
+"""What every backend must do, as tests: subclass `BackendContract`, add a fixture with your backend, and run pytest.
 
     from strands_durable.testing.contract import BackendContract
 
@@ -10,11 +10,11 @@
                 yield backend
             run(backend.close())
 
-The fixture returns a connected `DurableBackend`, with nothing in it, whose worker runs in this process or elsewhere on this
-machine. Workers must have imported `strands_durable.testing.agents`, and see the same files. ``run`` runs a coroutine on the
-loop of the test: connect in it, if a connection belongs to a loop.
+The fixture returns a connected, empty `DurableBackend` whose worker runs in this process or elsewhere on this machine. Workers
+must have imported `strands_durable.testing.agents`, and must see the same files. ``run`` runs a coroutine on the event loop of
+the test: use it to connect if a connection is bound to a loop.
 
-Tests are numbered like the rules that they hold, in docs/guarantees.md. Needs pytest; nothing else of this package does.
+Tests are numbered like the rules that they check in docs/guarantees.md. Only this module of the package needs pytest.
 """
 
 import pytest
@@ -32,4 +32,4 @@ __all__ = ["BackendContract", "Bench"]
 
 
 class BackendContract(CallsContract, AnswersContract, ResultsContract, SpecsContract, Contract):
-    """All that a backend must do. Override the fixture ``backend``; ``folder`` and ``patience_seconds`` where you must."""
+    """Everything a backend must do. Override the fixture ``backend``, and ``folder`` and ``patience_seconds`` if needed."""

@@ -27,7 +27,7 @@ class AnswersContract:
 
     def test_c04_partial_answers_run_what_they_can_and_it_waits_again(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK_TWICE, "Both.")
-        flight, hotel = sorted(bench.result(handle).interrupts, key=lambda found: found.name)
+        flight, hotel = sorted(bench.result(handle).interrupts, key=lambda question: question.name)
         bench.run(handle.respond({flight.id: "yes"}))
         assert bench.result(handle).interrupts == (hotel,)
         assert bench.run(handle.interrupts()) == [hotel]
@@ -55,7 +55,7 @@ class AnswersContract:
 
     def test_c04_who_answered_what_and_when_is_on_record(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK_TWICE, "Both.")
-        flight, hotel = sorted(bench.result(handle).interrupts, key=lambda found: found.name)
+        flight, hotel = sorted(bench.result(handle).interrupts, key=lambda question: question.name)
         bench.run(handle.respond({flight.interrupt_id: {"seat": 3}}, by="ann"))
         assert bench.result(handle).interrupts == (hotel,)
         bench.run(handle.respond({hotel.interrupt_id: "no"}))
@@ -66,7 +66,7 @@ class AnswersContract:
             flight.interrupt_id, "approve flight", {"seat": 3}, "ann",
         )  # fmt: skip
         assert (other.answer, other.is_taken) == ("no", True)
-        assert "@" in str(other.by), "user@host where nobody is named"
+        assert "@" in str(other.by), "user@host if by is not passed"
         assert one.at < other.at
 
     def test_c04_no_answer_at_all_is_refused(self, bench: Bench) -> None:
@@ -80,18 +80,18 @@ class AnswersContract:
         handle = bench.dispatch(ASK, "Done.")
         (question,) = bench.result(handle).interrupts
         with pytest.raises(errors.InputMismatchError, match="open questions 'approve trip'") as caught:
-            bench.run(handle.respond({question.id: "yes", "v1:nobody:asked": "yes"}))
+            bench.run(handle.respond({question.id: "yes", "v1:not:asked": "yes"}))
         assert f"(interrupt_id {question.interrupt_id})" in str(caught.value)
-        assert bench.run(handle.interrupts()) == [question], "all of them, or none"
+        assert bench.run(handle.interrupts()) == [question], "all answers are recorded, or none"
         bench.run(handle.respond({}))
         assert bench.status(handle) is S.SUSPENDED
         done = bench.dispatch("Hi.", execution_id="done")
         bench.result(done)
         with pytest.raises(errors.InputMismatchError):
-            bench.run(done.respond({"v1:nobody:asked": "yes"}))
+            bench.run(done.respond({"v1:not:asked": "yes"}))
         pending = bench.dispatch_to_nobody("Hi.", execution_id="pending")
         with pytest.raises(errors.InputMismatchError):
-            bench.run(pending.respond({"v1:nobody:asked": "yes"}))
+            bench.run(pending.respond({"v1:not:asked": "yes"}))
 
     def test_c04_an_answer_that_cannot_be_recorded_is_refused(self, bench: Bench) -> None:
         handle = bench.dispatch(ASK, "Done.")

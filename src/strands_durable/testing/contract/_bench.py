@@ -1,4 +1,4 @@
-"""What the tests of the contract stand on: a backend, a loop, and a folder that workers share."""
+"""What the contract tests use: a backend, an event loop, and a folder shared with workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOOK = {"tool": "book", "city": "Paris"}
 
 
 class Bench:
-    """A backend under test, in sync clothes."""
+    """A backend under test, with a synchronous interface."""
 
     def __init__(self, backend: DurableBackend, run: Run, folder: str, patience_seconds: float) -> None:
         self.backend, self.run, self.folder = backend, run, folder
@@ -37,10 +37,10 @@ class Bench:
         agent: DurableAgent = agents.contract_agent,
         **given: Any,
     ) -> ExecutionHandle:
-        """Dispatch an agent of the contract whose model says ``script``."""
+        """Dispatch an agent of the contract whose model follows ``script``."""
         spec = agent.spec_with(folder=self.folder, script=list(script))
-        found: ExecutionHandle = self.run(self.backend.dispatch(spec, prompt, execution_id=execution_id, **given))
-        return found
+        handle: ExecutionHandle = self.run(self.backend.dispatch(spec, prompt, execution_id=execution_id, **given))
+        return handle
 
     def dispatch_to_nobody(
         self, *script: Any, prompt: Any = "Go", execution_id: str | None = "trip"
@@ -48,42 +48,42 @@ class Bench:
         """Dispatch a version of the agent that no worker has: it stays PENDING."""
         spec = agents.contract_agent.spec_with(folder=self.folder, script=list(script))
         other = replace(spec, fingerprint="0" * len(spec.fingerprint))
-        found: ExecutionHandle = self.run(self.backend.dispatch(other, prompt, execution_id=execution_id))
-        return found
+        handle: ExecutionHandle = self.run(self.backend.dispatch(other, prompt, execution_id=execution_id))
+        return handle
 
     def result(self, handle: ExecutionHandle) -> ExecutionResult:
-        """Wait for the end of a run, or for its questions."""
-        found: ExecutionResult = self.run(handle.result(self.patience_seconds))
-        return found
+        """Wait until a run ends, or asks a question."""
+        result: ExecutionResult = self.run(handle.result(self.patience_seconds))
+        return result
 
     def fails(self, handle: ExecutionHandle, error: type[BaseException]) -> Any:
-        """Wait for the end of a run that must end with ``error``, and return it."""
+        """Wait for a run that must fail with ``error``, and return the error."""
         with pytest.raises(error) as caught:
             self.result(handle)
         return caught.value
 
     def status(self, handle: ExecutionHandle) -> ExecutionStatus:
-        """Return what a run is doing."""
-        found: ExecutionStatus = self.run(handle.status())
-        return found
+        """Return the status of a run."""
+        status: ExecutionStatus = self.run(handle.status())
+        return status
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition; a worker may live on the loop of the test."""
+        """Wait for a condition; a worker may run on the loop of the test."""
         deadline = time.monotonic() + self.patience_seconds
         while not condition():
-            assert time.monotonic() < deadline, "it did not happen in time"
+            assert time.monotonic() < deadline, "the condition was not met in time"
             self.run(asyncio.sleep(0.005))
 
     def until_waiting(self, times: int = 1) -> None:
-        """Wait until the tool ``wait`` of the agent runs."""
+        """Wait until the agent's tool ``wait`` is running."""
         self.until(lambda: len(self.marks("wait")) >= times)
 
     def touch(self, name: str = "go") -> None:
-        """Let the file appear that a tool or a model waits for."""
+        """Create the file that a tool or a model waits for."""
         Path(self.folder, name).touch()
 
     def marks(self, kind: str) -> list[dict[str, Any]]:
-        """Return what was really done, by tools or models."""
+        """Return what tools or models really did."""
         return [mark for mark in agents.marks(self.folder) if mark["kind"] == kind]
 
     def booked(self) -> list[str]:
@@ -95,11 +95,11 @@ class Contract:
     """The fixtures of the contract."""
 
     patience_seconds = 30.0
-    """How long anything may take."""
+    """How long any operation may take."""
 
     @pytest.fixture
     def run(self) -> Iterator[Run]:
-        """Run coroutines, all on one loop."""
+        """Return a function that runs coroutines, all on one loop."""
         loop = asyncio.new_event_loop()
         try:
             yield loop.run_until_complete
@@ -109,15 +109,15 @@ class Contract:
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> str:
-        """A folder that the worker sees, too."""
+        """Return a folder that the worker can see too."""
         return str(tmp_path)
 
     @pytest.fixture
     def backend(self) -> DurableBackend:
         """Return the backend under test."""
-        raise NotImplementedError("a subclass of BackendContract has a fixture 'backend'")
+        raise NotImplementedError("a subclass of BackendContract must define a fixture 'backend'")
 
     @pytest.fixture
     def bench(self, backend: DurableBackend, run: Run, folder: str) -> Bench:
-        """Give the tests what they stand on."""
+        """Return the bench for the backend under test."""
         return Bench(backend, run, folder, self.patience_seconds)

@@ -1,4 +1,4 @@
-"""C1 to C3, C26, C33: what the same id means in every state, failures, cancelling, and what nobody can run."""
+"""C1 to C3, C26, C33: what an id means in every state, failures, cancelling, and executions that no worker can run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ... import errors
 from .. import agents
 from ._bench import BOOK, WAIT, Bench, S
 
-FAILS = {"fails_until": "mended"}
+FAILS = {"fails_until": "fixed"}
 ASK = {"tool": "approve", "what": "trip"}
 
 
 class CallsContract:
-    """What the same id means in every state."""
+    """What an id means in every state."""
 
     # C1, by dispatch
 
@@ -95,17 +95,17 @@ class CallsContract:
 
     def test_c01_an_id_that_is_none_is_refused(self, bench: Bench) -> None:
         for bad in ("", "a b", "../x", "a" * 201):
-            with pytest.raises(errors.DurableError, match="is not an execution_id"):
+            with pytest.raises(errors.DurableError, match="is not a valid execution_id"):
                 bench.dispatch("Hi.", execution_id=bad)
 
     def test_c01_a_handle_is_had_by_its_id_and_an_unknown_one_is_an_error(self, bench: Bench) -> None:
         with pytest.raises(errors.ExecutionNotFoundError):
-            bench.run(bench.backend.get("nobody"))
+            bench.run(bench.backend.get("unknown"))
         assert bench.run(bench.backend.list()) == []
         bench.dispatch("Hi.")
         assert str(bench.result(bench.run(bench.backend.get("trip")))) == "Hi.\n"
         with pytest.raises(errors.ExecutionNotFoundError):
-            bench.run(bench.backend.get("nobody"))
+            bench.run(bench.backend.get("unknown"))
 
     def test_c01_executions_are_listed_by_status_and_agent(self, bench: Bench) -> None:
         bench.result(bench.dispatch("Hi.", execution_id="done"))
@@ -113,7 +113,7 @@ class CallsContract:
         bench.dispatch_to_nobody("Hi.", execution_id="waits")
 
         def ids(**wanted: Any) -> set[str]:
-            return {found.execution_id for found in bench.run(bench.backend.list(**wanted))}
+            return {record.execution_id for record in bench.run(bench.backend.list(**wanted))}
 
         bench.until(lambda: ids() == {"done", "asks", "waits"})  # a list may lag behind
         bench.until(lambda: ids(status=S.SUSPENDED) == {"asks"})
@@ -131,9 +131,9 @@ class CallsContract:
         assert bench.status(handle) is S.FAILED
         bench.run(handle.resume())
         bench.fails(handle, errors.ExecutionFailedError)
-        bench.touch("mended")
+        bench.touch("fixed")
         bench.run(handle.resume())
-        assert str(bench.result(handle)) == "Mended.\n"
+        assert str(bench.result(handle)) == "Fixed.\n"
         assert bench.booked() == ["Paris"], "a finished step does not run again"
         (call,) = bench.run(handle.detail()).calls
         assert (call.attempt, [failure.attempt for failure in call.failures]) == (3, [1, 2])
@@ -173,12 +173,12 @@ class CallsContract:
         handle = bench.dispatch(FAILS, agent=agents.contract_graph)
         bench.fails(handle, errors.ExecutionFailedError)
         before = len(bench.marks("model"))
-        bench.touch("mended")
+        bench.touch("fixed")
         bench.run(handle.resume())
         result = bench.result(handle)
         assert {name: node.text for name, node in result.nodes.items()} == {
             "slow": "Slowly.\n",
-            "quick": "Mended.\n",
+            "quick": "Fixed.\n",
             "last": "All in one.\n",
         }
         slow = [step for step in bench.run(handle.steps()) if step.kind == "node" and step.name == "slow"]
@@ -227,16 +227,18 @@ class CallsContract:
         for handle in (done, failed):
             bench.run(handle.cancel())
         assert (bench.status(done), bench.status(failed)) == (S.COMPLETED, S.FAILED)
-        bench.touch("mended")
+        bench.touch("fixed")
         bench.run(failed.resume())
-        assert str(bench.result(failed)) == "Mended.\n"
+        assert str(bench.result(failed)) == "Fixed.\n"
 
     # C26
 
     def test_c26_what_no_worker_has_stays_where_it_is_and_the_others_run(self, bench: Bench) -> None:
         other_version = bench.dispatch_to_nobody("Hi.", execution_id="other-version")
         spec = agents.contract_agent.spec_with(folder=bench.folder, script=["Hi."])
-        unknown = bench.run(bench.backend.dispatch(replace(spec, name="contract_nobody"), "Go", execution_id="unknown"))
+        unknown = bench.run(
+            bench.backend.dispatch(replace(spec, name="contract_unknown"), "Go", execution_id="unknown")
+        )
         for number in range(3):
             assert str(bench.result(bench.dispatch("Hi.", execution_id=f"run-{number}"))) == "Hi.\n"
         assert bench.status(other_version) is bench.status(unknown) is S.PENDING
@@ -255,4 +257,4 @@ class CallsContract:
         assert str(bench.result(handle)) == "Booked.\n"
         assert bench.booked() == ["Paris"]
         bench.run(handle.resume(accept_drift=True))
-        assert bench.status(handle) is S.COMPLETED, "what is over stays over"
+        assert bench.status(handle) is S.COMPLETED, "an ended execution stays ended"

@@ -1,4 +1,4 @@
-"""C27, C28: what a handle gives, beside what Strands gives for the same agent."""
+"""C27, C28: what a handle returns, compared with what Strands returns for the same agent."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ HANDOFF = {"tool": "handoff_to_agent", "agent_name": "second", "message": "over 
 
 
 def plainly(bench: Bench, agent: DurableAgent, *script: Any) -> Any:
-    """Return Strands' own result of an agent of the contract."""
+    """Return the result of an agent of the contract without durability."""
     subject = agent.build({"folder": bench.folder, "script": list(script)})
     return bench.run(subject.invoke_async("Go"))
 
 
 def data(result: ExecutionResult) -> Any:
-    """Return a result as JSON data, after a way through text."""
+    """Return a result as JSON data, after a round trip through text."""
     return json.loads(json.dumps(result.to_json()))
 
 
@@ -88,7 +88,7 @@ class ResultsContract:
             result.stop_reason = "other"  # type: ignore[misc]
 
     def test_c27_a_failed_execution_raises_with_what_it_failed_with(self, bench: Bench) -> None:
-        script = {"fails_until": "mended"}
+        script = {"fails_until": "fixed"}
         error = bench.fails(bench.dispatch(script), errors.ExecutionFailedError)
         with pytest.raises(Exception, match="the model is out of order") as caught:
             plainly(bench, agents.contract_agent, script)
@@ -107,7 +107,7 @@ class ResultsContract:
         assert str(bench.result(handle)) == "Done.\n"
         assert str(bench.run(handle.result(0))) == "Done.\n"
 
-    def test_c27_many_who_wait_all_hear_of_the_end(self, bench: Bench) -> None:
+    def test_c27_all_waiting_callers_get_the_result(self, bench: Bench) -> None:
         handle = bench.dispatch(WAIT, "Done.")
         bench.until_waiting()
 

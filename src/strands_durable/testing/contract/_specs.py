@@ -1,4 +1,4 @@
-"""C32: factories, their arguments, and what may be given with a call. What needs no backend is in tests of our own."""
+"""C32: factories, their arguments, and what can be passed with a call. Tests that need no backend are not part of this."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._bench import BOOK, Bench
 
 
 class SpecsContract:
-    """What crosses the border with a dispatch."""
+    """What is sent with a dispatch."""
 
     def test_c32_a_spec_goes_over_the_border_as_json(self, bench: Bench) -> None:
         spec = agents.contract_agent.spec_with(folder=bench.folder, script=["Hi."])
