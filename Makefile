@@ -40,7 +40,7 @@ test: $(READY)  ## What a change usually breaks, in under ten minutes on two cor
 test-long: $(READY)  ## The rest: fleets of workers, and kills, freezes and outages on Temporal
 	$(TEST) -m long tests/crash
 
-test-all: $(READY)  ## Both in one run, as CI runs them: every engine and every kill
+test-all: $(READY)  ## Both in one run: every engine and every kill
 	$(TEST)
 
 test-pythons: $(READY)  ## What another version of Python may break, on each supported one that is found
