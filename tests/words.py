@@ -31,15 +31,6 @@ AVOIDED = {
 }
 """Patterns, with what to write instead."""
 
-PENDING = (
-    "src/strands_durable/_calls/",
-    "src/strands_durable/_enginekit/",
-    "src/strands_durable/_execution/",
-    "src/strands_durable/_strands/",
-    "src/strands_durable/backends/",
-)
-"""Prefixes of what is not rewritten yet. Narrow a prefix to the folders that are left, and remove it when none is."""
-
 _PATTERNS = {
     re.compile(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), re.IGNORECASE): better for pattern, better in AVOIDED.items()
 }
@@ -71,11 +62,6 @@ class Finding(NamedTuple):
 def findings() -> list[Finding]:
     """Return all phrases to avoid, also those in what is pending."""
     return [found for path in _files() for passage in _passages(path) for found in _found_in(passage)]
-
-
-def is_pending(found: Finding) -> bool:
-    """Return whether a phrase is in a place that is not rewritten yet."""
-    return found.place.startswith(PENDING)
 
 
 def _files() -> Iterator[Path]:

@@ -10,21 +10,9 @@ import pytest
 from tests import words
 
 
-@pytest.fixture(scope="module")
-def findings() -> list[words.Finding]:
-    return words.findings()
-
-
-def test_no_page_and_no_text_of_the_source_has_a_phrase_to_avoid(findings: list[words.Finding]) -> None:
-    found = [str(each) for each in findings if not words.is_pending(each)]
+def test_no_page_and_no_text_of_the_source_has_a_phrase_to_avoid() -> None:
+    found = [str(each) for each in words.findings()]
     assert not found, "\n".join(["phrases to avoid:", *found])
-
-
-@pytest.mark.parametrize("prefix", words.PENDING)
-def test_what_is_pending_still_has_one(prefix: str, findings: list[words.Finding]) -> None:
-    assert any(each.place.startswith(prefix) for each in findings), (
-        f"{prefix} is clean: remove it from PENDING in tests/words.py"
-    )
 
 
 def test_phrases_are_found_with_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ def set_model_state(agent: Agent, state: dict[str, Any]) -> None:
 
 
 def restore_retries(agent: Agent, errors: Iterable[Exception]) -> None:
-    """Have an agent's retry strategy count on from errors of the model call under way that another process has met."""
+    """Let an agent's retry strategy continue from the errors that another process met in the running model call."""
     strategy = agent._retry_strategy
     if strategy is not None:
         strategy._current_attempt = sum(strategy.is_retryable(error) for error in errors)

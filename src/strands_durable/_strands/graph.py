@@ -40,7 +40,7 @@ class GraphAdapter(OrchestratorAdapter):
             self.me.entry_points = _Ordered(self.me.entry_points, lambda node: order.get(node.node_id, 0))
 
     def has_failed(self, node_id: str) -> bool:
-        """Say whether a node failed in this run."""
+        """Return True if a node failed in this run."""
         return any(node.node_id == node_id for node in self.me.state.failed_nodes)
 
     def waiting(self) -> set[str]:
@@ -80,9 +80,9 @@ class GraphAdapter(OrchestratorAdapter):
         status: str,
         unfinished: set[str] | None = None,
     ) -> None:
-        """Put the graph where it stood; ``ahead`` are the nodes to go on with, None if it has not begun or is over.
+        """Restore the graph; ``ahead`` are the nodes to resume with, None if it has not begun or is over.
 
-        What its session had put in place before the call has been put in place again.
+        What its session had restored before the call has been restored again.
         """
         graph, before = self.me, self.me.state if self.me._resume_from_session else GraphState()
         graph._interrupt_state = InterruptState.from_dict(carried["interrupts"])
@@ -113,7 +113,7 @@ class GraphAdapter(OrchestratorAdapter):
             graph._resume_next_nodes = [graph.nodes[node_id] for node_id in ahead]
 
     def is_asked(self, carried: Carried) -> bool:
-        """Say whether a question of its nodes was heard, so that it waits for answers."""
+        """Return True if it has taken up a question of its nodes, and waits for answers."""
         found = carried["interrupts"]
         return bool(found["activated"] and "completed_nodes" in found["context"])
 

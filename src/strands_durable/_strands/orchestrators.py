@@ -39,7 +39,7 @@ class OrchestratorAdapter(ABC):
 
     kind: CallKind
     is_sequential: bool
-    """Whether its nodes run one by one; else `intercept` tells the call which nodes run together."""
+    """Whether its nodes run one by one; else `intercept` reports to the call which nodes run together."""
     me: Any
 
     def __init__(self, me: Any) -> None:
@@ -63,11 +63,11 @@ class OrchestratorAdapter(ABC):
         return self.me.serialize_state() if self.me._resume_from_session or self.is_interrupted() else None
 
     def is_interrupted(self) -> bool:
-        """Say whether it waits for answers."""
+        """Return True if it waits for answers."""
         return bool(self.me._interrupt_state.activated)
 
     def knows_interrupt(self, interrupt_id: str) -> bool:
-        """Say whether it has raised this interrupt."""
+        """Return True if it has raised this interrupt."""
         return interrupt_id in self.me._interrupt_state.interrupts
 
     def result_of(self, node_id: str) -> NodeResult | None:
@@ -85,7 +85,7 @@ class OrchestratorAdapter(ABC):
 
     @abstractmethod
     def has_failed(self, node_id: str) -> bool:
-        """Say whether a node failed in this run."""
+        """Return True if a node failed in this run."""
 
     @abstractmethod
     def waiting(self) -> set[str]:
@@ -109,7 +109,7 @@ class OrchestratorAdapter(ABC):
 
     @abstractmethod
     def ahead(self, batch: list[str], unfinished: set[str], failed: list[str], carried: Carried) -> list[str]:
-        """Return the nodes to resume with: of the batch under way, what follows it, and what failed if that is retried."""
+        """Return the nodes to resume with: of the running batch, what follows it, and what failed if that is retried."""
 
     @abstractmethod
     def restore(
@@ -128,7 +128,7 @@ class OrchestratorAdapter(ABC):
 
     @abstractmethod
     def is_asked(self, carried: Carried) -> bool:
-        """Say whether a question of its nodes was heard, so that it waits for answers."""
+        """Return True if it has taken up a question of its nodes, and waits for answers."""
 
     @abstractmethod
     def over(self, status: str, interrupts: list[Any]) -> Any:

@@ -32,7 +32,7 @@ class SwarmAdapter(OrchestratorAdapter):
         """A swarm has an order already."""
 
     def has_failed(self, node_id: str) -> bool:
-        """Say whether a node failed in this run."""
+        """Return True if a node failed in this run."""
         current = self.me.state.current_node
         return self.me.state.completion_status is Status.FAILED and current is not None and current.node_id == node_id
 
@@ -86,9 +86,9 @@ class SwarmAdapter(OrchestratorAdapter):
         status: str,
         unfinished: set[str] | None = None,
     ) -> None:
-        """Put the swarm where it stood; ``ahead`` is the node to go on with, None if it has not begun or is over.
+        """Restore the swarm; ``ahead`` is the node to resume with, None if it has not begun or is over.
 
-        What its session had put in place before the call has been put in place again.
+        What its session had restored before the call has been restored again.
         """
         swarm, before = self.me, self.me.state if self.me._resume_from_session else None
         swarm._resume_from_session = False
@@ -118,7 +118,7 @@ class SwarmAdapter(OrchestratorAdapter):
             swarm._resume_from_session = True
 
     def is_asked(self, carried: Carried) -> bool:
-        """Say whether it waits for answers."""
+        """Return True if it waits for answers."""
         return bool(carried["interrupts"]["activated"])
 
     def over(self, status: str, interrupts: list[Any]) -> Any:
