@@ -75,6 +75,6 @@ async def _watch(execution_id: str, look: Callable[[], Awaitable[str | None]]) -
             logger.debug("execution_id=<%s>, error=<%s> | pollers unknown", execution_id, error)
             said = None
         if said is not None:
-            logger.warning("execution_id=<%s> | it waits: %s", execution_id, said)
+            logger.warning("execution_id=<%s> | waiting: %s", execution_id, said)
             return
         seconds = _AGAIN_SECONDS
