@@ -138,7 +138,7 @@ class MemoryBackend(LogBackend):
         trial_command: Sequence[str] | None = None,
         is_trial: bool = False,
     ) -> bool:
-        """Run executions until ``stop`` is set, also those that may have killed a worker: nothing can kill this worker alone."""
+        """Run executions until ``stop`` is set, also those that may have killed a worker: nothing kills this worker alone."""
         worker = _Worker(self, self._service, f"worker {next(_numbers)}")
         try:
             while stop is None or not stop.is_set():
