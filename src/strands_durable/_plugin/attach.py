@@ -245,7 +245,7 @@ class _OrchestratorSubject:
     def original(self, prompt: Any, given: dict[str, Any]) -> Events:
         running = running_orchestrators.get(self.me)
         if running is not None:  # Strands would run both calls on one state, and we would record that
-            why = f"{self._adapter.kind} {self.name!r} is in another call and runs one at a time. Wait for that call to end."
+            why = f"The {self.kind} {self.name!r} is in another call and runs one at a time. Wait for that call to end."
             raise ExecutionBusyError(running.execution_id, str(Owner.me()), why)
         return cast(Events, self._original(prompt, **given))
 
