@@ -75,6 +75,6 @@ def serve(url: str, folder: str, concurrency: int = 10, is_heir: bool = True) ->
     def listener(name: str) -> None:
         _listen(Path(folder), backend.config.prefix, name)
 
-    more: dict[str, Any] = {} if is_heir else {"trials": NoQuarantine([])}
+    more: dict[str, Any] = {} if is_heir else {"quarantine": NoQuarantine([])}
     crash_points.listen(listener)
     asyncio.run(backend._work(concurrency, 25, asyncio.Event(), **more))

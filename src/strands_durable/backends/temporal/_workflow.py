@@ -17,6 +17,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
+from ..._enginekit.supervision import Offer, Supervisor
 from ._activity_calls import ask, carry, start_driving
 from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
 from ._history_size import Growth
@@ -57,19 +58,9 @@ class ExecutionWorkflow:
     @workflow.init
     def __init__(self, start: Start) -> None:
         self._start = start
-        self._epoch, self._number = start["epoch"], 0
+        self._epochs = Supervisor(start["epoch"])
         self._status, self._steps = "PENDING", 0
-        self._is_driven = False
-        self._is_suspected = False
-        self._is_alone = False
-        self._may_be_cleared = False
-        self._is_taken_back = False
-        self._survivor = 0
-        """The last epoch whose worker was given up but is alive."""
         self._is_woken = False
-        self._queue = ""
-        self._late: dict[int, BatchMessage] = {}
-        self._waiting: list[dict[str, Any]] = []
         self._running: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
         self._broken: ApplicationError | None = None
@@ -77,18 +68,6 @@ class ExecutionWorkflow:
         self._has_begun = False
         """Whether a step was let run since this run of the workflow began."""
         self._growth = Growth(start)
-        self._last: Position = [0, 0]
-        """The last batch of a worker; reset by the batch of a client."""
-        self._holder = ""
-        """The task queue of the last batch's worker, if it was given up and still has the execution."""
-        self._is_with_holder = False
-        self._is_held_back = False
-        """Whether no batch of this epoch counts: the workflow returns to the holder."""
-        self._is_timed_out = False
-        """Whether Temporal has lost contact with the last worker."""
-        self._can_stop = False
-        self._fruitless = 0
-        """How many workers in a row took over the execution and made no progress."""
 
     @workflow.run
     async def run(self, start: Start) -> Any:
@@ -119,10 +98,8 @@ class ExecutionWorkflow:
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: until the time that the last one set, or longer if none makes progress."""
-        self._fruitless = 0 if self._number > 1 or self._is_leaving else self._fruitless + 1
-        seconds = max(
-            not_before - workflow.time(), min(30.0, 2.0 ** (self._fruitless - 2)) if self._fruitless > 1 else 0.0
-        )
+        pause_seconds = self._epochs.count(was_useful=self._is_leaving)
+        seconds = max(not_before - workflow.time(), pause_seconds)
         if seconds > 0:
             await asyncio.sleep(seconds)
 
@@ -138,7 +115,7 @@ class ExecutionWorkflow:
 
     def _continue(self, whole: dict[str, Any], size: int) -> None:
         """Continue in a new run, with an empty history."""
-        given: Start = {**self._start, "rows": whole, "epoch": self._epoch}
+        given: Start = {**self._start, "rows": whole, "epoch": self._epochs.epoch}
         given.pop("carried_bytes", None)
         if size:
             given["carried_bytes"] = size
@@ -169,10 +146,8 @@ class ExecutionWorkflow:
         alive = alive_of(_one(given))
         if alive is None:
             _ignore(ALIVE)
-        elif "queue" not in alive:
-            self._survivor = alive["epoch"]
-        elif alive["epoch"] == self._last[0]:
-            self._holder = alive["queue"]
+        else:
+            self._epochs.alive(alive["epoch"], alive.get("queue"))
 
     @workflow.signal(name=PIECE)
     def piece(self, *given: Any) -> None:
@@ -192,68 +167,51 @@ class ExecutionWorkflow:
     @workflow.update(name=COMMIT)
     async def commit(self, *given: Any) -> Position:
         """Accept what a client adds; refuse it if the execution has changed since the client read it."""
-        base = committed(_one(given))["base"]
+        base, epochs = committed(_one(given))["base"], self._epochs
         await workflow.wait_condition(  # on a replay, what this waits for may come after it
-            lambda: self._position > base or (self._position == base and not self._is_driven)
+            lambda: epochs.position > base or (epochs.position == base and not epochs.is_driven)
         )
-        if self._position != base:
-            raise ApplicationError(f"stale: {base} is not {self._position}", type=STALE, non_retryable=True)
-        self._epoch, self._number = self._epoch + 1, 1
-        self._last, self._holder = [0, 0], ""
+        if epochs.position != base:
+            raise ApplicationError(f"stale: {base} is not {epochs.position}", type=STALE, non_retryable=True)
+        position = epochs.commit()
         self._is_woken = True
         self._show("PENDING")
-        return self._position
+        return position
 
     @commit.validator
     def check_commit(self, *given: Any) -> None:
         """Refuse a malformed update before it becomes part of history."""
         committed(_one(given))
 
-    @property
-    def _position(self) -> Position:
-        return [self._epoch, self._number]
-
     # An epoch
 
     async def _drive(self) -> BatchMessage | None:
         """Have a worker take over the execution; return its last batch, or None if the worker was lost."""
-        if self._holder:
-            self._is_suspected = False
-        elif self._is_suspected and self._is_alone:
+        epochs = self._epochs
+        if epochs.waits_for_survivor:
             await self._hear_of_survivor()
-        elif self._survivor == self._epoch:
-            self._is_suspected = False
-        self._may_be_cleared = self._is_suspected and not self._is_alone
-        self._is_alone, self._is_taken_back = self._is_suspected, False
-        given: Driving = {"epoch": self._epoch + 1, "base": self._position, "alone": self._is_suspected}
-        holder, self._holder = self._holder, ""
-        if holder:
-            given["held"] = self._last
-        elif self._is_timed_out:
-            given["lost"] = True
-        self._epoch, self._number = self._epoch + 1, 0
-        self._queue, self._lost, self._is_leaving = "", None, False
-        self._is_with_holder, self._is_held_back, self._is_timed_out = bool(holder), False, False
-        self._late, self._waiting, self._running = {}, [], {}
-        self._is_driven = True
-        drive = start_driving(given, self._start, holder)
+        else:
+            epochs.clear_suspicion()
+        offer = epochs.begin()
+        self._lost, self._is_leaving, self._running = None, False, {}
+        drive = start_driving(_driving(offer), self._start, offer.holder)
         drive.add_done_callback(_hear)
         try:
             return await self._until_left(drive)
         except asyncio.CancelledError:
             drive.cancel()
-            if self._can_stop and self._queue:
+            if epochs.can_stop and epochs.queue:
                 self._running[CANCEL] = asyncio.create_task(self._tell_worker(CANCEL))
             await asyncio.wait([drive], timeout=_CANCEL_SECONDS)
             raise
         finally:
-            self._is_driven = False
+            epochs.is_driven = False
 
     async def _hear_of_survivor(self) -> None:
         """Give a process that ran the quarantined execution time to report that it is alive: its death would be counted."""
-        lost, seconds = self._epoch, min(_SURVIVOR_SECONDS, self._start["heartbeat_seconds"] / 2)
+        lost, seconds = self._epochs.epoch, min(_SURVIVOR_SECONDS, self._start["heartbeat_seconds"] / 2)
         try:
-            await workflow.wait_condition(lambda: self._survivor == lost, timeout=seconds)
+            await workflow.wait_condition(lambda: self._epochs.survivor == lost, timeout=seconds)
         except TimeoutError:
             return
 
@@ -265,24 +223,23 @@ class ExecutionWorkflow:
                     or self._lost is not None
                     or bool(self._startable())
                     or self._may_leave()
-                    or self._is_cleared()
-                    or self._is_held()
+                    or self._epochs.is_to_be_taken_back
                 )
             )
-            if self._is_cleared() or self._is_held():
-                self._is_taken_back, self._is_held_back = True, self._is_held()
+            if self._epochs.is_to_be_taken_back:
+                self._epochs.take_back()
                 drive.cancel()
             if self._may_leave():
                 self._is_leaving = True
                 self._running[RELEASE] = asyncio.create_task(self._tell_worker(RELEASE))
             for turn in self._startable():
-                self._waiting.remove(turn)
+                self._epochs.waiting.remove(turn)
                 self._has_begun = True
                 self._running[turn["id"]] = asyncio.create_task(self._step(turn))
             if self._broken is not None:
                 raise self._broken
             if self._lost is not None:
-                workflow.logger.warning("epoch=<%d>, reason=<%s> | worker lost", self._epoch, self._lost)
+                workflow.logger.warning("epoch=<%d>, reason=<%s> | worker lost", self._epochs.epoch, self._lost)
                 drive.cancel()
                 for task in self._running.values():
                     task.cancel()
@@ -295,8 +252,8 @@ class ExecutionWorkflow:
         try:
             told = drive.result()
         except ActivityError as error:
-            if self._is_taken_back and (is_cancelled_exception(error) or is_of(error, NOT_HERE)):
-                self._is_suspected = False
+            if self._epochs.is_taken_back and (is_cancelled_exception(error) or is_of(error, NOT_HERE)):
+                self._epochs.is_suspected = False
                 return None
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError from None
@@ -305,48 +262,34 @@ class ExecutionWorkflow:
                 raise too_large(error) from None
             if not is_timeout and not is_gone(error):
                 raise
-            self._is_timed_out = is_timeout
-            # A worker that stops may lose the task of its last poll: one timeout before any batch raises no suspicion.
-            self._is_suspected = is_timeout and (self._number > 0 or self._is_alone or self._fruitless > 0)
+            self._epochs.lose(is_timeout=is_timeout)
             for task in self._running.values():
                 task.cancel()
             return None
         self._take(told)
-        await workflow.wait_condition(lambda: self._number >= told["number"] or not self._running or bool(self._lost))
-        self._is_suspected = False
-        return told if self._number >= told["number"] else None
-
-    def _is_cleared(self) -> bool:
-        """Return True if the worker that the execution seemed to kill is alive, and no quarantined run has started."""
-        has_survived = self._may_be_cleared and self._survivor == self._epoch - 1
-        return has_survived and not self._queue and not self._is_taken_back
-
-    def _is_held(self) -> bool:
-        """Return True if the last worker still has the execution, and no other one has reported anything."""
-        is_with_another = not self._is_with_holder and not self._queue
-        return bool(self._holder) and is_with_another and not self._is_taken_back
+        epochs = self._epochs
+        await workflow.wait_condition(lambda: epochs.number >= told["number"] or not self._running or bool(self._lost))
+        epochs.is_suspected = False
+        return told if epochs.number >= told["number"] else None
 
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may start: before a new run, only those that a running step waits for."""
-        if not self._waiting or not self._queue or self._is_taken_back:
-            return []
-        is_due = not self._wants_new_run()
-        return [turn for turn in self._waiting if is_due or turn.get("is_inner") or turn.get("held")]
+        return self._epochs.startable(lambda: not self._wants_new_run())
 
     def _may_leave(self) -> bool:
         """Return True if the worker is to release the execution, so that it can continue in a new run."""
-        is_idle = bool(self._waiting) and bool(self._queue) and not self._running
+        is_idle = bool(self._epochs.waiting) and bool(self._epochs.queue) and not self._running
         return is_idle and not self._is_leaving and self._wants_new_run()
 
     def _wants_new_run(self) -> bool:
         return self._growth.wants_new_run(has_begun=self._has_begun)
 
     async def _tell_worker(self, what: str) -> None:
-        await self._ask(what, {"epoch": self._epoch}, what, "")
+        await self._ask(what, {"epoch": self._epochs.epoch}, what, "")
 
     async def _step(self, turn: dict[str, Any]) -> None:
         """Let a step run on the worker of its agent, and accept its batch."""
-        given: Stepping = {"epoch": self._epoch, "turn": turn["id"], "step": turn["step"]}
+        given: Stepping = {"epoch": self._epochs.epoch, "turn": turn["id"], "step": turn["step"]}
         if turn.get("held"):
             given["held"] = True
         if "until" in turn:
@@ -356,33 +299,33 @@ class ExecutionWorkflow:
             self._take(told)
 
     async def _ask(self, what: str, given: Any, key: str, summary: str) -> BatchMessage | None:
-        epoch = self._epoch
+        epoch = self._epochs.epoch
         try:
-            return await ask(what, given, f"{epoch}-{key}", self._queue, self._start, summary)
+            return await ask(what, given, f"{epoch}-{key}", self._epochs.queue, self._start, summary)
         except ActivityError as error:
             # A worker that has lost or released the execution lets no step start, and is about to report that itself.
-            if epoch == self._epoch and not is_cancelled_exception(error) and not is_gone(error):
+            if epoch == self._epochs.epoch and not is_cancelled_exception(error) and not is_gone(error):
                 self._lost = f"{what}: {error.cause}"
                 self._broken = too_large(error) if is_too_large(error) else None
-                self._is_suspected = self._is_timed_out = isinstance(error.cause, ActivityTimeoutError)
+                self._epochs.lose_step(is_timeout=isinstance(error.cause, ActivityTimeoutError))
             return None
         finally:
-            if epoch == self._epoch:
+            if epoch == self._epochs.epoch:
                 self._running.pop(key, None)
 
     def _take(self, told: BatchMessage) -> None:
-        """Accept batches in order; those of a worker that was given up are not part of the execution."""
-        if told["epoch"] != self._epoch or not self._is_driven or self._is_held_back:
-            return
-        self._late[told["number"]] = told
-        while self._number + 1 in self._late:
-            found = self._late.pop(self._number + 1)
-            self._number += 1
-            self._last, self._holder = self._position, ""
-            if "queue" in found:
-                self._queue, self._can_stop = found["queue"], found.get("stops", False)
-                self._show("RUNNING")
-            self._waiting += found["turns"]
+        """Take a batch; the first of an epoch shows that a worker has the execution."""
+        if self._epochs.take(told):
+            self._show("RUNNING")
+
+
+def _driving(offer: Offer) -> Driving:
+    given: Driving = {"epoch": offer.epoch, "base": offer.base, "alone": offer.alone}
+    if offer.holder:
+        given["held"] = offer.held
+    elif offer.is_lost:
+        given["lost"] = True
+    return given
 
 
 def _one(given: tuple[Any, ...]) -> Any:
