@@ -213,7 +213,9 @@ class UnreadableError(DurableError):
     def __init__(self, reason: str, hint: str = "", execution_id: str | None = None) -> None:
         super().__init__(reason, hint, execution_id)
         self.reason, self.execution_id = reason, execution_id
-        self.hint = hint or "Nothing was changed. Restore the store from a backup, or remove the execution ('rm')."
+        self.hint = hint or (
+            "Nothing was changed. Restore the store from a backup, or remove the execution with 'strands-durable rm'."
+        )
 
     def of(self, execution_id: str | None) -> UnreadableError:
         """Return the error with the id of the execution it is about, if it has none yet."""

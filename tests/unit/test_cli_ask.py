@@ -42,7 +42,10 @@ def questions(execution_id: str = "trip") -> list[dict[str, Any]]:
 def test_an_answer_is_recorded_and_a_worker_resumes() -> None:
     begin("asker")
     result = cli("respond", "trip", "--answer", '{"go": true}')
-    assert result.stdout == "Answer recorded. Next: start a worker for its agent with strands-durable worker FILE\n"
+    assert (
+        result.stdout
+        == "Answer recorded. Next: a worker runs it; if none is running, start one with strands-durable worker FILE\n"
+    )
     assert (status(), questions()) == ("PENDING", [])
     assert begin("asker") == 0
     assert "trip: {'go': True}" in cli("watch", "trip").stdout
@@ -117,18 +120,18 @@ def test_resume_has_a_failed_execution_tried_again() -> None:
     assert "next    retry it from the failed step with strands-durable resume trip\n" in cli("show", "trip").stdout
     assert (
         cli("resume", "trip").stdout
-        == "Requested. Next: start a worker for its agent with strands-durable worker FILE\n"
+        == "Requested. Next: a worker runs it; if none is running, start one with strands-durable worker FILE\n"
     )
     assert status() == "PENDING"
     again = cli("resume", "trip").stdout
-    assert again.startswith("trip is PENDING: nothing to resume. Next: start a worker")
+    assert again.startswith("trip is PENDING: nothing to resume. Next: a worker runs it")
     assert begin("broken") == 4
     assert len(json.loads(cli("show", "trip", "--json").stdout)["calls"][0]["failures"]) == 2
 
 
 def test_resume_of_what_waits_is_over_or_cancelled() -> None:
     begin("asker", "asked")
-    assert "Next: answer it with strands-durable respond asked" in cli("resume", "asked").stdout
+    assert "Next: answer its questions with strands-durable respond asked" in cli("resume", "asked").stdout
     begin("planner", "over")
     assert cli("resume", "over").stdout == "over is COMPLETED: nothing to resume.\n"
     cli("cancel", "asked")

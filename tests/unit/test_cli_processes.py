@@ -56,7 +56,7 @@ def test_sigterm_lets_the_running_step_end_and_leaves_the_rest_to_others() -> No
     detail = Catalog(STORE).execution("trip")
     assert (detail.execution.status.value, detail.execution.owner) == ("RUNNING", None)
     assert [(step.label, step.state) for step in detail.steps][:2] == [("model 1", "done"), ("1.0 wait_for", "done")]
-    assert "start a worker for its agent" in cli("show", "trip").stdout
+    assert "a worker runs it" in cli("show", "trip").stdout
     assert cli("run", f"{AGENTS}:waiter", "--id", "trip").stdout == "Done.\n"
     assert [step.attempt for step in Catalog(STORE).execution("trip").steps] == [1] * 5
 
@@ -176,7 +176,7 @@ def test_respond_asks_on_a_terminal_and_takes_json_as_json(typed: str, recorded:
     terminal.read_until('approval: {"what": "trip"}\nAnswer: ')
     terminal.type(f"{typed}\n")
     assert terminal.end() == 0
-    assert "Answer recorded. Next: start a worker for its agent" in terminal.seen
+    assert "Answer recorded. Next: a worker runs it" in terminal.seen
     assert cli("run", f"{AGENTS}:asker", "--id", "trip").stdout == "Approved.\n"
     assert f"trip: {recorded}" in cli("watch", "trip").stdout
 
@@ -196,7 +196,7 @@ def test_watch_follows_a_worker_and_ctrl_c_stops_only_watching() -> None:
     dispatch("waiter")
     terminal = Terminal("watch", "trip")
     terminal.read_until(
-        "No process is running it now. Next: start a worker for its agent with strands-durable worker FILE\n"
+        "No process is running it now. Next: a worker runs it; if none is running, start one with strands-durable worker FILE\n"
     )
     worker = start("worker", AGENTS, "--quiet")
     terminal.read_until("model 1")

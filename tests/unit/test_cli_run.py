@@ -117,7 +117,10 @@ def test_detach_leaves_the_run_to_a_worker() -> None:
     assert found["status"] == "PENDING"
     text = cli("show", found["execution_id"], "--backend", "runs.db").stdout
     assert "agent   planner (dispatched)\nstatus  PENDING\n" in text
-    assert "next    start a worker for its agent with strands-durable worker FILE --backend runs.db\n" in text
+    assert (
+        "next    a worker runs it; if none is running, start one with strands-durable worker FILE --backend runs.db\n"
+        in text
+    )
     assert cli("ls", "--agent", "planner", "--status", "pending", "--backend", "runs.db").stdout.count("PENDING") == 1
 
 

@@ -112,10 +112,10 @@ def test_an_execution_is_dispatched_seen_answered_and_forgotten(worker: Worker) 
     lines = asked.stdout.splitlines()
     assert [line.split()[:3] for line in lines[:2]] == [["1", "model", "1"], ["2", "1.0", "approve"]]
     assert (asked.exit_code, lines[2]) == (5, "trip is SUSPENDED.")
-    assert lines[-1] == f"Next: answer it with strands-durable respond trip --backend '{url}'"
+    assert lines[-1] == f"Next: answer its questions with strands-durable respond trip --backend '{url}'"
     busy = on(url, "rm", "trip", "--yes")
     assert (busy.exit_code, busy.stderr.count("\n")) == (1, 1)
-    assert "cancel it first" in busy.stderr
+    assert "'strands-durable cancel trip'" in busy.stderr
     assert on(url, "respond", "trip", "--answer", "no-such-id=1").exit_code == 1
     given = json.loads(on(url, "respond", "trip", "--answer", '"yes"', "--json").stdout)
     assert (len(given["answered"]), given["questions"]) == (1, [])
@@ -178,10 +178,13 @@ def test_run_and_respond_need_no_worker_and_take_nothing_else_up(url: str) -> No
     on(url, "run", f"{AGENTS}:waiter", "Go", "--id", "other", "--detach")
     text = on(url, "show", "other").stdout
     assert "agent   waiter (dispatched)\nstatus  PENDING\n" in text
-    assert f"next    start a worker for its agent with strands-durable worker FILE --backend '{url}'\n" in text
+    assert (
+        f"next    a worker runs it; if none is running, start one with strands-durable worker FILE --backend '{url}'\n"
+        in text
+    )
     found = on(url, "run", f"{AGENTS}:asker", "Go", "--id", "trip", "--json")
     assert (found.exit_code, json.loads(found.stdout)["interrupts"][0]["name"]) == (5, "approval")
-    assert on(url, "respond", "trip", "--answer", '"yes"').stdout.startswith("Answer recorded. Next: start a worker")
+    assert on(url, "respond", "trip", "--answer", '"yes"').stdout.startswith("Answer recorded. Next: a worker runs it")
     again = on(url, "run", f"{AGENTS}:asker", "--id", "trip")
     assert (again.exit_code, again.stdout) == (0, "Approved.\n")
     assert named(url, "other") == [("PENDING", 0)]
@@ -204,7 +207,10 @@ def test_what_a_file_says_of_its_backend_counts_for_run(url: str) -> None:
     ("query", "text"),
     [
         ("?namespace=nowhere", "cannot be used: namespace 'nowhere' does not exist. Name another one in the URL"),
-        ("?name_space=x", "there is no name_space in it; a Temporal URL is temporal://HOST:PORT, with namespace, "),
+        (
+            "?name_space=x",
+            "unknown option name_space; a Temporal URL is temporal://HOST:PORT, with the options namespace, ",
+        ),
         ("?heartbeat_seconds=soon", "could not convert string to float: 'soon'; a Temporal URL is"),
         (
             "?heartbeat_seconds=0",

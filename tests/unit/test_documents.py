@@ -76,7 +76,7 @@ def run(command: str) -> str:
 
 _EXPECTED = re.compile(
     r"^$|^bash: line \d+: +\d+ Killed |\| (INFO|WARNING) \|"
-    r"|start a worker for its agent|^Warning: |tool in doubt is run again$|event loop cycle failed$"
+    r"|a worker runs it|^Warning: |tool in doubt is run again$|event loop cycle failed$"
 )
 
 

@@ -52,7 +52,7 @@ def respond(execution_id: str, answers: tuple[str, ...], by: str | None, place: 
       execution   as in ls --json
       answered    the ids of the interrupts that were answered
       questions   the questions still open: a list of
-                  {interrupt_id, name, reason}
+                  {interrupt_id, name, reason, answers}
     """
     asyncio.run(_respond(place, execution_id, answers, by, as_json))
 
@@ -112,7 +112,7 @@ class _NothingAskedError(DurableError):
 
 @click.command()
 @execution_argument
-@click.option("--accept-drift", is_flag=True, help="Resume it with another version of its agent.")
+@click.option("--accept-drift", is_flag=True, help="Let a worker with a changed version of its agent resume it.")
 @backend_option
 @json_option
 def resume(execution_id: str, accept_drift: bool, place: BackendTarget, as_json: bool) -> None:
@@ -153,10 +153,10 @@ async def _resume(place: BackendTarget, execution_id: str, accept_drift: bool, a
 @backend_option
 @json_option
 def cancel(execution_id: str, place: BackendTarget, as_json: bool) -> None:
-    """Cancel an execution. It cannot be resumed.
+    """Cancel an execution.
 
-    What it recorded is kept. A running tool gets its cancel signal, and no further step starts. An execution that has ended is
-    not changed.
+    A cancelled execution cannot be resumed; what it recorded is kept. A running tool gets its cancel signal, and no further
+    step starts. An execution that has ended is not changed.
 
     With --json: an object as in ls --json.
     """
@@ -185,7 +185,7 @@ async def _cancel(place: BackendTarget, execution_id: str, as_json: bool) -> Non
     "--older-than",
     callback=seconds_of,
     metavar="SPAN",
-    help="With --all-completed: only those unchanged for 12h, 7d, ...",
+    help="With --all-completed: only those unchanged for this long, such as 12h or 7d.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @backend_option

@@ -19,7 +19,9 @@ def next_step(detail: ExecutionDetail, place: BackendTarget) -> str | None:
         return None
     if record.status is S.SUSPENDED and any(call.questions for call in detail.calls):
         answered = place.command(f"respond {record.execution_id}")
-        return f"answer it with {answered}" + ("" if is_dispatched(record) else " (then run its script again)")
+        return f"answer its questions with {answered}" + (
+            "" if is_dispatched(record) else " (then run its script again)"
+        )
     if record.owner is not None:
         return f"follow it with {place.command(f'watch {record.execution_id}')}"
     return _how_to_run(record, place)
@@ -33,7 +35,7 @@ def _how_to_run(record: ExecutionRecord, place: BackendTarget) -> str:
         )
     if record.status is S.FAILED:
         return f"retry it from the failed step with {place.command(f'resume {record.execution_id}')}"
-    return f"start a worker for its agent with {place.command('worker FILE')}"
+    return f"a worker runs it; if none is running, start one with {place.command('worker FILE')}"
 
 
 def is_dispatched(record: ExecutionRecord) -> bool:

@@ -37,7 +37,7 @@ T = TypeVar("T")
     "--since",
     callback=moment_of,
     metavar="WHEN",
-    help="Only executions changed since: 30m, 2h or 3d ago, or an ISO time.",
+    help="Only executions that changed in the last 30m, 2h, 3d, ..., or since an ISO time.",
 )
 @click.option("--waiting", is_flag=True, help="Only executions that wait, with what they wait for and why.")
 @click.option(

@@ -109,7 +109,12 @@ def _state(ctx: click.Context, param: click.Parameter, text: str) -> dict[str, A
     help="Invocation state for the agent's tools and hooks, a JSON object.",
 )
 @click.option("--detach", is_flag=True, help="Let a worker run it: print the id and return at once.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop waiting after so many seconds.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Exit after this time with code 7; the execution is not cancelled.",
+)
 @backend_option
 @json_option
 def run(detach: bool, **options: Any) -> None:

@@ -74,7 +74,7 @@ class Work:
 @click.option("--trial", "is_trial", is_flag=True, hidden=True)
 @backend_option
 def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **options: Any) -> None:
-    """Run executions of the agents in FILE until it is stopped.
+    """Run executions of the agents in FILE until stopped.
 
     Each FILE is a Python file that defines agents with @durable_agent, or the name of a module. The worker runs dispatched
     executions, and resumes those of workers that died. It logs to stderr.
