@@ -54,18 +54,21 @@ def effect(name: str, **facts: Any) -> None:
     reach(f"tool {name}:effect")
 
 
-def bill() -> None:
-    """Write the running model call to the ledger."""
+def bill() -> int:
+    """Write the running model call to the ledger; return how often it was called before, by any process."""
     step = current_step()
     assert step is not None
+    calls = [entry for entry in ledger.read() if (entry["kind"], entry["key"]) == ("model", step.key)]
     ledger.write(kind="model", execution_id=step.execution_id, key=step.key, attempt=step.attempt)
+    return sum(entry["execution_id"] == step.execution_id for entry in calls)
 
 
 class LedgerModel(ScriptedModel):
     """A scripted model whose calls are on the bill, too."""
 
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        bill()
+        turn = sum(message["role"] == "assistant" for message in messages)
+        self._attempts[turn] = bill()  # a provider that throttles does not begin again because a process was killed
         async for chunk in super().stream(messages, *args, **kwargs):
             yield chunk
 

@@ -134,8 +134,8 @@ def test_of_an_orchestrator_that_is_in_a_call(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ExecutionBusyError) as refused:
         _OrchestratorSubject(adapter, None).original("Go", {})
     assert text_of(refused.value) == (
-        f"Execution 'trip' is running in {Owner.me()}. The graph 'crew' is in another call and runs one at a time. Wait for that "
-        f"call to end."
+        f"Execution 'trip' is running in {Owner.me()}. The graph 'crew' is in another call and runs one at a time. "
+        f"Wait for that call to end."
     )
 
 
