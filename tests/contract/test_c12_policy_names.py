@@ -60,7 +60,7 @@ def crash_at(point: str, agent: Any, prompt: str = "Go") -> None:
 
 def test_c12_a_policy_for_an_unknown_tool_is_refused_before_anything_runs() -> None:
     agent = agent_of({"payy": ASK})
-    with pytest.raises(errors.UnknownToolError, match=r"'payy'.*did you mean 'pay'") as found:
+    with pytest.raises(errors.UnknownToolError, match=r"'payy'.*Did you mean 'pay'") as found:
         agent("Go")
     assert "look" in str(found.value)
     assert (paid, agent.model.calls) == ([], 0)
@@ -117,7 +117,7 @@ def graph_of(policies: Any) -> Any:
 
 
 def test_c12_the_tools_of_all_nodes_together_are_what_a_graph_knows() -> None:
-    with pytest.raises(errors.UnknownToolError, match=r"'payy'.*did you mean 'pay'"):
+    with pytest.raises(errors.UnknownToolError, match=r"'payy'.*Did you mean 'pay'"):
         graph_of({"payy": ASK, "look": ASK})("Go")
     with pytest.raises(errors.UnknownToolError, match="'two'"):
         graph_of({"two": ASK})("Go")
@@ -129,7 +129,7 @@ def test_c12_a_swarm_knows_the_tools_of_its_agents() -> None:
         agents = [agent_of(None, tools=[pay], name="one")]
         return Swarm(agents, plugins=[Durability("runs.db", execution_id="swarm", tool_policies=policies)])
 
-    with pytest.raises(errors.UnknownToolError, match="did you mean 'pay'"):
+    with pytest.raises(errors.UnknownToolError, match="Did you mean 'pay'"):
         swarm_of({"payy": ASK})("Go")
     assert swarm_of({"pay": ASK})("Go").status.value == "completed"
 
@@ -139,7 +139,7 @@ def test_c12_a_dispatched_agent_is_refused_where_it_is_dispatched() -> None:
     def misspelt() -> Agent:
         return Agent(model=ScriptedModel(PAYS), tools=[pay], callback_handler=None)
 
-    with pytest.raises(errors.UnknownToolError, match="did you mean 'pay'"):
+    with pytest.raises(errors.UnknownToolError, match="Did you mean 'pay'"):
         misspelt("Go", execution_id="trip")
     assert paid == []
 
@@ -152,7 +152,7 @@ def test_c12_a_dispatched_agent_is_refused_where_it_is_dispatched() -> None:
     [
         ({"pay": "ask"}, r"tool_policies\['pay'\] is a str.*ToolPolicy"),
         ({"pay": {"in_doubt": "ask"}}, r"tool_policies\['pay'\] is a dict.*ToolPolicy"),
-        ({pay: ASK}, "tool_policies has a key that is a DecoratedFunctionTool.*by name"),
+        ({pay: ASK}, "tool_policies has a key that is a DecoratedFunctionTool.*use the names of tools"),
         ([("pay", ASK)], "tool_policies is a list.*dict"),
         ({"pay": ToolPolicy}, r"tool_policies\['pay'\] is the class ToolPolicy"),
     ],

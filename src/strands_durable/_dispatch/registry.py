@@ -92,9 +92,7 @@ class DurableAgent:
         self.name = checked_id(name or factory.__name__)
         self.policies = PolicyOverrides() if policies is None else policies
         if not isinstance(self.policies, PolicyOverrides):
-            raise TypeError(
-                f"policies={policies!r}: pass @durable_agent(tool_policies=...) a dict of ToolPolicy objects"
-            )
+            raise TypeError(f"policies={policies!r}: pass @durable_agent(tool_policies=...) a dict of ToolPolicy")
         self.version = _checked_version(self.name, version)
         self._factory = factory
         self._parameters = _parameters(self.name, factory)
@@ -331,9 +329,8 @@ def durable_agent(
         tool_policies: By tool name: what to do with a tool call that was running when its process died, retries, timeouts.
         version: A worker may resume runs that were dispatched under the same version, whatever was edited in the agent since.
             Change it when the edited agent must not resume runs that have begun.
-        build_timeout: How long the function may take, in seconds. It runs in a thread and does not block other runs. After the
-            timeout, a dispatch raises TimeoutError; a worker logs it, leaves the run to others, and checks again when the
-            function has returned.
+        build_timeout: How long the function may take, in seconds; it does not block other runs. After that, a dispatch raises
+            TimeoutError; a worker logs it, leaves the run to others, and checks again when the function has returned.
     """
     policies = PolicyOverrides(
         on_drift=on_drift,
