@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHistory
@@ -28,6 +29,28 @@ from tests.temporal.record import HISTORIES, RECORDS, file_of
 
 RECORDED = sorted(HISTORIES.glob("*/*.json"))
 RESUMED = ("completes", "goes_on_in_new_runs", "is_throttled", "is_a_graph", "is_carried_in_pieces")
+
+
+DESCRIPTIONS = {
+    "wait": "Wait until a file is there, or until somebody cancels.",
+    "strange": "Return what cannot be recorded.",
+    "look": "Tell what the caller gave with the call.",
+}
+"""What the tools of the contract's agents said of themselves when the histories were recorded: part of their fingerprint."""
+
+
+@pytest.fixture(autouse=True)
+def recorded_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agents of the contract, as they were when the histories were recorded."""
+    tools_of = contract._tools
+
+    def described(folder: str) -> list[Any]:
+        tools = tools_of(folder)
+        for each in tools:
+            each.tool_spec["description"] = DESCRIPTIONS.get(each.tool_name, each.tool_spec["description"])
+        return tools
+
+    monkeypatch.setattr(contract, "_tools", described)
 
 
 def named(path: Path) -> str:
