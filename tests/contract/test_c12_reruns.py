@@ -179,7 +179,7 @@ def test_c12_a_call_that_asks_a_person_cannot_be_made_again() -> None:
     with pytest.raises(SimulatedCrash), CrashPoints().crashing("model.done:before@1", "raise"):
         agent(answer)
     forget_process()
-    with pytest.raises(errors.RerunError, match="asks a person"):
+    with pytest.raises(errors.RerunError, match="asked a person"):
         agent_of(script, tool_policies=rerun)("Go")
 
 

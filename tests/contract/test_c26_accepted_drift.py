@@ -88,7 +88,7 @@ def test_c26_accepted_drift_runs_no_finished_tool_again_and_belongs_to_the_versi
     two = worker(version="two")
     until(note_of)
     assert status("run") == "RUNNING"
-    assert cli("resume", "run", "--accept-drift", env=ENV).stdout.startswith("Recorded. Next: ")
+    assert cli("resume", "run", "--accept-drift", env=ENV).stdout.startswith("Requested. Next: ")
     assert str(result(handle)) == "two!\n"
     stop(two)
     assert tool_attempts(handle) == [("wait_for", 1)]
