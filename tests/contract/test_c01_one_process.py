@@ -229,7 +229,7 @@ def test_c01_an_id_given_with_a_call_names_one_call() -> None:
     assert effects["book Paris"] == 1
     assert str(agent_of(BOOKS, None)("Book", invocation_state=named("order-7"))) == str(first)
     assert str(agent(None, invocation_state=named("order-7"))) == str(first)
-    with pytest.raises(errors.InputMismatchError, match="names this one call"):
+    with pytest.raises(errors.InputMismatchError, match="names that one call"):
         agent("Book another", invocation_state=named("order-7"))
     assert query("SELECT count(*) FROM calls") == [(1,)]
 

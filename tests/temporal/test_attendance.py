@@ -86,7 +86,7 @@ def test_commands_that_leave_work_to_workers_say_that_none_polls(
     with working(url):
         asyncio.run(until_it_is(backend, ExecutionStatus.FAILED))
     resumed = cli("resume", "run", "--backend", url)
-    assert ("Recorded." in resumed.stdout, expected in resumed.stderr) == (True, True)
+    assert ("Requested." in resumed.stdout, expected in resumed.stderr) == (True, True)
 
 
 async def until_it_is(backend: TemporalBackend, status: ExecutionStatus) -> None:
