@@ -82,7 +82,7 @@ def test_commands_that_leave_work_to_workers_say_that_none_polls(
     with working(url):
         asyncio.run(until_it_is(backend, ExecutionStatus.SUSPENDED))
     responded = cli("respond", "run", "--answer", '"yes"', "--backend", url)
-    assert ("Recorded." in responded.stdout, expected in responded.stderr) == (True, True)
+    assert ("Answer recorded." in responded.stdout, expected in responded.stderr) == (True, True)
     with working(url):
         asyncio.run(until_it_is(backend, ExecutionStatus.FAILED))
     resumed = cli("resume", "run", "--backend", url)
