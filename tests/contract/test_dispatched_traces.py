@@ -51,15 +51,15 @@ def _traces(folder: str, how: str) -> list[tuple[str, int, bool]]:
     ]
 
 
-def check(spans: list[Any]) -> None:
+def assert_own_traces(spans: list[Any]) -> None:
     roots = [(name, found) for name, found, is_root in spans if is_root]
     assert sorted(name for name, _ in roots) == ["invoke_agent traced"] * 3 + ["request"] * 3
     assert len({found for _, found in roots}) == 6, "each request and each run is a trace of its own"
 
 
 def test_c29_runs_of_the_worker_in_this_process_are_not_part_of_the_request_that_started_it() -> None:
-    check(run(_traces, os.getcwd(), "thread").checked())
+    assert_own_traces(run(_traces, os.getcwd(), "thread").checked())
 
 
 def test_c29_runs_of_a_worker_in_a_task_are_not_part_of_the_request_that_started_it() -> None:
-    check(run(_traces, os.getcwd(), "task").checked())
+    assert_own_traces(run(_traces, os.getcwd(), "task").checked())
