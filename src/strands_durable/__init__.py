@@ -9,16 +9,20 @@ if TYPE_CHECKING:
     from . import durable, errors
     from ._calls.context import CurrentStep, current_step
     from ._dispatch.connect import connect
+    from ._dispatch.observe import observe
     from ._dispatch.ports import DurableBackend, ExecutionHandle
     from ._dispatch.registry import DurableAgent, durable_agent
     from ._dispatch.sync import SyncBackend, SyncHandle
+    from ._dispatch.webhooks import Webhook
     from ._plugin.durability import Durability
-    from ._records.executions import ExecutionRecord, ExecutionStatus
+    from ._records.executions import ExecutionRecord, ExecutionStatus, StatusCount, TokenUsage
+    from ._records.findings import Finding
+    from ._records.notifications import Notification
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
     from ._records.spec import AgentSpec
-    from ._records.views import CallSummary, ExecutionDetail, StepSummary
+    from ._records.views import CallSummary, ExecutionDetail, OpenQuestion, StepSummary
 
 __all__ = [
     "AgentSpec",
@@ -34,18 +38,25 @@ __all__ = [
     "ExecutionResult",
     "ExecutionStatus",
     "FailedAttempt",
+    "Finding",
     "NodeOutcome",
+    "Notification",
     "OpenInterrupt",
+    "OpenQuestion",
+    "StatusCount",
     "StepSummary",
     "StreamEvent",
     "SyncBackend",
     "SyncHandle",
+    "TokenUsage",
     "ToolPolicy",
+    "Webhook",
     "connect",
     "current_step",
     "durable",
     "durable_agent",
     "errors",
+    "observe",
     "policy",
     "register_type",
 ]
@@ -66,18 +77,25 @@ _HOMES = {
     "ExecutionResult": "._records.results",
     "ExecutionStatus": "._records.executions",
     "FailedAttempt": "._records.policy",
+    "Finding": "._records.findings",
     "NodeOutcome": "._records.results",
+    "Notification": "._records.notifications",
     "OpenInterrupt": "._records.results",
+    "OpenQuestion": "._records.views",
+    "StatusCount": "._records.executions",
     "StepSummary": "._records.views",
     "StreamEvent": "._records.results",
     "SyncBackend": "._dispatch.sync",
     "SyncHandle": "._dispatch.sync",
+    "TokenUsage": "._records.executions",
     "ToolPolicy": "._records.policy",
+    "Webhook": "._dispatch.webhooks",
     "connect": "._dispatch.connect",
     "current_step": "._calls.context",
     "durable": ".durable",
     "durable_agent": "._dispatch.registry",
     "errors": ".errors",
+    "observe": "._dispatch.observe",
     "policy": "._records.policy",
     "register_type": "._records.registered_types",
 }

@@ -8,8 +8,10 @@
     ├── ExecutionFailedError      the recorded call failed
     ├── ExecutionCancelledError   the execution was cancelled
     ├── ExecutionNotFoundError    no execution has this id
+    ├── BytesNotFoundError        the execution refers to no such bytes (also a KeyError)
     ├── InDoubtError              a step started and has no recorded result
     ├── InvalidIdError            the execution_id is not valid (also a ValueError)
+    ├── InvalidTagError           a tag is not valid (also a ValueError)
     ├── NotSerializableError      a value cannot be recorded
     │   └── PayloadTooLargeError  a value exceeds the size limit of the engine
     ├── UnreadableError           a recorded value cannot be read by this process
@@ -20,6 +22,7 @@
     ├── UnknownToolError          tool_policies names a tool that the agent does not have (also a ValueError)
     ├── RerunError                a finished tool call could not be repeated for its effect on the process
     ├── WorkerLostError           every worker that ran the execution died
+    ├── StepTooLongError          a step ran longer than the engine's processes may
     ├── BackendUnavailableError   the store or engine cannot be used
     └── UnsupportedFeatureError   this cannot be made durable
 
@@ -118,7 +121,7 @@ class ExecutionFailedError(DurableError):
 
     def __str__(self) -> str:
         hint = self.hint or 'To retry it from the failed step, run it again with on_failed="resume".'
-        return f"Execution {self.execution_id!r} failed: {self.cause}. {hint}"
+        return f"Execution {self.execution_id!r} failed: {self.cause.removesuffix('.')}. {hint}"
 
 
 class ExecutionCancelledError(DurableError):
@@ -145,6 +148,20 @@ class ExecutionNotFoundError(DurableError):
     def __str__(self) -> str:
         return (
             f"Execution {self.execution_id!r} was not found in {self.store}. 'strands-durable ls' lists all executions."
+        )
+
+
+class BytesNotFoundError(DurableError, KeyError):
+    """The execution refers to no bytes with this digest."""
+
+    def __init__(self, execution_id: str, digest: str) -> None:
+        super().__init__(execution_id, digest)
+        self.execution_id, self.digest = execution_id, digest
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r} refers to no bytes with the digest {self.digest!r}. Pass a digest from its "
+            "detail; what was redacted is no longer recorded."
         )
 
 
@@ -175,6 +192,17 @@ class InvalidIdError(DurableError, ValueError):
             f"{str(self.execution_id)[:80]!r} is not a valid execution_id: use 1 to 200 characters, letters, digits and any of "
             f". _ : @ + = -, starting with a letter or digit."
         )
+
+
+class InvalidTagError(DurableError, ValueError):
+    """A tag has a name or a value that cannot be recorded, or there are too many."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"{str(self.name)[:80]!r} is not a valid tag: {self.reason}."
 
 
 class NotSerializableError(DurableError):
@@ -331,6 +359,21 @@ class WorkerLostError(DurableError):
             f"a step ended; the last one was {self.owner}. 'strands-durable show {self.execution_id}' shows which step was "
             f"running. Fix the cause (out of memory, native crash, SIGKILL), then run "
             f"'strands-durable resume {self.execution_id}'."
+        )
+
+
+class StepTooLongError(DurableError):
+    """A step ran longer than the processes of its engine may live."""
+
+    def __init__(self, execution_id: str, step: str, seconds: int) -> None:
+        super().__init__(execution_id, step, seconds)
+        self.execution_id, self.step, self.seconds = execution_id, step, seconds
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r}: {self.step!r} was still running when the function's timeout of {self.seconds} s "
+            f"was almost over. Raise the timeout (at most 900 s), give the tool a shorter one with tool_policies, or split it "
+            f"into steps; then run 'strands-durable resume {self.execution_id}'."
         )
 
 

@@ -19,12 +19,17 @@ from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability, durable_agent
 from strands_durable._journal import owner
+from strands_durable._records.notifications import EVENTS
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.notices import Notices
 from strands_durable.testing import Answer, ScriptedModel, call
 from tests.processes import run
 
 STORES = Path(__file__).parent
 PICTURE = {"image": {"format": "png", "source": {"bytes": bytes(range(256)) * 20}}}
 PROMPT = [{"text": "Where is this?"}, PICTURE]
+TAGS = {"tenant": "acme"}
+"""Recorded since format 6."""
 FINISHED = [[call("book", city="Paris"), call("remember", what="Oslo")], "Both are done."]
 ASKED = [call("book", city="Bonn"), call("approve", what="the trip to Bonn"), "Approved."]
 KILLED = [call("book", city="Lima"), call("book_and_die", city="Rome"), "You are going to Lima and Rome."]
@@ -83,7 +88,7 @@ def agent_of(execution_id: str, script: list[Any]) -> Agent:
     return Agent(
         model=ScriptedModel(script),
         tools=[book, book_and_die, approve, remember],
-        plugins=[Durability("runs.db", execution_id=execution_id)],
+        plugins=[Durability("runs.db", execution_id=execution_id, tags=TAGS)],
         callback_handler=None,
     )
 
@@ -100,7 +105,15 @@ def _recorded(folder: str, execution_id: str, script: list[Any], prompt: Any) ->
 def _dispatched(folder: str) -> None:
     os.chdir(folder)
     _pretend()
-    asyncio.run(greeter.on("sqlite:///runs.db?worker=off").dispatch_async("Hi", execution_id="dispatched"))
+    agent = greeter.on("sqlite:///runs.db?worker=off")
+    asyncio.run(agent.dispatch_async("Hi", execution_id="dispatched", tags=TAGS))
+
+
+def _watched(folder: str) -> None:
+    """Have the store record what is to be reported, since format 7."""
+    store = Store(Path(folder, "runs.db"))
+    Notices(store).watch(EVENTS)
+    store.close()
 
 
 def _pretend() -> None:
@@ -113,6 +126,7 @@ def _pretend() -> None:
 def main() -> None:
     """Record the store of the current format."""
     with tempfile.TemporaryDirectory() as folder:
+        run(_watched, folder).checked()
         run(_recorded, folder, "finished", FINISHED, PROMPT).checked()
         run(_recorded, folder, "asked", ASKED, "Ask me").checked()
         run(_recorded, folder, "failed", FAILED, "Fail").checked()

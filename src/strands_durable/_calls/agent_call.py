@@ -30,6 +30,7 @@ from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.phases import Phase
 from .._strands.agents import is_interrupted
 from .._strands.fingerprints import config_of, fingerprint
+from .._strands.patches import copied
 from .._strands.watchers import force_output
 from .context import StepContext, StepPhase, current_context
 from .durable_call import CallContext, DurableCall
@@ -53,7 +54,7 @@ class Call(DurableCall):
         self.models, self.tools = ModelSteps(self), ToolSteps(self)
         self.message_encoder = MessageEncoder(record.call_id, record.input)
         self.recorded_metrics: RecordedMetrics | None = None
-        self.is_taken_up = False
+        self.is_resumed = False
         """True until a resumed call begins its first pass here."""
         self._begun_passes = 0
         self._rows: list[tuple[int, str]] = []
@@ -74,12 +75,15 @@ class Call(DurableCall):
                 address, "agent", given=given, config_id=config_id, lineage=tracker.lineage
             )
             tracker.lineage = lineage
-            if not history.is_known:
+            if not history.is_known and lineage == call_id:
+                history.load([], [], 0)  # its log begins here
+            elif not history.is_known:
                 before = journal.last_ranges(call_id, lineage)
                 history.load(read_messages(journal, lineage, before), before, journal.next_seq(lineage))
             rows = history.sync(agent.messages, MessageEncoder(call_id, None).describe)
             journal.write_messages(lineage, rows)
-            journal.set_base(call_id, history.ranges)
+            if history.ranges:
+                journal.set_base(call_id, history.ranges)
             if is_interrupted(agent):
                 head.capture(None)
             if journal.share_state(call_id, lineage, state):
@@ -89,7 +93,9 @@ class Call(DurableCall):
             journal.write_head(call_id, [("progress", progress.to_text())])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
-        return cls(agent, context, record, progress)
+        call = cls(agent, context, record, progress)
+        call.models.config = copied(config), config_id
+        return call
 
     @classmethod
     def resume(cls, agent: Agent, context: CallContext, record: CallRecord) -> Call:
@@ -97,6 +103,7 @@ class Call(DurableCall):
         progress, parts = context.journal.head(record.call_id)
         context.local.tracker(agent).lineage = record.lineage
         call = cls(agent, context, record, progress)
+        context.journal.load_steps(record.call_id)
         call._restore_messages(progress.ranges)
         call.head.restore(context.journal, record.call_id, parts)
         # After an answer the hooks run again, as they do in a process that did not restart.
@@ -109,7 +116,7 @@ class Call(DurableCall):
         self._restore_messages(self.progress.ranges)
 
     def _restore_messages(self, ranges: list[list[int]]) -> None:
-        messages = read_messages(self.journal, self.record.lineage, ranges)
+        messages = read_messages(self.journal, self.record.lineage, ranges, self.record)
         self.agent.messages[:] = messages
         self.history.load(messages, ranges, self.journal.next_seq(self.record.lineage))
 
@@ -130,22 +137,22 @@ class Call(DurableCall):
     def take_up(self, answers: dict[str, Any] | None) -> None:
         """Resume the call. Answers are committed at once, the rest when the first pass begins."""
         self._next_attempt()
-        self.is_taken_up = True
+        self.is_resumed = True
         self._begun_passes = 0
         if answers is not None:
             self._move(self.progress.resume, cycles=[*self.progress.cycles, 0], passes=0, forced=None)  # type: ignore[arg-type]
             with self.flushing("call.answer"):
                 self._reopen(answers)
-            self.is_taken_up = False
+            self.is_resumed = False
 
     def pass_begins(self) -> bool:
         """The hooks before a pass have run. Return True if its input is already part of the conversation.
 
         Setup hooks must run in a new process, but the state they wrote is on record: restore that.
         """
-        if not self.is_taken_up:
+        if not self.is_resumed:
             return False
-        self.is_taken_up = False
+        self.is_resumed = False
         is_said = self.progress.resume != "ready"
         if is_said:
             self.head.restore_state(self.journal.state(self.record.call_id))
@@ -153,8 +160,9 @@ class Call(DurableCall):
                 self.head.restore_invocation_state(self.invocation_state, shared=self.is_in_node)
             if self.progress.forced is not None:
                 force_output(self.agent, self.progress.forced)
-        with self.journal.transaction("call.reopen"):
+        with self.journal.transaction("call.reopen", lasting=False):  # what follows from it is synced with it
             self._reopen(None)
+        self.models.is_unsynced = True
         return is_said
 
     # Called from Strands hooks
@@ -191,7 +199,7 @@ class Call(DurableCall):
         self._begun_passes += 1
         self.enter_call("before")
         self.invocation_state = invocation_state
-        if self.is_taken_up:
+        if self.is_resumed:
             self.head.restore_invocation_state(invocation_state, shared=self.is_in_node)
         if self.recorded_metrics is not None:
             self.recorded_metrics.restore_once(self.agent.event_loop_metrics)
@@ -324,6 +332,7 @@ class Call(DurableCall):
             self.journal.write_messages(self.record.lineage, self._rows)
             self._rows = []
         self.head.flush(self.journal, self.record.call_id)
+        self._write_traces()
         if self.progress is not self._written:
             self.journal.write_head(self.record.call_id, [("progress", self.progress.to_text())])
             self._written = self.progress

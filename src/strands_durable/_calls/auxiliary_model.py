@@ -15,6 +15,7 @@ from strands import Agent
 from strands.models import Model
 
 from .._records.codec import digest
+from .._records.counters import count_tokens
 from .._strands.fingerprints import name_of_model
 from .context import StepContext, current_context, within
 from .effects import Effect, effect_guard
@@ -112,7 +113,9 @@ async def _recorded(
                 effect.fail(error)
             raise
         with effect_guard(enclosing):
-            effect.close(events, usage=_usage(events))
+            usage = _usage(events)
+            effect.close(events, usage=usage)
+            count_tokens(usage)
 
 
 async def _iterated(events: Any) -> AsyncGenerator[Any, None]:

@@ -9,23 +9,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from .._journal.lease import Lease
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records.calls import CallRecord
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepGate
+from .._sqlite.lease import Lease
 from ..errors import DurableError, ExecutionCancelledError
 from .running_tools import RunningTools
 
 logger = safe_logger(__name__)
 
 
+class ExecutionReleasedError(DurableError):
+    """This process stops, and leaves the execution to another; never seen by users."""
+
+    def __str__(self) -> str:
+        return "The execution was left to another worker."
+
+
 class ExecutionControl:
     """Controls one execution that this process owns, and writes to its journal."""
 
     def __init__(self, lease: Lease, *, is_alone: bool = False) -> None:
-        self.lease, self.journal = lease, Journal(lease, self)
+        self.lease = lease
+        self.journal: Journal = lease.journal(self)
         self.halt: DurableError | None = None
         """Why no more steps may start: the execution was cancelled, or its worker is stopping."""
         self.gate: StepGate | None = None

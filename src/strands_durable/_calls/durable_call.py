@@ -8,14 +8,13 @@ enclosing call, no more steps start, and the root call raises it from our own fr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
 
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records import keys
 from .._records.calls import CallProgress, CallRecord
 from .._records.exceptions import describe
@@ -34,6 +33,10 @@ from .control import ExecutionControl
 if TYPE_CHECKING:
     from .head import Head
     from .local_execution import LocalExecution
+
+
+TRACES = "traces"
+"""The part of a root call's head that holds the W3C traceparent of each of its attempts that was traced."""
 
 
 class UnwindLoop(BaseException):
@@ -77,6 +80,10 @@ class DurableCall:
         self.invocation_state: dict[str, Any] | None = None
         self.made_in: StepContext | None = None if context.outer is None else current_context.get()
         """The step or hook of the outer call that made this one."""
+        self.traced = 0
+        """The attempt whose first span has begun."""
+        self.unwritten_traces: str | None = None
+        """What the next commit records of its traces."""
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
 
@@ -116,8 +123,14 @@ class DurableCall:
             move(self.execution_id, self.progress.phase, phase)  # type: ignore[arg-type]
         self._stay(phase=phase, **changes)
 
+    def _write_traces(self) -> None:
+        """Record, as part of a transaction, the trace of this attempt."""
+        if self.unwritten_traces is not None:
+            self.journal.write_head(self.record.call_id, [(TRACES, self.unwritten_traces)])
+            self.unwritten_traces = None
+
     def _stay(self, **changes: Any) -> None:
-        self.progress = replace(self.progress, **changes)
+        self.progress = CallProgress(**{**vars(self.progress), **changes})
 
     # Ending
 
@@ -192,7 +205,8 @@ class DurableCall:
 
     def holding(self, ticket: StepTicket) -> AbstractContextManager[None]:
         """Hold the ticket while the step runs."""
-        return holding(self.control.gate, ticket)
+        gate = self.control.gate
+        return nullcontext() if gate is None else holding(gate, ticket)
 
     # Our own errors
 
@@ -242,20 +256,22 @@ class DurableCall:
         return self.crash or self.failure or (None if self.outer is None else self.outer.error)
 
 
-@contextmanager
-def journal_guard(call: DurableCall, *, starts: bool = True) -> Iterator[None]:
+class journal_guard:
     """Latch errors of our own code and unwind the loop. Interrupts belong to Strands and pass through.
 
     Once an error is latched no more steps start, but results of finished steps are still recorded if possible.
     """
-    if starts:
-        call.check()
-    try:
-        yield
-    except InterruptException:
-        raise
-    except Exception as error:
-        call.fail(error)
-    except BaseException as death:
-        call.notice(death)
-        raise
+
+    def __init__(self, call: DurableCall, *, starts: bool = True) -> None:
+        self._call, self._starts = call, starts
+
+    def __enter__(self) -> None:
+        if self._starts:
+            self._call.check()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, InterruptException):
+            return
+        if isinstance(error, Exception):
+            self._call.fail(error)
+        self._call.notice(error)

@@ -9,13 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
-from .._journal.sqlite.rows import StepEnd
 from .._records import keys
 from .._records.codec import decode, encode
 from .._records.exceptions import describe
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
-from .._records.steps import StepKind, StepRecord
+from .._records.steps import StepEnd, StepKind, StepRecord
 from ..errors import DurableError
 from .context import StepContext, current_context, enclosing_steps
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from strands import Agent, Snapshot
 
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records import patches
 from .._records.codec import decode, encode, refusal
 from .._records.content_hash import content_hash
@@ -29,7 +29,7 @@ _STRANDS_KEYS = frozenset(
     {"agent", "model", "messages", "system_prompt", "tool_config", "event_loop_cycle_id", "event_loop_cycle_trace"}
     | {"event_loop_cycle_span", "event_loop_parent_cycle_id", "execution_id", MADE_UP}
 )
-_UNTOUCHED: dict[str, Any] = {"request_state": {}}
+_UNTOUCHED = {"request_state"}
 
 
 class Head:
@@ -150,8 +150,10 @@ class Head:
     @staticmethod
     def own_part(invocation_state: dict[str, Any], named: set[str] | None = None) -> dict[str, Any]:
         """Return the user's storable part of an invocation state; log its other keys that are not in ``named`` yet."""
-        own = {key: value for key, value in invocation_state.items() if key not in _STRANDS_KEYS}
-        return own if own == _UNTOUCHED else _storable(own, named)
+        own = invocation_state.keys() - _STRANDS_KEYS
+        if own == _UNTOUCHED and invocation_state["request_state"] == {}:
+            return {"request_state": invocation_state["request_state"]}
+        return _storable({key: value for key, value in invocation_state.items() if key in own}, named)
 
     @staticmethod
     def put_back(recorded: dict[str, Any], invocation_state: dict[str, Any], *, shared: bool) -> None:

@@ -18,11 +18,11 @@ from strands import Agent
 from strands.telemetry.metrics import EventLoopMetrics
 
 from .._journal.conversation import History
-from .._journal.lease import Lease
-from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import LeaseRenewer
-from .._journal.sqlite.open_files import stores
 from .._records.calls import CallRecord
+from .._sqlite.database import Store
+from .._sqlite.heartbeat import LeaseRenewer
+from .._sqlite.lease import Lease
+from .._sqlite.open_files import stores
 from .control import ExecutionControl
 from .head import Head
 from .metrics import Added

@@ -10,7 +10,7 @@ from typing import Any
 from strands import Agent
 from strands.telemetry.metrics import AgentInvocation, EventLoopCycleMetric, EventLoopMetrics, ToolMetrics
 
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records.calls import CallProgress
 
 _COUNTED = ("inputTokens", "outputTokens", "totalTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
@@ -134,7 +134,8 @@ class RecordedMetrics:
         Not before it has begun: limits are checked at the beginning of a cycle, and it had passed that check.
         """
         for usage in self._carried:
-            self._count(metrics, metrics.agent_invocations[-1], metrics.agent_invocations[-1].cycles[-1], usage)
+            self._count(metrics, metrics.agent_invocations[-1], usage)
+            _add(metrics.agent_invocations[-1].cycles[-1].usage, usage)
         self._carried = []
 
     def _add_leg(self, metrics: EventLoopMetrics, invocation: AgentInvocation, leg: int) -> None:
@@ -142,29 +143,30 @@ class RecordedMetrics:
             EventLoopCycleMetric("", {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0})
             for _ in range(self._cycles[leg])
         ]
-        for usage in self._usages:
-            if usage["leg"] != leg:
-                continue
-            if usage["cycle"] < len(cycles):
-                self._count(metrics, invocation, cycles[usage["cycle"]], usage)
-            else:
-                self._carried.append(usage)
+        here = [usage for usage in self._usages if usage["leg"] == leg]
+        self._carried += [usage for usage in here if usage["cycle"] >= len(cycles)]
+        counted = [usage for usage in here if usage["cycle"] < len(cycles)]
+        for usage in counted:
+            _add(cycles[usage["cycle"]].usage, usage)
+        names = [name for name in _COUNTED if any(name in usage for usage in counted)]
+        total = {name: sum([usage.get(name, 0) for usage in counted]) for name in (*names, "latencyMs")}
+        self._count(metrics, invocation, total)
         invocation.cycles.extend(cycles)
         metrics.cycle_count += len(cycles)
 
     @staticmethod
-    def _count(
-        metrics: EventLoopMetrics, invocation: AgentInvocation, cycle: EventLoopCycleMetric, usage: dict[str, int]
-    ) -> None:
-        for target in (metrics.accumulated_usage, invocation.usage, cycle.usage):
+    def _count(metrics: EventLoopMetrics, invocation: AgentInvocation, usage: dict[str, int]) -> None:
+        for target in (metrics.accumulated_usage, invocation.usage):
             _add(target, usage)
         metrics.accumulated_metrics["latencyMs"] += usage["latencyMs"]
 
 
 def _is_behind(key: str, progress: CallProgress) -> bool:
     """Return True if an answer already counts: it is part of the conversation, or a hook rejected it for good."""
-    ordinal, retry = int(key[:6]), int(key.rpartition("~")[2])
-    return ordinal <= progress.ordinal or (ordinal == progress.ordinal + 1 and retry < progress.retry)
+    ordinal = int(key[:6])
+    if ordinal <= progress.ordinal:
+        return True
+    return ordinal == progress.ordinal + 1 and int(key.rpartition("~")[2]) < progress.retry
 
 
 def _add(target: Any, usage: dict[str, int]) -> None:

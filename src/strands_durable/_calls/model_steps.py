@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from strands.types.exceptions import ContextWindowOverflowException
 
-from .._journal.sqlite.rows import StepEnd
 from .._records import keys, model_states
 from .._records.codec import decode, encode
+from .._records.counters import count, count_tokens
 from .._records.exceptions import describe, revive
 from .._records.model_states import ModelState
 from .._records.outcomes import ModelAnswer, ToolOutcome
-from .._records.steps import StepRecord
+from .._records.steps import StepEnd, StepRecord
 from .._strands.agents import restore_retries, set_model_state
-from .._strands.fingerprints import config_of, fingerprint, model_id
+from .._strands.fingerprints import Config, config_of, fingerprint, model_id
 from .._strands.patches import copied
 from .._strands.watchers import forced_output
 from .context import StepPhase
@@ -36,7 +36,9 @@ class ModelSteps:
         self.is_unsynced = False
         """True while a power cut could undo an answer: nothing was committed with an fsync since."""
         self._state: dict[str, Any] | None = None
-        self._config: tuple[Any, int, str] | None = None
+        self.config: tuple[Config, int] | None = None
+        """The agent's configuration when it was last looked at, and the id under which it is recorded."""
+        self._basis: tuple[Any, Any, str] | None = None
 
     def request(self) -> tuple[str, StepRecord | None]:
         """Return the key of the model call that is about to start, and what is recorded under it."""
@@ -133,9 +135,11 @@ class ModelSteps:
             step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=answer.usage, loop=loop))
             if redacted:
                 self._redact()
+        count("steps", "model", "done")
+        count_tokens(answer.usage)
         self.is_unsynced = not lasting
         if redacted:
-            journal.store.scrub()
+            journal.scrub()
         self._move("answered")
         self._expect(step_id, recorded)
         return recorded
@@ -144,6 +148,7 @@ class ModelSteps:
         """Record a model call that ended in an error; a retry is a new attempt of the same step."""
         with self._call.journal.transaction("model.failed"):
             self._insert(key, started_at, request, StepEnd("failed", error=describe(error)))
+        count("steps", "model", "failed")
 
     def take(self, step_id: int, answer: ModelAnswer) -> None:
         """Use a recorded answer instead of calling the model."""
@@ -203,11 +208,12 @@ class ModelSteps:
         """Return the id of the agent's configuration and its model; recomputed only if the request differs."""
         agent = self._call.agent
         basis = (request.tool_specs, request.system_prompt, model_id(agent))
-        if self._config is None or self._config[0] != basis:
+        if self.config is None or self._basis != basis:
             config = config_of(agent)
-            config_id = self._call.journal.config_id(fingerprint(config), config)
-            self._config = (copied(basis), config_id, config["model"])
-        return self._config[1:]
+            if self.config is None or self.config[0] != config:
+                self.config = copied(config), self._call.journal.config_id(fingerprint(config), config)
+            self._basis = copied(basis[0]), copied(basis[1]), basis[2]
+        return self.config[1], self.config[0]["model"]
 
     def _redact(self) -> None:
         """Strands has redacted the last user message in place: overwrite what was recorded of it, everywhere."""

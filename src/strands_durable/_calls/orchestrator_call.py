@@ -19,15 +19,15 @@ from typing import Any
 
 from strands.multiagent.base import NodeResult, Status
 
-from .._journal.sqlite.rows import StepEnd
 from .._records import keys
 from .._records.calls import CallAddress, CallProgress, CallRecord
 from .._records.codec import decode, encode
+from .._records.counters import count
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.outcomes import VisitOutcome
 from .._records.phases import Phase
-from .._records.steps import StepRecord
+from .._records.steps import StepEnd, StepRecord
 from .._strands.fingerprints import fingerprint
 from .._strands.orchestrators import OrchestratorAdapter
 from .context import CurrentStep, StepContext, StepPhase, current_context
@@ -221,6 +221,7 @@ class OrchestratorCall(DurableCall):
         if self.invocation_state is not None:
             parts.append(("invocation", encode(Head.own_part(self.invocation_state, self._left_out))))
         self.journal.write_head(self.record.call_id, parts)
+        self._write_traces()
 
     def _end_of(self, node_id: str, result: NodeResult | None, status: Any = None) -> StepEnd:
         row = self._last[node_id]
@@ -246,6 +247,7 @@ class OrchestratorCall(DurableCall):
     def _end_row(self, node_id: str, end: StepEnd) -> None:
         row = self._last[node_id]
         self.journal.end_step(row.step_id, end)
+        count("steps", "node", end.status)
         self._doubtful.pop(node_id, None)
         result = None if end.result is None else decode(end.result)
         self._last[node_id] = replace(row, status=end.status, result=result, error=end.error)

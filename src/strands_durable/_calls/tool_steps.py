@@ -6,16 +6,17 @@ import json
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .._journal.sqlite.rows import StepEnd
 from .._records import keys, patches
 from .._records.codec import decode, encode
 from .._records.content_hash import is_same
+from .._records.counters import count
 from .._records.exceptions import describe
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
-from .._records.steps import StepRecord, StepStatus
+from .._records.steps import StepEnd, StepRecord, StepStatus
 from ..errors import NotSerializableError, PayloadTooLargeError
 from .context import StepPhase
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
+_dump = json.JSONEncoder(default=str, ensure_ascii=False).encode
 _NO_RUN = {"runs": 0}
 """Recorded if a tool step ended but the tool itself did not run; Strands then counts nothing."""
 
@@ -38,6 +40,11 @@ class ToolRequest:
     tool_use_id: str
     index: int
     input: Any
+
+    @cached_property
+    def title(self) -> str:
+        """A short form of the input, for people."""
+        return title_of(self.input)
 
 
 class ToolSteps:
@@ -62,17 +69,17 @@ class ToolSteps:
 
     def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
         """Return a tool call with its key. Ids repeat, even in one message; the input object distinguishes duplicates."""
-        tool_use_id = str(tool_use.get("toolUseId"))
+        tool_use_id, given = str(tool_use.get("toolUseId")), tool_use.get("input")
         twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
-        same = [index for index, use in twins if use.get("input") is tool_use.get("input")]
-        index = same[0] if same else (twins[0][0] if twins else 0)
+        same = (index for index, use in twins if use.get("input") is given)
+        index = next(same, twins[0][0] if twins else 0)
         retry = max(0, self._passes[index] - back)
         return ToolRequest(
             key=keys.tool_key(self._call.progress.ordinal, index, tool_use_id, retry),
             name=str(tool_use.get("name")),
             tool_use_id=tool_use_id,
             index=index,
-            input=tool_use.get("input"),
+            input=given,
         )
 
     def look(self, key: str, phase: StepPhase) -> tuple[int, bool]:
@@ -126,6 +133,7 @@ class ToolSteps:
             else:
                 step_id = step.step_id
                 self._call.journal.end_step(step_id, end)
+        count("steps", "tool", end.status)
         recorded = decode(str(end.result))
         if not is_same(recorded, outcome.to_json()):  # if equal, keep one copy: Strands' traces hold this one for good
             outcome = ToolOutcome.from_json(recorded)
@@ -143,6 +151,7 @@ class ToolSteps:
                 self._insert(request, attempt, started_at, end)
             else:
                 self._call.journal.end_step(step.step_id, end)
+        count("steps", "tool", end.status)
 
     def ending(
         self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome, status: StepStatus, *, ran: bool
@@ -208,12 +217,14 @@ class ToolSteps:
             return
         with self._call.journal.transaction("tool.interrupted"):
             self._call.journal.end_step(step.step_id, end)
+        count("steps", "tool", "interrupted")
         self._latest[request.key] = replace(step, status="interrupted", result=decode(str(end.result)))
 
     def flush_asking(self) -> None:
         """Record the tools without an intent that wait for a person; after a crash before this, they run again."""
         for request, attempt, end in self._asking:
             self._insert(request, attempt, time.time(), end)
+            count("steps", "tool", "interrupted")
         self._asking = []
 
     def _insert(
@@ -223,9 +234,9 @@ class ToolSteps:
         started_at: float,
         end: StepEnd | None = None,
     ) -> int:
-        call, title = self._call, title_of(request.input)
+        call = self._call
         return call.journal.insert_step(
-            call.record.call_id, request.key, attempt, "tool", request.name, title, started_at, end=end
+            call.record.call_id, request.key, attempt, "tool", request.name, request.title, started_at, end=end
         )
 
     def _note(self, request: ToolRequest, step_id: int, attempt: int, status: StepStatus, **more: Any) -> StepRecord:
@@ -239,7 +250,7 @@ class ToolSteps:
         """Return the recorded form; a result that has none is recorded as unstorable, which puts the step in doubt."""
         what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
         try:
-            text, limit = encode(outcome.to_json()), self._call.journal.store.max_text
+            text, limit = encode(outcome.to_json()), self._call.journal.max_text
             if limit is not None and len(text) > limit:
                 raise PayloadTooLargeError(what, len(text), limit)
             return text
@@ -256,7 +267,7 @@ class ToolSteps:
 def title_of(value: Any) -> str:
     """Return a short form of a tool's input, for people."""
     try:
-        text = json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace").decode()
+        text = _dump(value).encode("utf-8", "replace").decode()
     except ValueError:  # a circular reference, or a number too long to write
         return "…"
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"

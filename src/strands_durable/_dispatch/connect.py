@@ -21,6 +21,8 @@ GROUP = "strands_durable.backends"
 _OURS = {
     "sqlite": "strands_durable.backends.sqlite:SqliteBackend",
     "temporal": "strands_durable.backends.temporal:TemporalBackend",
+    "dapr": "strands_durable.backends.dapr:DaprBackend",
+    "lambda": "strands_durable.backends.aws_lambda:LambdaBackend",
 }
 _FOR_TESTS = {"memory": "strands_durable.testing.memory:MemoryBackend"}
 """Not offered to users: what is there dies with the process."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
+from .._records.findings import Finding
+from .._records.listing import Listing
 from .._records.printable import url_for_people
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
-from ..errors import UnsupportedFeatureError
+from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from .._records.views import ExecutionDetail, StepSummary
+    from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
+    from .notifier import Callback
     from .sync import SyncBackend, SyncHandle
+    from .webhooks import Webhook
 
+
+_PAGE = 100
+_OPEN = (ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.SUSPENDED)
 
 WorkerMode = Literal["on", "off", "own"]
 """What a process that dispatches runs itself: everything, nothing, or only what it dispatched or has a handle of."""
@@ -97,6 +105,18 @@ class ExecutionHandle(ABC):
     async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows of the current run, or of an earlier one under the same id."""
 
+    async def recorded_bytes(self, digest: str) -> bytes:
+        """Return bytes of more than a kilobyte, such as an image, which the detail shows only by their size.
+
+        Args:
+            digest: The ``digest`` of the text that is in their place in the detail, which is their SHA-256.
+
+        Raises:
+            BytesNotFoundError: The execution refers to no such bytes.
+            UnsupportedFeatureError: This engine cannot read them.
+        """
+        raise UnsupportedFeatureError("Reading recorded bytes", "this engine shows only their size")
+
     @abstractmethod
     def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution: each committed step after number ``after``, then new ones as they end, with live chunks.
@@ -126,8 +146,17 @@ class DurableBackend(ABC):
         execution_id: str | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> ExecutionHandle:
         """Start an execution, or attach to the one that has this id. The request is recorded when this returns.
+
+        Args:
+            spec: The agent.
+            prompt: As for a Strands agent.
+            execution_id: The id of the run; a random one if None.
+            invocation_state: JSON-safe, for its tools and hooks.
+            limits: As for a Strands agent.
+            tags: Names and values to find it by, such as ``{"tenant": "acme"}``. An execution that exists keeps its own.
 
         Raises:
             InputMismatchError: The id belongs to an execution with another input.
@@ -139,16 +168,94 @@ class DurableBackend(ABC):
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
 
-    @abstractmethod
     async def list(
         self,
         *,
         status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
         agent: str | None = None,
         since: float | None = None,
+        tags: Mapping[str, str] | None = None,
+        search: str | None = None,
+        before: str | None = None,
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
-        """Return executions, most recently changed first; ``since`` is a time in seconds since the epoch."""
+        """Return executions, most recently changed first.
+
+        Args:
+            status: Only those with this status, or with one of these.
+            agent: Only those of this agent.
+            since: Only those that changed at this time or later, in seconds since the epoch.
+            tags: Only those that have all of these tags.
+            search: Only those whose id begins with this.
+            before: Only those that follow in the list: the ``cursor`` of the last execution of the page before. None is left
+                out; one that changes in the meantime moves to the front, and one that runs may appear again.
+            limit: At most this many.
+        """
+        return await self.listed(
+            Listing.of(
+                status=status, agent=agent, since=since, tags=tags, search=search or None, before=before, limit=limit
+            )
+        )
+
+    async def listed(self, asked: Listing) -> builtins.list[ExecutionRecord]:
+        """Return the executions that are asked for, most recently changed first: what an engine implements of `list`."""
+        raise UnsupportedFeatureError(f"Listing executions of {url_for_people(self.url)}", "this engine has no list")
+
+    async def questions(self, *, since: float | None = None, limit: int | None = None) -> builtins.list[OpenQuestion]:
+        """Return the open questions of all executions, the last one asked first, at most ``limit``.
+
+        With ``since``, only those of executions that changed at this time or later, in seconds since the epoch.
+        """
+        found: builtins.list[OpenQuestion] = []
+        page = await self.list(status=ExecutionStatus.SUSPENDED, since=since, limit=_PAGE)
+        while page:
+            for record in page:
+                found += await self._asked_by(record)
+                if limit is not None and len(found) >= limit:
+                    return found[:limit]
+            cursor = page[-1].cursor
+            page = await self.list(status=ExecutionStatus.SUSPENDED, since=since, limit=_PAGE, before=cursor)
+        return found
+
+    async def expire_questions(self) -> int:
+        """Answer the questions whose time is over with their default answers; return how many.
+
+        A question has a deadline if its reason has ``expires_in``, in seconds, and is then answered with the ``default`` of its
+        reason, or with false. Workers do this by themselves; where an engine has none, call it from time to time.
+        """
+        from .deadlines import DeadlineKeeper
+
+        return await DeadlineKeeper(self).look()
+
+    async def _asked_by(self, record: ExecutionRecord) -> builtins.list[OpenQuestion]:
+        from .._records.views import OpenQuestion
+
+        try:
+            detail = await (await self.get(record.execution_id)).detail()
+        except (ExecutionNotFoundError, FormatVersionError, UnreadableError):
+            return []  # removed in the meantime, or a list says why it cannot be read
+        roots = [call for call in detail.calls if call.depth == 0]
+        return [
+            OpenQuestion(
+                execution_id=record.execution_id,
+                agent=record.agent,
+                question=question,
+                asked_at=call.ended_at or record.updated_at,
+            )
+            for call in roots[-1:]
+            for question in call.questions
+        ]
+
+    async def counts(self) -> dict[ExecutionStatus, StatusCount]:
+        """Return how many executions have each status, and since when; engines that would have to list them leave out some."""
+        found = await self.list(status=_OPEN)
+        times: dict[ExecutionStatus, list[float]] = {status: [] for status in _OPEN}
+        for record in found:
+            times[record.status].append(record.updated_at)
+        return {status: StatusCount(count=len(at), oldest_at=min(at, default=None)) for status, at in times.items()}
+
+    invoker: str | None = None
+    """What makes executions run, for hints, if no worker has to be started: ``AWS invokes the function``."""
 
     def working(self, what: WorkerMode) -> DurableBackend:
         """Return this backend for a process that runs everything, nothing, or only what it dispatches or has a handle of.
@@ -163,6 +270,34 @@ class DurableBackend(ABC):
         A server calls it on startup, to resume what an earlier process left. Without it, on a file, a process runs what it
         dispatches, waits for, answers or resumes; ``strands-durable worker FILE`` runs everything, in a process of its own.
         """
+
+    def notify(
+        self,
+        *,
+        on_suspended: Callback | None = None,
+        on_failed: Callback | None = None,
+        on_completed: Callback | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        """Have the workers of this process report executions that wait for a person, have failed or have completed.
+
+        A report is recorded with the change that it is about, and delivered at least once: by this process, or by another one
+        that called this for the same backend. Call it before `work` or `start`.
+
+        Args:
+            on_suspended: Called with a `Notification` when an execution waits for a person: a function, sync or async.
+            on_failed: The same when one has failed.
+            on_completed: The same when one has completed.
+            webhooks: URLs that receive the same.
+
+        Raises:
+            UnsupportedFeatureError: This engine cannot record reports with the changes that they are about.
+        """
+        raise UnsupportedFeatureError(
+            f"Notifications on {url_for_people(self.url)}",
+            "this engine cannot record them with the change that they are about",
+            "Poll list(status=..., since=...), or run on SQLite.",
+        )
 
     @abstractmethod
     async def work(
@@ -197,6 +332,16 @@ class DurableBackend(ABC):
         """Return whether a program that has used such a backend must end with `os._exit`: its engine has threads that abort a
         Python which ends while one of them still works."""
         return False
+
+    async def examine(self) -> tuple[Finding, ...]:
+        """Return what was checked here, what is wrong and what to do, as `strands-durable doctor` prints it.
+
+        Changes no execution. A backend that knows more than whether it answers, and whether a worker runs its queue, adds that.
+        """
+        from .examination import examined
+
+        text = "its format, permissions and disk are those of a server, which cannot be checked from here"
+        return (*await examined(self), Finding(check="store", level="unknown", text=text))
 
     async def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""

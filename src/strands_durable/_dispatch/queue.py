@@ -18,18 +18,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .._calls.control import ExecutionControl
-from .._journal.lease import Lease
 from .._journal.owner import Owner
-from .._journal.sqlite.database import Store
-from .._journal.sqlite.dispatches import Dispatches
-from .._journal.sqlite.journal import Journal
-from .._journal.unreadable import aside, reading
+from .._journal.unreadable import reading
 from .._records.codec import decode, encode
+from .._records.counters import count
 from .._records.exceptions import describe
 from .._records.executions import ACCEPTED, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.spec import AgentSpec
+from .._sqlite.database import Store
+from .._sqlite.dispatches import Dispatches
+from .._sqlite.lease import Lease
 from ..errors import BackendUnavailableError, TypeNotRegisteredError, UnreadableError, WorkerLostError
+from .unreadable import aside
 
 logger = safe_logger(__name__)
 
@@ -228,6 +229,8 @@ class Queue:
                 logger.error("execution_id=<%s>, error=<%s> | execution failed", queued.execution_id, lost)
                 self._fail(control, lost)
                 return None
+        if queued.owner is not None:
+            count("takeovers")
         if is_suspected:
             control.on_progress = _ClearSuspicion(control, self._dispatches)
         return Claim(control=control, queued=queued, prompt=prompt)
@@ -236,7 +239,7 @@ class Queue:
         """Return the prompt of an execution. It is read before the claim, so that no unreadable execution is claimed."""
         with reading(queued.execution_id):
             unowned = Lease(self._store, queued.row_id, queued.execution_id, queued.run, fence=-1, seconds=0)
-            record = Journal(unowned).call_at(0)
+            record = unowned.journal().call_at(0)
             if record is None:
                 raise UnreadableError("its call is missing")
             return record.input

@@ -37,7 +37,7 @@ Factory = Callable[..., "Agent | Graph | Swarm"]
 _KEPT_SPECS = 256
 BUILD_SECONDS = 30.0
 """How long a factory may take, unless its `durable_agent` sets ``build_timeout``."""
-_OURS = ("prompt", "execution_id", "invocation_state", "limits")
+_OURS = ("prompt", "execution_id", "invocation_state", "limits", "tags")
 
 agents: dict[str, DurableAgent] = {}
 """By name, the agents that this process can build."""
@@ -206,7 +206,7 @@ class DurableAgent:
 
         Args:
             prompt: As for a Strands agent; a list of interrupt responses, with the ``execution_id``, answers questions.
-            given: ``execution_id``, ``invocation_state``, ``limits``, and the factory's own keyword arguments.
+            given: ``execution_id``, ``invocation_state``, ``limits``, ``tags``, and the factory's own keyword arguments.
         """
         return _run(lambda: self.invoke_async(prompt, **given))
 
@@ -229,6 +229,7 @@ class DurableAgent:
         execution_id: str | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        tags: Mapping[str, str] | None = None,
         **arguments: Any,
     ) -> ExecutionHandle:
         """Start a run, or attach to the one that has this id, and return its handle at once."""
@@ -248,7 +249,7 @@ class DurableAgent:
             execution_id = self._id_inside(prompt, arguments)
         spec = await self.spec_in_time(arguments)
         return await self.backend.dispatch(
-            spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
+            spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits, tags=tags
         )
 
     def dispatch(
@@ -258,15 +259,14 @@ class DurableAgent:
         execution_id: str | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        tags: Mapping[str, str] | None = None,
         **arguments: Any,
     ) -> SyncHandle:
         """Start a run from sync code, or attach to the one that has this id, and return its handle at once."""
         from .sync import in_loop
 
-        dispatching = self.dispatch_async(
-            prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits, **arguments
-        )
-        return in_loop(dispatching).sync
+        given = {"invocation_state": invocation_state, "limits": limits, "tags": tags, **arguments}
+        return in_loop(self.dispatch_async(prompt, execution_id=execution_id, **given)).sync
 
     def _id_inside(self, prompt: Any, arguments: Mapping[str, Any]) -> str | None:
         """Return the id of a run that a step starts: a tool that is retried must find the runs that it has started."""

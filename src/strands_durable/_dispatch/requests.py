@@ -8,19 +8,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._execution import admission
-from .._journal.lease import look
-from .._journal.sqlite import respondents
-from .._journal.sqlite.database import Store
-from .._journal.sqlite.dispatches import Dispatches
-from .._journal.sqlite.journal import Journal, input_hash
+from .._journal.owner import user_name
 from .._journal.unreadable import reading
 from .._records.calls import CallRecord
 from .._records.codec import decode, encode
 from .._records.exceptions import revive, summary
-from .._records.executions import ACCEPTED, ExecutionStatus
+from .._records.executions import ACCEPTED, TRACE, ExecutionStatus
+from .._records.input_hash import input_hash
 from .._records.keys import checked_id
 from .._records.questions import interrupts_of, refuse_malformed
 from .._records.spec import AgentSpec
+from .._records.tags import checked_tags
+from .._sqlite import respondents
+from .._sqlite.database import Store
+from .._sqlite.dispatches import Dispatches
+from .._sqlite.journal import Journal
+from .._sqlite.lease import look
 from ..errors import (
     DurableError,
     ExecutionBusyError,
@@ -48,17 +51,25 @@ class Requests:
         execution_id: str | None,
         invocation_state: Mapping[str, Any] | None,
         limits: Mapping[str, int] | None,
+        tags: Mapping[str, str] | None = None,
+        trace: Mapping[str, str] | None = None,
     ) -> str:
-        """Record a request, or find the execution that has this id; return the id."""
+        """Record a request, or find the execution that has this id, which keeps its tags; return the id.
+
+        ``trace`` is that of the caller.
+        """
         if limits is not None and spec.kind != "agent":
             raise UnsupportedFeatureError(f"limits for the {spec.kind} {spec.name!r}", "only an Agent has limits")
         execution_id = uuid.uuid4().hex if execution_id is None else checked_id(execution_id)
+        checked = checked_tags(tags)
         spec_text = encode(spec.to_json(), f"The spec of agent {spec.name!r}")
         given = _given(invocation_state, limits)
-        given_text, prompt_text = encode(given, "The invocation_state"), encode(prompt, "The prompt")
+        traced = {**given, TRACE: dict(trace)} if trace else given
+        given_text, prompt_text = encode(traced, "The invocation_state"), encode(prompt, "The prompt")
         with self._store.transaction("dispatch"):
             if self._dispatches.find(execution_id) is None:
-                self._create(execution_id, spec, spec_text, given_text, prompt, prompt_text)
+                recorded = {"agent": spec.name, "fingerprint": spec.fingerprint, "spec": spec_text, "given": given_text}
+                self._create(execution_id, spec, recorded, prompt, prompt_text, checked)
                 return execution_id
         self._refuse_other(execution_id, spec, prompt, given)
         return execution_id
@@ -75,12 +86,18 @@ class Requests:
         self._refuse_other(execution_id, spec, prompt, _given(invocation_state, limits))
 
     def _create(
-        self, execution_id: str, spec: AgentSpec, spec_text: str, given_text: str, prompt: Any, prompt_text: str
+        self,
+        execution_id: str,
+        spec: AgentSpec,
+        recorded: dict[str, Any],
+        prompt: Any,
+        prompt_text: str,
+        tags: dict[str, str],
     ) -> None:
         self._dispatches.create(
             execution_id,
             self._now(),
-            dispatch={"agent": spec.name, "fingerprint": spec.fingerprint, "spec": spec_text, "given": given_text},
+            dispatch=recorded,
             call={
                 "kind": spec.kind,
                 "member": spec.name,
@@ -88,6 +105,7 @@ class Requests:
                 "input": prompt_text,
                 "input_hash": input_hash(self._store.hash_key, prompt),
             },
+            tags=tags,
         )
 
     def _refuse_other(self, execution_id: str, spec: AgentSpec, prompt: Any, given: dict[str, Any]) -> None:
@@ -127,7 +145,7 @@ class Requests:
 
     def journal(self, execution_id: str) -> Journal:
         """Return the journal of an execution, for reading."""
-        return Journal(look(self._store, checked_id(execution_id)))
+        return look(self._store, checked_id(execution_id)).journal()
 
     def note(self, execution_id: str) -> str | None:
         """Return why a worker did not run an execution, with what changed in its agent; None if there is no note."""
@@ -170,7 +188,7 @@ class Requests:
             for name, answer in new.items():
                 self._dispatches.add_reply(record.call_id, name, encode(answer, "The answer"), now)
             names = [(asked.interrupt_id, asked.name) for asked in interrupts_of(record) if asked.interrupt_id in new]
-            respondents.note(self._store, record.call_id, names, by or respondents.me())
+            respondents.note(self._store, record.call_id, names, by or user_name())
             self._free(journal)
 
     def resume(self, execution_id: str, *, accept_drift: bool = False) -> None:
@@ -201,7 +219,7 @@ class Requests:
         if journal.status() is S.COMPLETED or self._is_owned(journal):
             return
         spec, given = decode(request[1]), decode(request[2])
-        given[ACCEPTED] = {"by": respondents.me(), "at": self._now(), "fingerprint": None, "token": token}
+        given[ACCEPTED] = {"by": user_name(), "at": self._now(), "fingerprint": None, "token": token}
         self._dispatches.replace_spec(row_id, "", encode({**spec, "fingerprint": ""}), encode(given))
         self._dispatches.forget_delays(row_id)
 

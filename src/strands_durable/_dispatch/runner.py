@@ -13,16 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .._calls.control import ExecutionControl
+from .._calls.control import ExecutionControl, ExecutionReleasedError
 from .._calls.local_execution import local_executions
 from .._execution.agent_invocation import running_agents
-from .._journal.lease import ExecutionReleasedError
-from .._journal.sqlite.database import is_damage
 from .._plugin.attach import attach
-from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionStatus
+from .._records.executions import NO_AGENT, OTHER_VERSION, TRACE, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.questions import interrupts_of
 from .._records.spec import AgentSpec
+from .._sqlite.database import is_damage
 from .._strands.agents import is_agent, providers_of
 from .._strands.fingerprints import spec_changes
 from .._strands.orchestrators import adapter_of
@@ -37,6 +36,7 @@ from ..errors import (
 from .factories import in_time
 from .queue import Claim, Queue, QueuedExecution
 from .registry import agents
+from .trace_context import under
 
 logger = safe_logger(__name__)
 
@@ -129,8 +129,9 @@ class ExecutionRunner:
         if "execution_id" in state:  # it must not name another execution
             state["execution_id"] = claim.control.execution_id
         more = {} if given["limits"] is None or not is_agent(subject) else {"limits": given["limits"]}
-        async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
-            seen()
+        with under(given.get(TRACE)):
+            async for _ in subject.stream_async(claim.prompt, invocation_state=state, **more):
+                seen()
 
 
 def cancel(control: ExecutionControl) -> None:
@@ -160,7 +161,7 @@ def _other_version(queued: QueuedExecution, here: AgentSpec) -> str:
     """Return why another version of an agent may not run an execution: one line, then one for each difference."""
     was, now = queued.spec.shown_version, here.shown_version
     advice = (
-        "start a worker with the version that dispatched it, or accept the change:"
+        "run the version that dispatched it, or accept the change:"
         f" strands-durable resume {queued.execution_id} --accept-drift"
     )
     changes = spec_changes(queued.spec.to_json(), here.to_json())

@@ -7,19 +7,23 @@ thread that runs an event loop itself blocks that loop: async code uses the asyn
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextvars
 import os
 import threading
-from collections.abc import Collection, Coroutine, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
+from .._records.findings import Finding
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
-    from .._records.views import ExecutionDetail, StepSummary
+    from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
+    from .notifier import Callback
+    from .webhooks import Webhook
 
 T = TypeVar("T")
 
@@ -108,6 +112,10 @@ class SyncHandle:
         """Return what `strands-durable show` shows of the current run, or of an earlier one under the same id."""
         return in_loop(self._handle.detail(run))
 
+    def recorded_bytes(self, digest: str) -> bytes:
+        """Return bytes of more than a kilobyte; see `ExecutionHandle.recorded_bytes`."""
+        return in_loop(self._handle.recorded_bytes(digest))
+
     def stream(self, after: int = 0) -> Iterator[StreamEvent]:
         """Follow the execution; see `ExecutionHandle.stream`."""
         events = aiter(self._handle.stream(after))
@@ -139,10 +147,11 @@ class SyncBackend:
         execution_id: str | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> SyncHandle:
         """Start an execution, or attach to the one that has this id; see `DurableBackend.dispatch`."""
         dispatching = self._backend.dispatch(
-            spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits
+            spec, prompt, execution_id=execution_id, invocation_state=invocation_state, limits=limits, tags=tags
         )
         return SyncHandle(in_loop(dispatching))
 
@@ -156,14 +165,49 @@ class SyncBackend:
         status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
         agent: str | None = None,
         since: float | None = None,
+        tags: Mapping[str, str] | None = None,
+        search: str | None = None,
+        before: str | None = None,
         limit: int | None = None,
-    ) -> list[ExecutionRecord]:
-        """Return executions, most recently changed first; ``since`` is a time in seconds since the epoch."""
-        return in_loop(self._backend.list(status=status, agent=agent, since=since, limit=limit))
+    ) -> builtins.list[ExecutionRecord]:
+        """Return executions, most recently changed first; see `DurableBackend.list`."""
+        listing = self._backend.list(
+            status=status, agent=agent, since=since, tags=tags, search=search, before=before, limit=limit
+        )
+        return in_loop(listing)
+
+    def questions(self, *, since: float | None = None, limit: int | None = None) -> builtins.list[OpenQuestion]:
+        """Return the open questions of all executions; see `DurableBackend.questions`."""
+        return in_loop(self._backend.questions(since=since, limit=limit))
+
+    def expire_questions(self) -> int:
+        """Answer the questions whose time is over with their default answers; return how many."""
+        return in_loop(self._backend.expire_questions())
+
+    def notify(
+        self,
+        *,
+        on_suspended: Callback | None = None,
+        on_failed: Callback | None = None,
+        on_completed: Callback | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        """Have the workers of this process report executions that wait, fail or complete; see `DurableBackend.notify`."""
+        self._backend.notify(
+            on_suspended=on_suspended, on_failed=on_failed, on_completed=on_completed, webhooks=webhooks
+        )
 
     def start(self) -> None:
         """Make this process run what is queued; see `DurableBackend.start`."""
         self._backend.start()
+
+    def counts(self) -> dict[ExecutionStatus, StatusCount]:
+        """Return how many executions have each status, and since when; see `DurableBackend.counts`."""
+        return in_loop(self._backend.counts())
+
+    def examine(self) -> tuple[Finding, ...]:
+        """Return what was checked here, what is wrong and what to do."""
+        return in_loop(self._backend.examine())
 
     def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""

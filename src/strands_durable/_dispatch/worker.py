@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from .._calls.control import ExecutionControl
-from .._journal.lease import ExecutionReleasedError
-from .._journal.sqlite.change_feed import ChangeEvent, change_feed
-from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import LeaseRenewer
-from .._journal.sqlite.open_files import stores
+from .._calls.control import ExecutionControl, ExecutionReleasedError
 from .._records.codec import encode
 from .._records.logs import safe_logger
+from .._sqlite.change_feed import ChangeEvent, change_feed
+from .._sqlite.database import Store
+from .._sqlite.heartbeat import LeaseRenewer
+from .._sqlite.open_files import stores
 from ..errors import BackendUnavailableError
 from .factories import in_time
 from .queue import Claim, Queue, QueuedExecution, local_claims

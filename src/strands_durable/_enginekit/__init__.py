@@ -2,5 +2,6 @@
 
 `change_sets` and `replica` are the execution as data. `driver`, `session` and `agent_loop` run it. `log`, `handle`, `backend`
 serve clients. `epochs` and `outbox` are for engines without a fence at each append, `payloads` and `compaction` for limits.
+`operations` is for engines that run a function again and return what its operations have recorded.
 Left out: any engine. What is here knows no Temporal and no other service.
 """

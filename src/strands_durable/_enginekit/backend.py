@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .._dispatch.ports import DurableBackend, ExecutionHandle
 from .._dispatch.requests import Requests
-from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._dispatch.trace_context import current_trace
+from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
 from .._records.spec import AgentSpec
 from ..errors import ExecutionCancelledError
@@ -75,10 +75,11 @@ class LogBackend(DurableBackend):
         execution_id: str | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> ExecutionHandle:
         """Record an execution, or attach to the one that has its id."""
         replica = Replica.new("new")
-        found = Requests(replica).dispatch(spec, prompt, execution_id, invocation_state, limits)
+        found = Requests(replica).dispatch(spec, prompt, execution_id, invocation_state, limits, tags, current_trace())
         if not await self._begin(found, spec.name, replica.changes()):
             known = await self.read(found)
             if known.status is ExecutionStatus.CANCELLED:
@@ -90,30 +91,3 @@ class LogBackend(DurableBackend):
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
         await self.read(execution_id)
         return self._handle(execution_id)
-
-
-def statuses(wanted: ExecutionStatus | Collection[ExecutionStatus] | None) -> frozenset[ExecutionStatus]:
-    """Return the set of statuses to list."""
-    if wanted is None:
-        return frozenset(ExecutionStatus)
-    return frozenset({wanted} if isinstance(wanted, ExecutionStatus) else wanted)
-
-
-def selected(
-    records: Iterable[ExecutionRecord],
-    *,
-    status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
-    agent: str | None = None,
-    since: float | None = None,
-    limit: int | None = None,
-) -> builtins.list[ExecutionRecord]:
-    """Return the records that match the filters, most recently changed first."""
-    wanted = statuses(status)
-    found = [
-        record
-        for record in records
-        if record.status in wanted
-        and (agent is None or record.agent == agent)
-        and (since is None or record.updated_at >= since)
-    ]
-    return sorted(found, key=lambda record: record.updated_at, reverse=True)[:limit]

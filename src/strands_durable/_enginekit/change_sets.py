@@ -1,6 +1,6 @@
 """Change sets: what an engine stores of an execution. A list of them, applied in order, is the execution.
 
-    {"format": 5, "tables": {"steps": [{"id": 7, "call": 1, "key": ...}]}, "gone": {"replies": [{"call": 1, ...}]}}
+    {"format": 6, "tables": {"steps": [{"id": 7, "call": 1, "key": ...}]}, "gone": {"replies": [{"call": 1, ...}]}}
 
 A changed row is written in full, by table and column; a column it omits has its default. ``gone`` lists the keys of deleted
 rows. Bytes are ``{"b": base64}``. Everything is JSON.
@@ -24,7 +24,7 @@ from ..errors import FormatVersionError
 ChangeSet = dict[str, Any]
 Row = dict[str, Any]
 
-FORMAT = 5
+FORMAT = 6
 
 
 def change_set(tables: dict[str, list[Row]], gone: dict[str, list[Row]] | None = None) -> ChangeSet:
@@ -139,6 +139,11 @@ def _to_5(changes: ChangeSet) -> ChangeSet:
     return {**changes, "format": 5, "tables": tables}
 
 
+def _to_6(changes: ChangeSet) -> ChangeSet:
+    """An execution may have tags, of which earlier formats know nothing."""
+    return {**changes, "format": 6}
+
+
 def _split(row: Row) -> Row:
     if row.get("usage") is None:
         return row
@@ -152,5 +157,5 @@ def _named(columns: str, rows: list[list[Any]]) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-_UPGRADES: dict[int, Callable[[ChangeSet], ChangeSet]] = {3: _to_4, 4: _to_5}
+_UPGRADES: dict[int, Callable[[ChangeSet], ChangeSet]] = {3: _to_4, 4: _to_5, 5: _to_6}
 """Upgrade functions, by the format that they upgrade from."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .._journal.sqlite import blobs
-from .._journal.sqlite.connection import Connection
+from .._sqlite import blobs
+from .._sqlite.connection import Connection
+from .change_sets import pack
 from .replica import Replica
 
 _OLD = """
@@ -33,6 +34,14 @@ def prune(replica: Replica) -> None:
         for step_id in old:
             connection.update("steps", {"result": None}, "id = ?", step_id)
         blobs.discard(connection, {digest for (digest,) in connection.execute("SELECT digest FROM blobs")})
+
+
+def packed_size(replica: Replica) -> int:
+    """Return how many bytes an execution has that is handed over to another log, without what no resume reads."""
+    copy = Replica(f"{replica.path.name} copy")
+    copy.apply(replica.export())
+    prune(copy)
+    return len(pack(copy.export()))
 
 
 def _in_sight(connection: Connection) -> dict[int, set[int]]:

@@ -19,14 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from .._calls.control import ExecutionControl
+from .._calls.control import ExecutionControl, ExecutionReleasedError
 from .._dispatch.factories import in_time
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
 from .._dispatch.runner import ExecutionRunner, cancel, refusal
-from .._journal.lease import ExecutionReleasedError
 from .._journal.owner import Owner
-from .._records.executions import ExecutionStatus
+from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
@@ -124,10 +123,15 @@ class Driver:
         return self._queue.only().is_suspected
 
     def open(self, ticket_id: str) -> bool:
-        """Let a step run; False if the ticket is unknown here or was already opened."""
+        """Let a step run; False if the ticket is unknown here, was already opened, or no batch has reported it.
+
+        A step whose intent is in no batch must not start: after a crash its effect would be unknown.
+        """
         with self._lock:
+            if self._halt is not None or ticket_id in self._unreported:
+                return False
             future = self._closed.pop(ticket_id, None)
-            if future is None or self._halt is not None:
+            if future is None:
                 return False
             self._open.add(ticket_id)
         future.set_result(None)
@@ -176,10 +180,10 @@ class Driver:
         """Return what has changed."""
         with self._lock:
             self._batches += 1
-            told = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
+            reported = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
             self._unreported, self._has_results = [], False
-            inner = frozenset(ticket_id for ticket_id, ticket in told.items() if self._is_inner(ticket))
-            return Batch(number=self._batches, rows=self._replica.changes(), tickets=told, inner=inner)
+            inner = frozenset(ticket_id for ticket_id, ticket in reported.items() if self._is_inner(ticket))
+            return Batch(number=self._batches, rows=self._replica.changes(), tickets=reported, inner=inner)
 
     def report_again(self, before: int) -> tuple[Batch, dict[str, StepTicket]]:
         """Return a batch that reports every step that waits, and the steps that run; batches are counted from ``before`` on.
@@ -231,16 +235,22 @@ class Driver:
     @property
     def sleeps_until(self) -> float | None:
         """When the first step wakes, if every step sleeps, or waits for one that does, and may start over; else None."""
+        if not self.is_between_steps:
+            return None
         with self._lock:
-            waiting = [self._tickets[ticket_id] for ticket_id in self._closed]
-            around = {step for ticket in waiting for step in ticket.around}
-            running = [self._tickets[ticket_id] for ticket_id in self._open]
-            are_asleep = all(ticket.until > time.time() for ticket in waiting)
-            may_leave = all(ticket.may_repeat and (ticket.call_id, ticket.key) in around for ticket in running)
-            return min(ticket.until for ticket in waiting) if waiting and are_asleep and may_leave else None
+            wakes = [self._tickets[ticket_id].until for ticket_id in self._closed]
+        return min(wakes) if wakes and all(until > time.time() for until in wakes) else None
 
-    def leave_asleep(self) -> None:
-        """Leave an execution in which every step sleeps: the steps that enclose a sleep are not in doubt, and start over."""
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether nothing runs but steps that may start over, each waiting for one inside it that has not begun."""
+        with self._lock:
+            around = {step for ticket_id in self._closed for step in self._tickets[ticket_id].around}
+            running = [self._tickets[ticket_id] for ticket_id in self._open]
+            return all(ticket.may_repeat and (ticket.call_id, ticket.key) in around for ticket in running)
+
+    def leave_between_steps(self) -> None:
+        """Leave an execution while `is_between_steps`: the steps that run are not in doubt, and start over."""
         with self._lock:
             self._withdrawn = [self._tickets[ticket_id] for ticket_id in self._open]
         self.halt(ExecutionReleasedError())
@@ -366,6 +376,10 @@ class Driver:
     def ended(self) -> RunEnd:
         """Return the state of the execution."""
         return end_of(self._replica)
+
+    def record(self) -> ExecutionRecord:
+        """Return the execution as a list shows it."""
+        return self._replica.record()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from .._journal.lease import look
-from .._journal.sqlite.journal import Journal
+from .._sqlite.lease import look
 from .change_sets import ChangeSet
 from .replica import Replica
 
@@ -70,7 +69,7 @@ class EpochLog:
 
     def withdraw(self, replica: Replica, execution_id: str) -> None:
         """Withdraw the intents of steps that the last worker was to start but did not: they are not in doubt."""
-        journal = Journal(look(replica, execution_id))
+        journal = look(replica, execution_id).journal()
         with replica.transaction("turn.withdraw"):
             for call_id, key, attempt in (*(step for _, step in self._untouched), *self._waiting.values()):
                 journal.withdraw(call_id, key, attempt)

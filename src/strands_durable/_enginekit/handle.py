@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from .._calls.context import waiting_for_execution
 from .._dispatch.ports import ExecutionHandle
 from .._dispatch.requests import Requests
-from .._journal.following import steps_after
 from .._journal.outcome import result_of
 from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
-from ..errors import BackendUnavailableError, ExecutionCancelledError, ExecutionFailedError
+from .._sqlite.following import steps_after
+from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
 from .change_sets import ChangeSet
 from .log import Position, Presence, RecordedExecution, StaleError
 
@@ -184,6 +184,13 @@ class LogHandle(ExecutionHandle):
         """Return what `strands-durable show` shows."""
         known = await self._read(whole=True)
         return known.detail(await self._presence(known), run)
+
+    async def recorded_bytes(self, digest: str) -> bytes:
+        """Return bytes of more than a kilobyte."""
+        found = (await self._read(whole=True)).replica.recorded_bytes(digest)
+        if found is None:
+            raise BytesNotFoundError(self.execution_id, digest)
+        return found
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution by its committed steps; a log has no chunks of running ones."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._dispatch.queue import Queue
-from .._journal.lease import look
-from .._journal.sqlite.journal import Journal
 from .._records.executions import ExecutionStatus
 from .._records.views import ExecutionDetail
+from .._sqlite.journal import Journal
+from .._sqlite.lease import look
 from ..errors import ExecutionNotFoundError
 from .change_sets import ChangeSet
 from .replica import Replica
@@ -67,6 +67,8 @@ class Presence:
 
     owner: str | None = None
     """The worker that runs it, in readable form."""
+    is_alive: bool = False
+    """Whether the owner that the log records runs, which only the engine can know."""
     note: str | None = None
     """Why workers have not claimed it."""
     is_left: bool = False
@@ -105,11 +107,24 @@ class RecordedExecution:
 
     def journal(self) -> Journal:
         """Return what is recorded."""
-        return Journal(look(self.replica, self.execution_id))
+        return look(self.replica, self.execution_id).journal()
+
+    def close(self, status: ExecutionStatus, engine: str) -> None:
+        """Record in the replica how the engine has ended the execution, if the execution itself has not."""
+        journal = self.journal()
+        if journal.status() is status:
+            return
+        with self.replica.transaction("engine.closed"):
+            if status is ExecutionStatus.CANCELLED:
+                journal.cancel()
+            record = journal.call_at(0) if status is ExecutionStatus.FAILED else None
+            if record is not None:
+                journal.insert_failure(record.call_id, record.attempt, {"type": engine, "text": self.failure})
+                journal.end_call(record, ExecutionStatus.FAILED)
 
     def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        detail = self.replica.detail(run)
+        detail = self.replica.detail(run, is_alive=presence.is_alive)
         found = detail.execution
         known = replace(
             found,

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ class PayloadLimits:
     """Above this, a cell is offloaded, if there is external storage."""
 
 
-_AWAY = "o"
-_PACKED = "packed"
+AWAY, PACKED = "o", "packed"
+"""Used as a table's name, for offloaded and for packed rows."""
 
 
 class PayloadStore:
@@ -82,54 +83,68 @@ class PayloadStore:
         packed, limit = pack(rows), self.limits.max_bytes if limit is None else limit
         if len(packed) > limit:
             if self._url is not None:
-                return {_AWAY: self._put(packed.encode())}
+                return {AWAY: self._put(packed.encode())}
             if put is None:
                 raise PayloadTooLargeError(what, len(packed), limit)
             return put(packed)
-        return {_PACKED: packed}
+        return {PACKED: packed}
 
     def load(self, rows: ChangeSet) -> ChangeSet:
         """Return rows in their original form, with offloaded payloads loaded."""
-        if _AWAY in rows:
-            rows = {_PACKED: self._get(rows[_AWAY]).decode()}
-        if _PACKED in rows:
-            rows = unpack(rows[_PACKED])
+        if AWAY in rows:
+            rows = {PACKED: self._get(rows[AWAY]).decode()}
+        if PACKED in rows:
+            rows = unpack(rows[PACKED])
         loaded: ChangeSet = map_cells(rows, self._load)
         return loaded
 
     def _offload(self, cell: Any) -> Any:
         if isinstance(cell, str) and len(cell) > self.limits.cell_bytes:
-            return {_AWAY: self._put(cell.encode("utf-8", "surrogatepass"))}
+            return {AWAY: self._put(cell.encode("utf-8", "surrogatepass"))}
         if isinstance(cell, dict) and len(cell.get("b", "")) > self.limits.cell_bytes:
-            return {_AWAY: self._put(cell["b"].encode()), "as": "b"}
+            return {AWAY: self._put(cell["b"].encode()), "as": "b"}
         return cell
 
     def _load(self, cell: Any) -> Any:
-        if not isinstance(cell, dict) or _AWAY not in cell:
+        if not isinstance(cell, dict) or AWAY not in cell:
             return cell
-        text = self._get(cell[_AWAY]).decode("utf-8", "surrogatepass")
+        text = self._get(cell[AWAY]).decode("utf-8", "surrogatepass")
         return {"b": text} if "as" in cell else text
 
     def _put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        files, root = self._files()
-        name = f"{root}/{digest}"
-        if files.exists(name):
-            return digest
-        if "file" in files.protocol:
-            _write_whole(Path(name), data)
-        else:
-            files.pipe_file(name, data)
+        with self._translated():
+            files, root = self._files()
+            name = f"{root}/{digest}"
+            if files.exists(name):
+                return digest
+            if "file" in files.protocol:
+                _write_whole(Path(name), data)
+            else:
+                files.pipe_file(name, data)
         return digest
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Make any error of the storage one of ours: a caller may try again."""
+        try:
+            yield
+        except BackendUnavailableError:
+            raise
+        except ImportError as error:
+            raise BackendUnavailableError(self._place, str(error), "Install what fsspec needs for it.") from error
+        except Exception as error:
+            raise BackendUnavailableError(self._place, f"{type(error).__name__}: {error}") from error
 
     def _get(self, digest: str) -> bytes:
         if not digest.isalnum():
             raise BackendUnavailableError("payloads", f"{digest!r} is not a digest")
-        files, root = self._files()
-        try:
-            data: bytes = files.cat_file(f"{root}/{digest}")
-        except FileNotFoundError as error:
-            raise BackendUnavailableError(self._place, f"payload {digest} is missing") from error
+        with self._translated():
+            files, root = self._files()
+            try:
+                data: bytes = files.cat_file(f"{root}/{digest}")
+            except FileNotFoundError as error:
+                raise BackendUnavailableError(self._place, f"payload {digest} is missing") from error
         if hashlib.sha256(data).hexdigest() != digest:
             raise BackendUnavailableError(self._place, f"payload {digest} does not match its digest")
         return data

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .._journal.lease import look
 from .._journal.outcome import result_of
-from .._journal.sqlite.dispatches import Dispatches
-from .._journal.sqlite.journal import Journal
 from .._records.calls import CallRecord
 from .._records.exceptions import summary
 from .._records.executions import ExecutionStatus
 from .._records.questions import interrupts_of
+from .._sqlite.dispatches import Dispatches
+from .._sqlite.journal import Journal
+from .._sqlite.lease import look
 from .replica import Replica
 
 S = ExecutionStatus
@@ -36,7 +36,7 @@ class RunEnd:
 def end_of(replica: Replica) -> RunEnd:
     """Return the state of the execution in a replica."""
     execution_id, steps, not_before, note = Dispatches(replica).standing()
-    journal = Journal(look(replica, execution_id))
+    journal = look(replica, execution_id).journal()
     status, record = journal.status(), journal.call_at(0)
     more = {} if record is None else _facts(journal, record, status)
     return RunEnd(status=status, steps=steps, not_before=not_before, note=note, **more)

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from .._journal.owner import Beat, Liveness
-from .._journal.sqlite.catalog import detail_of
-from .._journal.sqlite.checksums import read_checked
-from .._journal.sqlite.connection import Connection
-from .._journal.sqlite.database import Store
-from .._journal.sqlite.open_files import REPLICA
-from .._journal.sqlite.tables import SCHEMA, TRAVELLING_5
+from .._records.executions import ExecutionRecord
 from .._records.views import ExecutionDetail
+from .._sqlite.blobs import bytes_of
+from .._sqlite.checksums import read_checked
+from .._sqlite.connection import Connection
+from .._sqlite.database import Store
+from .._sqlite.inspection.detail import detail_of
+from .._sqlite.inspection.listing import record_of
+from .._sqlite.open_files import REPLICA
+from .._sqlite.tables import TRAVELLING
 from ..errors import UnreadableError
 from .change_sets import ChangeSet, Row, change_set, upgrade
 
@@ -29,7 +32,7 @@ from .change_sets import ChangeSet, Row, change_set, upgrade
 class Replica(Store):
     """A store in memory, for one execution."""
 
-    keeps_past = False
+    keeps_past = keeps_notices = False
 
     def __init__(self, name: str, max_text: int | None = None) -> None:
         self.max_text = max_text
@@ -39,7 +42,7 @@ class Replica(Store):
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
         )
         self._lock = self._connection.guard
-        for statement in (*SCHEMA.split(";\n"), TRAVELLING_5):
+        for statement in TRAVELLING:
             self._connection.execute(statement)
         self._tables = {name: _Table(self._connection, name) for name in _names(self._connection)}
         self._connection.execute("CREATE TEMP TABLE changed (place TEXT, key TEXT)")
@@ -132,16 +135,33 @@ class Replica(Store):
         for place, rows in changes.get("tables", {}).items():
             self._tables[place].write(self._connection, rows)
 
-    def detail(self, run: int | None = None) -> ExecutionDetail:
-        """Return the execution as `strands-durable show` shows it."""
+    def detail(self, run: int | None = None, *, is_alive: bool = False) -> ExecutionDetail:
+        """Return the execution as `strands-durable show` shows it; with ``is_alive``, its recorded owner runs."""
         with self._lock, self._mapped():
-            if not self._has_views:
-                read_checked(self._connection)
-                self._has_views = True
-            (execution_id,) = self._connection.execute("SELECT execution_id FROM executions").fetchone()
-            found = detail_of(self._connection, execution_id, run)
+            found = detail_of(self._connection, self._viewed(), run, is_alive=is_alive)
         assert found is not None
         return found
+
+    def recorded_bytes(self, digest: str) -> bytes | None:
+        """Return large bytes that the execution refers to; None if it refers to no such bytes."""
+        with self._lock, self._mapped():
+            (row_id,) = self._connection.execute("SELECT id FROM executions").fetchone()
+            return bytes_of(self._connection, row_id, digest)
+
+    def record(self) -> ExecutionRecord:
+        """Return the execution as a list shows it."""
+        with self._lock, self._mapped():
+            found = record_of(self._connection, self._viewed())
+        assert found is not None
+        return found[1]
+
+    def _viewed(self) -> str:
+        """Return the id of the execution, once there are the views that queries for people use."""
+        if not self._has_views:
+            read_checked(self._connection)
+            self._has_views = True
+        (execution_id,) = self._connection.execute("SELECT execution_id FROM executions").fetchone()
+        return str(execution_id)
 
     def export(self) -> ChangeSet:
         """Return all rows, as changes to an empty replica."""

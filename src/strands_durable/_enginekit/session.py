@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from .._calls.control import ExecutionReleasedError
 from .._dispatch.queue import Queue
 from .._dispatch.requests import Requests
 from .._dispatch.runner import ExecutionRunner
-from .._journal.lease import ExecutionReleasedError
 from .._journal.owner import Owner
 from .._records.crash_points import reach
 from .._records.executions import ExecutionStatus
@@ -91,8 +91,10 @@ class Session:
                     await self._append(driver.batch())
                 await self._news.wait()
                 self._news.clear()
-            if self._is_cancelled and driver.ended().status in (S.PENDING, S.RUNNING):
-                Requests(self._known.replica).cancel(self._known.execution_id)  # released before it saw the cancel
+            if self._is_cancelled and driver.ended().status in (S.PENDING, S.RUNNING, S.SUSPENDED):
+                Requests(self._known.replica).cancel(
+                    self._known.execution_id
+                )  # it had stopped before it saw the cancel
             await self._append(driver.batch())
         except BaseException:
             driver.halt(ExecutionReleasedError())
@@ -134,11 +136,12 @@ class SessionPool:
         log: Stores their change sets.
         name: The name of this worker, if its process has several.
         compact_after: As for `Session`.
+        stays: As for `Driver`.
     """
 
-    def __init__(self, log: ExecutionLog, name: str = "", *, compact_after: int = 0) -> None:
-        self._log, self._compact_after = log, compact_after
-        self._owner = Owner.me().within(name) if name else Owner.me()
+    def __init__(self, log: ExecutionLog, name: str = "", *, compact_after: int = 0, stays: bool = True) -> None:
+        self._log, self._compact_after, self._stays = log, compact_after, stays
+        self.owner = Owner.me().within(name) if name else Owner.me()
         self._loop, self._runner = AgentLoop(), ExecutionRunner(_LONG_SECONDS)
         self._sessions: set[Session] = set()
         """A session that another writer has replaced may still be here, beside its successor."""
@@ -161,10 +164,10 @@ class SessionPool:
             known,
             self._loop,
             self._runner,
-            owner=self._owner,
+            owner=self.owner,
             compact_after=self._compact_after,
-            alone=Queue(known.replica, self._owner).only().is_suspected,
-            stays=True,
+            alone=Queue(known.replica, self.owner).only().is_suspected,
+            stays=self._stays,
         )
         why = "the worker is being stopped" if self._is_stopping else await session.refusal()
         if why is not None:
@@ -183,6 +186,11 @@ class SessionPool:
         """Cancel an execution, if it runs here."""
         for session in [each for each in self._sessions if each.execution_id == execution_id]:
             session.cancel()
+
+    def release(self, execution_id: str) -> None:
+        """Release an execution to another worker after its current steps, if it runs here."""
+        for session in [each for each in self._sessions if each.execution_id == execution_id]:
+            session.release()
 
     async def drained(self, seconds: float) -> bool:
         """Claim no more, and release every execution after its current steps; return True if all ended in time."""

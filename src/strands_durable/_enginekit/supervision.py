@@ -1,9 +1,9 @@
 """Decides which worker has an execution, which of its batches count and which of its steps may start. No I/O, no clock.
 
-For an engine with a process of its own between workers, such as a workflow: it hears of batches late or twice, loses sight of
-workers that live, and hears of workers that it has given up. An execution that may have killed its worker is offered to workers
-that run it alone, unless that worker turns out to live. Deterministic, so that a workflow can replay it; imported into its
-sandbox.
+For an engine with a process of its own between workers, such as a workflow: batches reach it late or twice, it loses contact
+with workers that are alive, and receives messages of workers that it has given up. An execution that may have killed its worker
+is offered to workers that run it alone, unless that worker turns out to live. Deterministic, so that a workflow can replay it;
+imported into its sandbox.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Supervisor:
         self.survivor = 0
         """The last epoch whose worker was given up, and lives."""
         self.queue = ""
-        """Where the worker of this epoch hears, once it has sent a batch."""
+        """Where the worker of this epoch receives messages, once it has sent a batch."""
         self.can_stop = False
-        """Whether it hears there that the execution was cancelled."""
+        """Whether it receives a cancellation there."""
         self.is_timed_out = False
-        """Whether the engine has lost sight of the last worker."""
+        """Whether the engine has lost contact with the last worker."""
         self.fruitless = 0
         """Workers in a row that took it over and got nowhere."""
         self.waiting: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ class Supervisor:
         return [self.epoch, self.number]
 
     def alive(self, epoch: int, queue: str | None) -> None:
-        """Hear that a worker lives; with ``queue``, that it still has the execution, and where it hears."""
+        """Note that a worker is alive; with ``queue``, that it still has the execution, and where it receives messages."""
         if queue is None:
             self.survivor = epoch
         elif epoch == self._last[0]:
@@ -115,7 +115,7 @@ class Supervisor:
         return offer
 
     def take(self, message: Mapping[str, Any]) -> bool:
-        """Take a batch, in its order; return whether the worker reports with it where it hears.
+        """Take a batch, in its order; return whether it says where the worker receives messages.
 
         Batches of a worker that was given up are no part of the execution.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records.calls import CallKind, CallRecord
 from .._records.exceptions import revive, summary
 from .._records.executions import ExecutionStatus
@@ -90,6 +90,7 @@ def admit(
         why = "was dispatched, and no worker has started it yet. Start a worker, or wait for its handle's result."
         raise ExecutionBusyError(journal.execution_id, "", why)
     if record.status is S.SUSPENDED:
+        journal.expire_questions(record)
         replies = journal.replies(record.call_id)
         return ResumeWithAnswers(record, replies) if replies else ReturnRecorded(record)
     if record.status is S.COMPLETED:

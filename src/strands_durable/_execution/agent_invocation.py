@@ -102,8 +102,7 @@ class AgentInvocation(Invocation[Call]):
         call: Call | None = vars(self._agent).pop(_SUSPENDED, None)
         if call is None or call.record.call_id != record.call_id or record.parent != 0:
             return None
-        before, now = call.journal.lease, self._journal.lease
-        if (before.store.hash_key, before.row_id, before.fence + 1) != (now.store.hash_key, now.row_id, now.fence):
+        if not self._context.control.lease.follows(call.control.lease):
             return None
         call.control = self._context.control
         return call
@@ -141,7 +140,7 @@ class AgentInvocation(Invocation[Call]):
             if last is not None and changes:
                 self._drifted(last[0], changes)
                 if (
-                    self._context.options.on_drift == "rerun" and call.is_taken_up
+                    self._context.options.on_drift == "rerun" and call.is_resumed
                 ):  # an answer that a person was asked about stays
                     call.models.give_up()
         return call.pass_begins()

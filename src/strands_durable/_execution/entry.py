@@ -20,18 +20,19 @@ from .._calls.durable_call import CallContext
 from .._calls.head import MADE_UP
 from .._calls.local_execution import Cursor, LocalExecution, local_executions, take_handover
 from .._calls.running_tools import wait_for_tools
-from .._journal.lease import Owner, acquire, look
-from .._journal.sqlite import ownership
-from .._journal.sqlite.database import Store
-from .._journal.sqlite.heartbeat import LeaseRenewer
-from .._journal.sqlite.journal import Journal
-from .._journal.sqlite.open_files import stores
+from .._journal.owner import Owner
+from .._journal.port import Journal
 from .._records.calls import CallKind
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
 from .._records.logs import safe_logger
 from .._records.options import Options
 from .._records.questions import answers_in
+from .._sqlite import ownership
+from .._sqlite.database import Store
+from .._sqlite.heartbeat import LeaseRenewer
+from .._sqlite.lease import acquire, look
+from .._sqlite.open_files import stores
 from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, UnreadableError
 from . import admission, keyboard_interrupt
 from .admission import Caller
@@ -204,7 +205,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         local.leave()
         (local.waiting.add if subject.is_interrupted() else local.waiting.discard)(subject.me)
         if target.is_made_up:
-            _tell(given.get("invocation_state"), target.execution_id)
+            _pass_generated_id(given.get("invocation_state"), target.execution_id)
             _end_made_up(options, subject, local)
 
 
@@ -258,7 +259,7 @@ def _refuse_other_input(options: Options, subject: Subject, local: LocalExecutio
     store = local.store or stores.open(options.path, options.busy_seconds)[0]
     if ownership.find(store, local.execution_id) is None:
         return
-    journal = Journal(look(store, local.execution_id))
+    journal = look(store, local.execution_id).journal()
     caller, cursor = _caller(subject, journal, local, target, prompt)
     admission.refuse_other_input(journal, recorded_at(journal, caller, cursor), prompt, caller)
 
@@ -298,7 +299,7 @@ async def _acquired(
     """Acquire the lease; if a requested cancel is still pending, carry it out first."""
     try:
         await wait_for_tools(store.path, local.execution_id, options.lease_seconds)
-        control = ExecutionControl(await acquire(store, local.execution_id, options.lease_seconds))
+        control = ExecutionControl(await acquire(store, local.execution_id, options.lease_seconds, options.tags))
     except ExecutionBusyError:
         _refuse_other_input(options, subject, local, target, prompt)
         raise
@@ -349,7 +350,7 @@ def _named(invocation_state: Any) -> str | None:
     return None if named is None or named == invocation_state.get(MADE_UP) else named
 
 
-def _tell(invocation_state: Any, execution_id: str) -> None:
+def _pass_generated_id(invocation_state: Any, execution_id: str) -> None:
     """Give the caller the generated id; after the call, so that no tool, hook or node sees a key that is not its own."""
     if isinstance(invocation_state, dict):
         invocation_state["execution_id"] = invocation_state[MADE_UP] = execution_id

@@ -21,7 +21,7 @@ async def stream_call(
     failed: Callable[[BaseException], None],
     close: Callable[[], None],
 ) -> Events:
-    """Pass on the events of a call, each after ``seen`` has looked at it.
+    """Pass on the events of a call, its result after ``seen`` has looked at it.
 
     Between events the consumer's code runs, outside the call and its steps. The root call raises a latched error of our own;
     inside another call it keeps unwinding, since Strands would turn the error into a tool result or a failed node.
@@ -41,7 +41,7 @@ async def stream_call(
                 enclosing.reset(outer)
             if "result" in event:
                 await _cancel_if_due()
-            seen(event)
+                seen(event)
             yield event
     except UnwindLoop:
         error = call.error

@@ -17,6 +17,7 @@ from .._calls.context import CurrentStep, StepContext
 from .._calls.durable_call import DurableCall
 from .._calls.orchestrator_call import OrchestratorCall
 from .._calls.tool_steps import ToolRequest
+from .._records.counters import count
 from .._records.keys import path
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
@@ -66,6 +67,7 @@ async def judge_tool(
     situation: Situation,
 ) -> ToolOutcome | None:
     """Return the outcome of a tool call in doubt; None: run it again. ``recorded`` is its start."""
+    count("in_doubt", "tool")
     decision = DECISIONS[policy.in_doubt][situation]
     timeout = None if situation in ("died", "unstorable") else policy.timeout
     verdict: Any = decision
@@ -108,6 +110,7 @@ async def judge_node(
     call: OrchestratorCall, policy: ToolPolicy, node_id: str, step: StepRecord, answers: dict[str, Any]
 ) -> Interrupt | dict[str, Any] | None:
     """Decide about a node in doubt; return its ``result``, a question to a person, or None: run it."""
+    count("in_doubt", "node")
     verdict: Any = DECISIONS[policy.in_doubt]["died"]
     if verdict == "verify":
         found = await _verified(policy, call.view(node_id), step, tool_use_id="", given={})
@@ -128,6 +131,7 @@ async def judge_node(
 
 def judge_model(call: Call, policy: ModelInDoubt, key: str) -> None:
     """Return if the model may be called again; raise otherwise."""
+    count("in_doubt", "model")
     verdict: Any = DECISIONS[policy]["died"]
     attempt = call.progress.attempt
     if verdict == "ask":

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from .._calls.control import ExecutionReleasedError
 from .._calls.durable_call import CallContext, DurableCall
-from .._journal.lease import ExecutionReleasedError
 from .._records.calls import CallRecord
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger

@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from .._calls.control import ExecutionControl
-from .._journal.lease import ExecutionReleasedError
+from .._calls.control import ExecutionControl, ExecutionReleasedError
 
 _listening: ContextVar[_Keyboard | None] = ContextVar("strands_durable_keyboard", default=None)
 _watched: set[type] = set()
@@ -58,7 +57,7 @@ class _Keyboard:
         self._halt()
         with suppress(ValueError):
             signal.signal(signal.SIGINT, self._press_again if _is_interactive() else signal.SIG_DFL)
-        _say(
+        _print(
             f"\nStopping after the current step. {self._advice} Ctrl-C again stops at once and leaves the step in doubt."
         )
 
@@ -131,6 +130,6 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     with suppress(Exception):  # the signal may arrive in the middle of another write to stderr
         print(text, file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records.calls import CallRecord
 from .._records.logs import safe_logger
 from .._strands import fingerprints

@@ -93,7 +93,7 @@ class Repetition:
             texts = [block["text"] for block in result.get("content", ()) if "text" in block]
             raise self.error(f"it returned an error: {' '.join(texts)[:500]}")
         note_made(agent, self._name)
-        self._say(result.get("status") == "error" or result.get("content") == recorded.get("content"))
+        self._log(result.get("status") == "error" or result.get("content") == recorded.get("content"))
 
     async def _result(self, tool_use: dict[str, Any], invocation_state: dict[str, Any]) -> Any:
         look = (self._step.attempt, True)
@@ -118,7 +118,7 @@ class Repetition:
         execution_id, _, path = self._name
         return RerunError(execution_id, self._step.name, path, reason)
 
-    def _say(self, is_same: bool) -> None:
+    def _log(self, is_same: bool) -> None:
         execution_id, _, path = self._name
         fields = (execution_id, self._step.name, path)
         if is_same:

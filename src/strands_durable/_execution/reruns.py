@@ -17,12 +17,14 @@ from strands import Agent
 from .._calls.agent_call import Call
 from .._calls.durable_call import CallContext, DurableCall
 from .._calls.tool_steps import ToolRequest
-from .._journal.sqlite.journal import Journal
-from .._journal.sqlite.tool_rows import MadeBy, ToolRow, calls_of_run, finished_tools, input_of
-from .._records.calls import CallRecord
+from .._journal.port import Journal
+from .._records import keys
+from .._records.calls import CallMaker, CallRecord
 from .._records.codec import encodable
 from .._records.logs import safe_logger
+from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.policy import ToolPolicy
+from .._records.steps import FinishedTool, StepRecord
 from .._strands.agents import agent_behind, agents_beside, is_agent, policy_of
 from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import lives_in_process, may_live_in_process
@@ -77,7 +79,7 @@ def first(events: Events, subject: Any, call: DurableCall, invocation_state: Any
 
 
 def _place(journal: Journal, call_id: int) -> tuple[str, str, int, int]:
-    return str(journal.store.path), journal.execution_id, journal.run, call_id
+    return journal.store_path, journal.execution_id, journal.run, call_id
 
 
 def _involved(subject: Any, call: DurableCall) -> list[Any]:
@@ -91,16 +93,14 @@ def _may_be_due(subject: Any, policies: dict[str, ToolPolicy], seen: set[int]) -
     if id(subject) in seen:
         return False
     seen.add(id(subject))
-    adapter = adapter_of(subject)
-    if adapter is not None:
-        parts = list(adapter.executors().values())
-    elif is_agent(subject):
+    if is_agent(subject):
         tools, given = list(subject.tool_registry.registry.items()), _with_own(subject, policies)
         if any(_may_rerun(tool, policy_of(tool, name, given)) for name, tool in tools):
             return True
         parts = [agent_behind(tool) for _, tool in tools] + agents_beside(subject)
     else:
-        return False
+        adapter = adapter_of(subject)
+        parts = [] if adapter is None else list(adapter.executors().values())
     return any(part is not None and _may_be_due(part, policies, seen) for part in parts)
 
 
@@ -123,14 +123,14 @@ class _Reruns:
         self._call = call
         self._state = invocation_state if isinstance(invocation_state, dict) else {}
         self._journal, self._policies = call.journal, call.options.tool_policies
-        self._calls: dict[int, MadeBy] = {}
+        self._calls: dict[int, CallMaker] = {}
         self._records: dict[int, CallRecord] = {}
 
     async def before(self, events: Events) -> Events:
         """Repeat what is due, then yield the events."""
         try:
-            rows = finished_tools(self._journal)
-            self._calls = calls_of_run(self._journal) if rows else {}
+            rows = self._journal.finished_tools()
+            self._calls = self._journal.makers() if rows else {}
             for row in rows:  # one of them may load a tool that is still missing
                 await self._made_again(row)
             async for event in events:
@@ -138,12 +138,12 @@ class _Reruns:
         finally:
             await events.aclose()
 
-    async def _made_again(self, row: ToolRow) -> None:
+    async def _made_again(self, row: FinishedTool) -> None:
         agent = self._wanted(row)
         if agent is None:
             return
         step = self._journal.step(row.step_id)
-        given = input_of(self._journal, row, step)
+        given = self._input(row, step)
         tool = agent.tool_registry.registry[row.name]
         policy = policy_of(tool, row.name, _with_own(agent, self._policies))
         if given is None:
@@ -160,7 +160,25 @@ class _Reruns:
             if is_due:
                 await repetition.run(self._state)
 
-    def _past(self, row: ToolRow) -> FinishedCall:
+    def _input(self, row: FinishedTool, step: StepRecord) -> Any:
+        """Return the input of a finished tool call; None if it is not on record any more.
+
+        A call that is to be repeated has it in its outcome. Else it is in the answer that asked for the call.
+        """
+        if step.result is None:
+            return None
+        rerun = ToolOutcome.from_json(step.result).rerun
+        if rerun is not None:
+            return rerun["input"]
+        ordinal, index = keys.place_of(row.key)
+        answers = self._journal.latest(row.call_id, f"{ordinal:06d}/model~").values()
+        for found in reversed([answer for answer in answers if answer.result]):
+            content = ModelAnswer.from_json(found.result).message["content"]
+            if found.status == "done" and index < len(content) and "toolUse" in content[index]:
+                return content[index]["toolUse"]["input"]
+        return None
+
+    def _past(self, row: FinishedTool) -> FinishedCall:
         call = self._call
         context = CallContext(call.control, call.local, call.options)
         return FinishedCall(context, self._record(row.call_id))
@@ -170,7 +188,7 @@ class _Reruns:
             self._records[call_id] = self._journal.call(call_id)
         return self._records[call_id]
 
-    def _wanted(self, row: ToolRow) -> Agent | None:
+    def _wanted(self, row: FinishedTool) -> Agent | None:
         """Return the agent that made a finished call, if it is here and may have to repeat the call."""
         agent = self._object(row.call_id)
         tool = agent.tool_registry.registry.get(row.name) if is_agent(agent) else None
@@ -181,14 +199,14 @@ class _Reruns:
 
     def _object(self, call_id: int) -> Any:
         """Return the agent or orchestrator that made a call, or the one in its place now."""
-        made_by, known = self._calls[call_id], _objects.get(_place(self._journal, call_id))
-        if made_by.parent == 0:
+        maker, known = self._calls[call_id], _objects.get(_place(self._journal, call_id))
+        if maker.parent == 0:
             return known
-        if made_by.member.startswith("@"):
-            return known or lasting_agent(made_by.member[1:])
-        parent = self._object(made_by.parent)
+        if maker.member.startswith("@"):
+            return known or lasting_agent(maker.member[1:])
+        parent = self._object(maker.parent)
         adapter = adapter_of(parent)
         if adapter is not None:
-            return adapter.executors().get(made_by.member)
-        tool = parent.tool_registry.registry.get(made_by.member) if is_agent(parent) else None
+            return adapter.executors().get(maker.member)
+        tool = parent.tool_registry.registry.get(maker.member) if is_agent(parent) else None
         return agent_behind(tool)

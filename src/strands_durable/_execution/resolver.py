@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from .._calls.context import StepContext
 from .._calls.local_execution import Cursor
-from .._journal.sqlite.journal import Journal
+from .._journal.port import Journal
 from .._records import keys
 from .._records.calls import CallAddress, CallRecord
 from .._records.codec import encode
@@ -101,7 +101,7 @@ class ListResolver:
             journal,
             record,
             prompt,
-            is_last=self._is_last(record),
+            is_last=record is None or record.status is not S.FAILED or self._is_last(record),
             on_failed=self._options.on_failed,
             caller=self._caller,
         )

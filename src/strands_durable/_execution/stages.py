@@ -16,8 +16,9 @@ from typing import Any
 
 from strands.middleware import ExecuteToolContext, InvokeModelContext, ModelStopReason, ToolResultEvent
 
+from .._calls import tracing
 from .._calls.agent_call import Call
-from .._calls.context import StepContext, within
+from .._calls.context import StepContext, current_context
 from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
@@ -38,9 +39,8 @@ from .tool_run import ToolRun
 Events = AsyncGenerator[Any, None]
 
 
-async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
+def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) -> Events:
     """Answer a model call from the journal, or make it and record the answer."""
-    policy = call.options.model_in_doubt
     with journal_guard(call):
         key, recorded = call.models.request()
         overflow = call.models.overflow(recorded)
@@ -49,29 +49,46 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
     if overflow is not None:
         raise overflow
     if recorded is not None and recorded.status == "done":
-        answer = ModelAnswer.from_json(recorded.result)
-        call.models.take(recorded.step_id, answer)
-        yield _recorded_event(call, recorded)
-        yield _stop_event(answer)
-        return
+        return _replayed_answer(call, recorded)
+    return _live_answer(call, key, recorded, context, next_fn)
+
+
+async def _replayed_answer(call: Call, recorded: StepRecord) -> Events:
+    answer = ModelAnswer.from_json(recorded.result)
+    call.models.take(recorded.step_id, answer)
+    yield _recorded_event(call, recorded)
+    yield _stop_event(answer)
+
+
+async def _live_answer(
+    call: Call, key: str, recorded: StepRecord | None, context: InvokeModelContext, next_fn: Any
+) -> Events:
+    policy = call.options.model_in_doubt
     with journal_guard(call):
         if call.models.is_in_doubt(recorded):
             judge_model(call, policy, key)
         call.models.start(context, lasting=policy != "retry")
-    started_at, stop, redacted = time.time(), None, False
-    attempt = call.progress.attempt
+    started_at, attempt, stop, redacted = time.time(), call.progress.attempt, None, False
     ticket = call.ticket(key, attempt, "model", "model", may_repeat=policy == "retry")
     await call.wait_for(ticket)
     with call.holding(ticket):
         step_context = StepContext(call, "model", "model", "running", key, lambda: (attempt, False))
         chunk_writer = call.journal.chunk_writer(call.record.call_id, key, attempt, "model", "model")
+        events = next_fn(context)
         try:
-            async for event in within(step_context, next_fn(context)):
+            while True:
+                token = current_context.set(step_context)  # like `within`, without one more generator per chunk
+                try:
+                    event = await events.__anext__()
+                except StopAsyncIteration:
+                    break
+                finally:
+                    current_context.reset(token)
                 if isinstance(event, ModelStopReason):
                     stop = event
                     continue
-                redacted = redacted or _redacts(event)
                 if "event" in event:
+                    redacted = redacted or _redacts(event["event"])
                     chunk_writer.write(event["event"])
                 yield event
         except Exception as error:
@@ -80,6 +97,7 @@ async def invoke_model(call: Call, context: InvokeModelContext, next_fn: Any) ->
             raise
         finally:
             chunk_writer.close()
+            await events.aclose()
         if stop is not None and stop.stop_reason != "cancelled":
             with journal_guard(call, starts=False):
                 answer = call.models.finish(key, started_at, context, _answer(call, stop), redacted)
@@ -113,8 +131,9 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
         outcome = await wait_for_retry(call, policy, request, recorded, errors)
     while outcome is None:
         run = ToolRun(call, policy, request, attempt, errors, own)
-        async for event in run.events(context, next_fn):
-            yield event
+        with await run.begin(context):
+            async for event in run.events(context, next_fn):
+                yield event
         if run.interrupted:
             return
         outcome, attempt, errors = run.outcome, attempt + 1, errors + 1
@@ -184,10 +203,10 @@ def _stop_event(answer: ModelAnswer) -> ModelStopReason:
 
 
 def _recorded_event(call: Call, step: StepRecord) -> RecordedEvent:
+    tracing.note_recorded(call, step)
     return RecordedEvent(path(call.record.scope, call.record.position, step.key), step.kind, step.name)
 
 
-def _redacts(event: Any) -> bool:
-    chunk = event.get("event") if isinstance(event, dict) else None
+def _redacts(chunk: Any) -> bool:
     found = chunk.get("redactContent") if isinstance(chunk, dict) else None
     return bool(found and found.get("redactUserContentMessage"))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from .._calls.agent_call import Call
 from .._calls.context import StepContext, within
 from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
-from .._calls.tool_steps import ToolRequest, title_of
+from .._calls.tool_steps import ToolRequest
 from .._records.deadline import TimedOut
 from .._records.exceptions import describe
 from .._records.keys import path
@@ -63,28 +64,23 @@ class ToolRun:
         self.interrupted = False
         self.outcome: ToolOutcome | None = None
 
-    async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
-        """Commit the intent, run the tool, commit the outcome; yield what it streams."""
-        call, request = self._call, self._request
-        delegate = agent_behind(context.tool)
+    async def begin(self, context: ExecuteToolContext) -> AbstractContextManager[None]:
+        """Commit the intent, and wait until the tool may run; return what to hold while it runs."""
+        call, request, delegate = self._call, self._request, agent_behind(context.tool)
         with journal_guard(call):
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
             elif delegate is None:
                 call.sync_answer()
         if delegate is not None:  # its own steps wait for the gate
-            async for event in self._run(context, next_fn):
-                yield event
-            return
+            return nullcontext()
         may_repeat = self._policy.in_doubt == "retry"
-        title = title_of(request.input)
-        ticket = call.ticket(request.key, self._attempt, "tool", request.name, title, may_repeat=may_repeat)
+        ticket = call.ticket(request.key, self._attempt, "tool", request.name, request.title, may_repeat=may_repeat)
         await call.wait_for(ticket)
-        with call.holding(ticket):
-            async for event in self._run(context, next_fn):
-                yield event
+        return call.holding(ticket)
 
-    async def _run(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+    async def events(self, context: ExecuteToolContext, next_fn: Any) -> Events:
+        """Run the tool and commit its outcome; yield what it streams."""
         call, request = self._call, self._request
         context.invocation_state.update(self._own)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent), tools_of(call.agent)
@@ -178,8 +174,12 @@ class ToolRun:
             return context
         call = self._call
         step = path(call.record.scope, call.record.position, request.key)
-        self._thread = ToolThread(request.name, step, call.control.tools, record)
-        return context.replace(tool=with_function(context.tool, partial(self._thread.run, function)))
+        self._thread = thread = ToolThread(request.name, step, call.control.tools, record)
+
+        def run(*args: Any, **given: Any) -> Any:
+            return thread.run(function, *args, **given)
+
+        return context.replace(tool=with_function(context.tool, run))
 
     def _take(self) -> None:
         """Claim the outcome for this call, unless the tool's thread records it because the call has ended."""

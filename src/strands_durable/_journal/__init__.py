@@ -1,5 +1,5 @@
-"""The record of executions, and who may write to it: what every store shares, with SQLite behind it.
+"""The record of executions as those see it who run them: the port, and what every store shares.
 
-Owners and leases, the conversation as an append-only log, results read back from the record, and following it from
-outside. Left out: Strands, and what a recorded call or step means for the one that runs now.
+Who owns an execution and who is alive, the conversation as an append-only log, results read back from the record. Left out:
+SQL, Strands, and what a recorded call or step means for the one that runs now.
 """

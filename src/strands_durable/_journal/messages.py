@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._records.codec import decode, encode
+from .._records.calls import CallRecord
+from .._records.codec import decode_all, encode
 from .._records.content_hash import content_hash
 from .._records.outcomes import ModelAnswer, ToolOutcome
-from .sqlite.journal import Journal
+from .port import Journal
 
 Message = Any
 
@@ -54,25 +55,27 @@ def _content_of(given: Any) -> Any:
     return [{"text": given}] if isinstance(given, str) else given
 
 
-def read(journal: Journal, lineage: int, ranges: list[list[int]]) -> list[Message]:
-    """Return the messages in ``ranges``, resolved."""
-    forms = [decode(text) for text in journal.message_rows(lineage, ranges)]
+def read(journal: Journal, lineage: int, ranges: list[list[int]], known: CallRecord | None = None) -> list[Message]:
+    """Return the messages in ``ranges``, resolved; the input of a ``known`` call is not read again."""
+    forms = decode_all(journal.message_rows(lineage, ranges))
     steps = [form["step"] for form in forms if "step" in form]
-    steps += [block for form in forms for block in form.get("blocks", ()) if isinstance(block, int)]
+    steps += [block for form in forms if "blocks" in form for block in form["blocks"] if isinstance(block, int)]
     results = journal.results(steps) if steps else {}
-    return [_resolve(form, results, journal) for form in forms]
+    inputs = {known.call_id: known.input} if known is not None and isinstance(known.input, str) else {}
+    return [_resolve(form, results, journal, inputs) for form in forms]
 
 
-def _resolve(form: dict[str, Any], results: dict[int, Any], journal: Journal) -> Message:
+def _resolve(form: dict[str, Any], results: dict[int, Any], journal: Journal, inputs: dict[int, str]) -> Message:
     if "message" in form:
         return form["message"]
     if "step" in form:
-        return ModelAnswer.from_json(results[form["step"]]).appended
+        return ModelAnswer.appended_in(results[form["step"]])
     if "input" in form:
-        content = _content_of(journal.input_of(form["input"]))
+        call_id = form["input"]
+        content = _content_of(inputs[call_id] if call_id in inputs else journal.input_of(call_id))
     else:
         content = [
-            {"toolResult": ToolOutcome.from_json(results[block]).result} if isinstance(block, int) else block["block"]
+            {"toolResult": ToolOutcome.result_in(results[block])} if isinstance(block, int) else block["block"]
             for block in form["blocks"]
         ]
     return {"role": "user", "content": content, "tracking_id": form["id"]}

@@ -11,7 +11,7 @@ from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, NodeOutcome
 from .._records.steps import StepRecord
 from . import messages
-from .sqlite.journal import Journal
+from .port import Journal
 
 
 def result_of(journal: Journal, record: CallRecord) -> ExecutionResult:

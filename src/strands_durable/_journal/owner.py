@@ -12,6 +12,7 @@ lease in place of a lease of watching.
 from __future__ import annotations
 
 import functools
+import getpass
 import json
 import os
 import socket
@@ -223,11 +224,20 @@ def _start_and_status(pid: int) -> tuple[str, str]:
     import psutil
 
     while True:
-        boot_time = psutil.boot_time() if _IS_EXACT else 0.0
         process = psutil.Process(pid)
+        boot_time = psutil.boot_time() if _IS_EXACT else 0.0
         with process.oneshot():
             created, status = process.create_time(), process.status()
         if not _IS_EXACT:
             return repr(created), status
         if psutil.boot_time() == boot_time:  # otherwise the clock was set in between
             return str(round((created - boot_time) * os.sysconf("SC_CLK_TCK"))), status
+
+
+def user_name() -> str:
+    """Return the user and the machine of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container may have no name for its user
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{socket.gethostname()}"

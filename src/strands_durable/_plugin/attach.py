@@ -31,6 +31,7 @@ from strands.hooks import (
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.multiagent.base import MultiAgentBase
 
+from .._calls import meters, tracing
 from .._calls.auxiliary_model import offered
 from .._calls.context import enclosing
 from .._calls.durable_call import CallContext
@@ -42,7 +43,7 @@ from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
 from .._execution.orchestrator_invocation import OrchestratorInvocation, running_orchestrators
 from .._execution.resolver import CallResolver
-from .._journal.lease import Owner
+from .._journal.owner import Owner
 from .._records.calls import CallKind
 from .._records.logs import safe_logger
 from .._records.options import Options
@@ -174,7 +175,8 @@ def _attach_agent(agent: Agent) -> None:
         raise UnsupportedFeatureError(
             f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
         )
-    patch_tracer()
+    patch_tracer(tracing.mark)
+    meters.register()
     patch_deepcopy()
     watch_model_states()
     watch_output(agent)

@@ -10,10 +10,11 @@ from strands import Agent
 from strands.multiagent.base import MultiAgentBase
 from strands.plugins import MultiAgentPlugin, Plugin
 
-from .._journal.sqlite.database import path_of
 from .._records.keys import checked_id
 from .._records.options import Options
 from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
+from .._records.tags import checked_tags
+from .._sqlite.database import path_of
 from .._strands.orchestrators import adapter_of
 from ..errors import UnsupportedFeatureError
 from .attach import attach
@@ -35,6 +36,7 @@ class Durability(Plugin, MultiAgentPlugin):
         model_in_doubt: What to do with a model call that was running when its process died: ``retry``, ``ask`` or ``fail``.
         tool_policies: By tool name: what to do with a tool call that was running when its process died, retries, timeouts.
             The first call raises if no tool has the name.
+        tags: Names and values by which ``ls`` finds the run, such as ``{"tenant": "acme"}``; a run that exists keeps its own.
         lease_seconds: How long an owner whose process cannot be observed counts as alive without renewing its lease.
         segment_turns: After how many turns the inner loop is restarted. Invisible; bounds recursion and memory.
         busy_seconds: How long to wait for a store that another process has locked.
@@ -52,6 +54,7 @@ class Durability(Plugin, MultiAgentPlugin):
         on_completed: Literal["return", "restart"] = "return",
         model_in_doubt: ModelInDoubt = "retry",
         tool_policies: Mapping[str, ToolPolicy] | None = None,
+        tags: Mapping[str, str] | None = None,
         lease_seconds: float = 10.0,
         segment_turns: int = 20,
         busy_seconds: float = 10.0,
@@ -68,6 +71,7 @@ class Durability(Plugin, MultiAgentPlugin):
             busy_seconds=busy_seconds,
             model_in_doubt=model_in_doubt,
             tool_policies=checked_policies(tool_policies),
+            tags=checked_tags(tags),
         )
 
     def init_agent(self, agent: Agent) -> None:

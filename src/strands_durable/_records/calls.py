@@ -12,6 +12,14 @@ CallKind = Literal["agent", "graph", "swarm"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallMaker:
+    """Which agent or orchestrator made a call, as far as finding the object needs it."""
+
+    parent: int
+    member: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallRecord:
     """One call of an agent or orchestrator: its input, its address in the execution, and its end, if it has ended."""
 
@@ -81,7 +89,8 @@ class CallProgress:
     def to_text(self) -> str:
         """Return the recorded form, without fields that have their initial value."""
         fields = {name: value for name, value in vars(self).items() if value != _INITIAL[name]}
-        return json.dumps(fields, separators=(",", ":"))
+        return _dump(fields)
 
 
+_dump = json.JSONEncoder(separators=(",", ":")).encode
 _INITIAL = vars(CallProgress())

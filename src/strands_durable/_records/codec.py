@@ -20,6 +20,7 @@ _REGISTERED_MARK = '{"$":"type"'
 _REGISTERED = re.compile(r'\{"\$":"type","name":"((?:[^"\\]|\\.)*)"')
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 """Where JSON would join two surrogates into one character."""
+_TOGETHER = 256
 _DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
 
 
@@ -42,6 +43,21 @@ def decode(text: str) -> Any:
         return unpack(value) if _MARK in text else value
     except _DAMAGE as error:
         raise _unreadable(error) from error
+
+
+def decode_all(texts: list[str]) -> list[Any]:
+    """Return the values whose recorded forms are ``texts``; many together are read several times as fast."""
+    values: list[Any] = []
+    for first in range(0, len(texts), _TOGETHER):
+        some = texts[first : first + _TOGETHER]
+        joined = ",".join(some)
+        try:
+            found = json.loads(f"[{joined}]")
+        except ValueError:
+            found = []
+        is_plain = len(found) == len(some) and not ("$" in joined and _MARK in joined)  # one character is found faster
+        values += found if is_plain else map(decode, some)
+    return values
 
 
 def peek(text: str) -> Any:

@@ -17,11 +17,13 @@ _MAX_CAUSES = 8
 RENAMED = {
     "strands_durable._failure:RecordedError": "strands_durable._records.exceptions:RecordedError",
     "strands_durable._files:AgentFileError": "strands_durable._dispatch.agent_files:AgentFileError",
+    "strands_durable._journal.lease:ExecutionReleasedError": "strands_durable._calls.control:ExecutionReleasedError",
+    "strands_durable._journal.sqlite.checksums:DamageError": "strands_durable._sqlite.checksums:DamageError",
     "strands_durable._keyboard:Interrupted": "strands_durable._execution.keyboard_interrupt:Interrupted",
-    "strands_durable._lease:Released": "strands_durable._journal.lease:ExecutionReleasedError",
+    "strands_durable._lease:Released": "strands_durable._calls.control:ExecutionReleasedError",
     "strands_durable._phases:PhaseError": "strands_durable._records.phases:PhaseError",
     "strands_durable._root:AgentBusyError": "strands_durable._execution.entry:AgentBusyError",
-    "strands_durable._sums:DamageError": "strands_durable._journal.sqlite.checksums:DamageError",
+    "strands_durable._sums:DamageError": "strands_durable._sqlite.checksums:DamageError",
     **{
         f"strands_durable.backends.temporal._durability:{name}": f"strands_durable.backends.temporal._inside_workflow:{name}"
         for name in ("WorkflowAgentFailedError", "WorkflowAgentCancelledError", "WorkflowAgentRefusedError")

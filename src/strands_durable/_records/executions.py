@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 ACCEPTED = "accepted_drift"
 """A key of a dispatch's input: who accepted another version of the agent, when, and which version has resumed the run."""
+TRACE = "trace"
+"""A key of a dispatch's input: the W3C trace context of the process that dispatched it. Its runs hang under that trace."""
 NO_AGENT, OTHER_VERSION = "no agent ", " was dispatched as "
 """In a note: the worker that did not claim the execution has no such agent, or another version of it."""
 
@@ -20,6 +23,24 @@ class ExecutionStatus(str, Enum):
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenUsage:
+    """The tokens that the model calls of an execution used, as their providers count them."""
+
+    input: int
+    output: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusCount:
+    """How many executions have a status."""
+
+    count: int
+    oldest_at: float | None
+    """When the one changed that has not changed for the longest time, in seconds since the epoch; None if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +64,15 @@ class ExecutionRecord:
     """A cancel was requested, and the owner has not stopped yet."""
     unreadable: str | None = None
     """Why it cannot be read, if so: no worker runs it, and `rm` removes it. The other fields hold what could be read."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """What was passed as ``tags`` when it was first dispatched or run."""
+    tokens: TokenUsage | None = None
+    """Summed over the model calls of the current run, also those inside other agents; None if unknown."""
+    duration_seconds: float | None = None
+    """Summed over the root calls of the current run: from the start of each to its end, or to its last change so far. The time
+    that a call waited for a person is part of it. None before the first has begun."""
+
+    @property
+    def cursor(self) -> str:
+        """Its place in the list: ``list(before=record.cursor)`` returns what follows."""
+        return f"{self.updated_at!r}@{self.execution_id}"

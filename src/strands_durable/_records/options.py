@@ -25,6 +25,7 @@ class Options:
     busy_seconds: float = 10.0
     model_in_doubt: ModelInDoubt = "retry"
     tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check("on_drift", self.on_drift, "raise", "warn", "rerun")

@@ -50,6 +50,11 @@ class ToolOutcome:
         """Return the recorded form."""
         return {name: value for name, value in vars(self).items() if value or name == "result"}
 
+    @staticmethod
+    def result_in(data: dict[str, Any]) -> Any:
+        """Return the result in a recorded outcome."""
+        return data["result"]
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ToolOutcome:
         """Return what was recorded."""
@@ -70,7 +75,12 @@ class ModelAnswer:
     @property
     def appended(self) -> dict[str, Any]:
         """The message that Strands appends for it."""
-        return {**self.message, "metadata": {"usage": self.usage, "metrics": self.metrics}}
+        return self.appended_in(vars(self))
+
+    @staticmethod
+    def appended_in(data: dict[str, Any]) -> dict[str, Any]:
+        """Return the message that Strands appended for a recorded answer."""
+        return {**data["message"], "metadata": {"usage": data["usage"], "metrics": data["metrics"]}}
 
     def to_json(self) -> dict[str, Any]:
         """Return the recorded form."""

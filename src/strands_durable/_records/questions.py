@@ -15,6 +15,25 @@ QUESTION = "strands-durable: in doubt"
 _MODEL_QUESTION = re.compile(r"/model~\d+, attempt \d+\)$")
 
 
+DEADLINE = "deadline"
+"""Who has answered a question whose time was over."""
+_LONGEST_SECONDS = 100 * 365 * 86_400
+"""A later deadline is none: not every number of seconds is a moment that can be shown."""
+
+
+def expires_in(reason: Any) -> float | None:
+    """Return for how many seconds a question waits for an answer; None if for ever."""
+    found = reason.get("expires_in") if isinstance(reason, dict) else None
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return float(found) if is_number and 0 <= found <= _LONGEST_SECONDS else None  # type: ignore[operator, arg-type]
+
+
+def default_answer(reason: Any) -> Any:
+    """Return the answer to a question whose time is over: false, if its reason names none."""
+    found = reason.get("default") if isinstance(reason, dict) else None
+    return False if found is None else found
+
+
 def answers_to(name: str) -> str | None:
     """Return the answers that a question of this name accepts; None if it is not one of ours and accepts any."""
     if not name.startswith(QUESTION):

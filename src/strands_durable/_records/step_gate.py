@@ -49,10 +49,9 @@ class StepGate(Protocol):
 
 
 @contextmanager
-def holding(gate: StepGate | None, ticket: StepTicket) -> Iterator[None]:
+def holding(gate: StepGate, ticket: StepTicket) -> Iterator[None]:
     """Return the ticket when the step has ended, with or without an error."""
     try:
         yield
     finally:
-        if gate is not None:
-            gate.end(ticket)
+        gate.end(ticket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,6 +38,29 @@ class StepRecord:
     ended_at: float | None = None
 
 
+@dataclass(frozen=True)
+class StepEnd:
+    """How a step ended, in recorded forms."""
+
+    status: StepStatus
+    result: str | None = None
+    error: Any = None
+    usage: dict[str, int] | None = None
+    """What it cost, as the provider says."""
+    loop: dict[str, int] | None = None
+    """Of a model step: its place in the loop, and how long it took. Of a tool step: that the tool itself did not run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedTool:
+    """A tool call that has succeeded, without its result."""
+
+    step_id: int
+    call_id: int
+    key: str
+    name: str
+
+
 def split_usage(recorded: dict[str, int] | None) -> tuple[dict[str, int] | None, dict[str, int] | None]:
     """Return usage and loop of a step that was recorded before format 5, when both were one."""
     if recorded is None:
@@ -49,3 +73,23 @@ def split_usage(recorded: dict[str, int] | None) -> tuple[dict[str, int] | None,
 def shown_result(kind: StepKind, recorded: Any) -> Any:
     """Return a step's result, without the state changes that are recorded beside a tool's result."""
     return recorded.get("result", recorded) if kind == "tool" and isinstance(recorded, dict) else recorded
+
+
+def shown_changes(kind: StepKind, recorded: Any) -> dict[str, Any] | None:
+    """Return what a tool changed in the state of its agent and in the invocation state; None if it changed nothing."""
+    if kind != "tool" or not isinstance(recorded, dict):
+        return None
+    written = recorded.get("state") or {}
+    agent = [([name], *(() if value is None else (json.loads(value),))) for name, value in written.items()]
+    parts = {"state": _changes(agent), "invocation_state": _changes(recorded.get("invocation") or [])}
+    return {name: part for name, part in parts.items() if part} or None
+
+
+def _changes(changes: list[Any]) -> dict[str, Any]:
+    """Return changes by their path: keys with a dot between them."""
+    paths = [(".".join(map(str, path)), value) for path, *value in changes]
+    found = {
+        "set": {path: value[0] for path, value in paths if value},
+        "deleted": [path for path, value in paths if not value],
+    }
+    return {name: part for name, part in found.items() if part}

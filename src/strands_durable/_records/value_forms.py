@@ -24,7 +24,8 @@ from zoneinfo import ZoneInfo
 from ..errors import UnreadableError
 from . import registered_types
 
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = frozenset({str, int, bool, type(None)})
+_TEXT = frozenset({str})
 _MAX_DEPTH = 200
 
 
@@ -52,7 +53,7 @@ def pack(value: Any, depth: int) -> Any:
     if kind is dict:
         return _pack_dict(value, depth)
     if kind is list:
-        return _pack_items(value, depth)
+        return value if _PLAIN.issuperset(map(type, value)) else _pack_items(value, depth)
     packer = _PACKERS.get(kind)
     return _pack_registered(value, depth) if packer is None else packer(value, depth)
 
@@ -78,15 +79,14 @@ def _kinship(kind: type) -> str:
 
 
 def _pack_dict(value: dict[Any, Any], depth: int) -> Any:
+    if "$" in value or not _TEXT.issuperset(map(type, value)):
+        return {"$": "dict", "v": _pack_pairs(value, depth)}
+    if _PLAIN.issuperset(map(type, value.values())):
+        return value
     packed = {}
     for key, item in value.items():
-        if type(key) is not str or key == "$":
-            return {"$": "dict", "v": _pack_pairs(value, depth)}
-        if type(item) is str:
-            packed[key] = item
-            continue
         try:
-            packed[key] = pack(item, depth + 1)
+            packed[key] = item if type(item) in _PLAIN else pack(item, depth + 1)
         except Unpackable as error:
             error.path.append(f"[{key!r}]")
             raise

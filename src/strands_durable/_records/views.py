@@ -15,6 +15,8 @@ from .calls import CallKind
 from .executions import ExecutionRecord, ExecutionStatus
 from .keys import visit_of
 from .printable import masked, masked_text, one_line
+from .questions import default_answer
+from .spec import AgentSpec
 from .steps import StepKind, StepStatus
 
 StepState = Literal[
@@ -51,6 +53,9 @@ class StepSummary:
     result: Any
     """A tool's result, or a model's message with its stop reason; None before its end."""
     error: str | None
+    state_changes: dict[str, Any] | None = None
+    """What a tool changed, as ``{"state": {"set": {path: value}, "deleted": [path]}}``; None if it changed nothing.
+    Changes of the invocation state are under ``invocation_state``. A path has dots between its keys; no part is empty."""
 
     @property
     def in_doubt(self) -> bool:
@@ -86,6 +91,24 @@ class Question:
     reason: Any
     answers: str | None
     """The answers that it accepts, if it is one of ours about a step in doubt; None if it accepts any."""
+    expires_at: float | None = None
+    """When it is answered with its default answer, in seconds since the epoch; None: never."""
+
+    @property
+    def default(self) -> Any:
+        """The answer at its deadline: ``default`` of its reason, or false."""
+        return default_answer(self.reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenQuestion:
+    """A question of some execution that waits for a person to answer."""
+
+    execution_id: str
+    agent: str | None
+    question: Question
+    asked_at: float
+    """Since when it waits, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +168,19 @@ class RunSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Undelivered:
+    """A notification of an execution that its receiver has not taken."""
+
+    event: str
+    at: float
+    tries: int
+    error: str | None
+    """Why the last try failed; None before the first."""
+    gave_up_at: float | None
+    """When it was given up; None while it is tried again."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExecutionDetail:
     """One execution with the calls of one of its runs, the current one unless another was asked for."""
 
@@ -153,6 +189,10 @@ class ExecutionDetail:
     runs: tuple[RunSummary, ...]
     """All that have begun, the earliest first."""
     calls: tuple[CallSummary, ...]
+    spec: AgentSpec | None = None
+    """The agent that was dispatched, with the nodes and edges of a Graph; None for an inline execution."""
+    undelivered: tuple[Undelivered, ...] = ()
+    """Notifications that wait to be delivered, or were given up."""
 
     @property
     def steps(self) -> tuple[StepSummary, ...]:

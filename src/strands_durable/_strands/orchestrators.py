@@ -156,9 +156,12 @@ class OrchestratorAdapter(ABC):
 
 def adapter_of(orchestrator: MultiAgentBase) -> OrchestratorAdapter | None:
     """Return the adapter of an orchestrator; None for one of a kind that we do not know."""
-    from .graph import GraphAdapter  # both are made of what is defined here
-    from .swarm import SwarmAdapter
-
     if isinstance(orchestrator, Graph):
+        from .graph import GraphAdapter  # both are made of what is defined here
+
         return GraphAdapter(orchestrator)
-    return SwarmAdapter(orchestrator) if isinstance(orchestrator, Swarm) else None
+    if isinstance(orchestrator, Swarm):
+        from .swarm import SwarmAdapter
+
+        return SwarmAdapter(orchestrator)
+    return None

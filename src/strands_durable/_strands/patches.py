@@ -37,9 +37,13 @@ class _NotPlain(Exception):
 def _plain_copy(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
-        return {key: item if type(item) is str else _plain_copy(item) for key, item in value.items()}
+        found = value.copy()
+        for key, item in value.items():
+            if type(item) not in _ATOMS:
+                found[key] = _plain_copy(item)
+        return found
     if kind is list:
-        return [_plain_copy(item) for item in value]
+        return [item if type(item) in _ATOMS else _plain_copy(item) for item in value]
     if kind in _ATOMS:
         return value
     raise _NotPlain
@@ -86,13 +90,13 @@ def patch_retry_sleep(pause: Callable[[float, str], Any]) -> None:
     _retry.asyncio = _RetrySleep(pause)  # type: ignore[assignment, attr-defined]
 
 
-def patch_tracer() -> None:
-    """Skip encoding the whole conversation into span events when the span is not recording.
+def patch_tracer(mark: Callable[[Any], None]) -> None:
+    """Call ``mark(span)`` for each span that Strands starts, and skip encoding messages for spans that do not record.
 
-    Strands does it three times per cycle even without an exporter: a fifth of a long run. A span that records is unchanged.
+    Strands encodes the whole conversation three times per cycle even without an exporter: a fifth of a long run.
     """
     tracer = get_tracer()
-    add_event_messages = tracer._add_event_messages
+    add_event_messages, start_span = tracer._add_event_messages, tracer._start_span
     if getattr(add_event_messages, "_strands_durable", False):
         return
 
@@ -100,6 +104,13 @@ def patch_tracer() -> None:
         if span.is_recording():
             add_event_messages(span, messages)
 
+    def marking(*args: Any, **given: Any) -> Any:
+        span = start_span(*args, **given)
+        if span.is_recording():
+            mark(span)
+        return span
+
+    tracer._start_span = marking  # type: ignore[method-assign]
     guarded._strands_durable = True  # type: ignore[attr-defined]
     tracer._add_event_messages = guarded  # type: ignore[method-assign]
 

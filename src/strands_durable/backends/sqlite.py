@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,30 +13,39 @@ from .._calls.context import waiting_for_execution
 from .._dispatch import registry
 from .._dispatch.background import DRAIN_SECONDS, WorkerThread
 from .._dispatch.connect import with_worker
+from .._dispatch.deadlines import expiring
+from .._dispatch.examination import examined
+from .._dispatch.notifier import Callback, hooks, hooks_of, notifying
 from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
-from .._journal.following import follow
+from .._dispatch.trace_context import current_trace
+from .._dispatch.webhooks import Webhook
 from .._journal.outcome import result_of
-from .._journal.sqlite.catalog import Catalog, refuse_unreadable
-from .._journal.sqlite.change_feed import change_feed
-from .._journal.sqlite.database import Store, path_of
-from .._journal.sqlite.listing import Listing
-from .._journal.sqlite.open_files import stores
-from .._journal.sqlite.removal import Removal
 from .._journal.unreadable import reading
-from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
+from .._records.findings import Finding
+from .._records.listing import Listing
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
-from .._records.views import ExecutionDetail, StepSummary
+from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
+from .._sqlite.catalog import Catalog, refuse_unreadable
+from .._sqlite.change_feed import change_feed
+from .._sqlite.database import Store, path_of
+from .._sqlite.following import follow
+from .._sqlite.open_files import stores
+from .._sqlite.ownership import tally
+from .._sqlite.removal import Removal
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = safe_logger(__name__)
 
 S = ExecutionStatus
+LOOK_SECONDS = 1.0
+"""How often a worker looks for questions whose time is over."""
 
 
 class SqliteBackend(DurableBackend):
@@ -79,9 +88,12 @@ class SqliteBackend(DurableBackend):
         execution_id: str | None = None,
         invocation_state: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> ExecutionHandle:
         """Record the request and return its handle; a worker runs it."""
-        dispatched = Requests(self.store).dispatch(spec, prompt, execution_id, invocation_state, limits)
+        dispatched = Requests(self.store).dispatch(
+            spec, prompt, execution_id, invocation_state, limits, tags, current_trace()
+        )
         self.carry(dispatched)
         return SqliteHandle(self, dispatched)
 
@@ -95,6 +107,16 @@ class SqliteBackend(DurableBackend):
         """Raise if there is no store file, or one that cannot be read."""
         refuse_unreadable(self.path)
 
+    async def examine(self) -> tuple[Finding, ...]:
+        """Return what was checked of the file and of its queue, what is wrong and what to do."""
+        from ._sqlite_checks import checks_of_file, checks_of_store
+
+        found = checks_of_file(self.path) if self.path.is_file() and self.path.stat().st_size else []
+        if any(each.level != "ok" for each in found if each.check in ("format", "writable")):
+            return tuple(found)  # to open it would fail, or upgrade it
+        findings = (*found, *await examined(self))
+        return (*findings, *checks_of_store(self.store)) if found else findings
+
     def carry(self, execution_id: str) -> None:
         """Make the worker of this process run an execution that this process has a handle of, unless the worker is off."""
         worker = self._for_all or self._worker
@@ -103,20 +125,21 @@ class SqliteBackend(DurableBackend):
                 worker.only.add(execution_id)
             self._run(worker)
 
-    async def list(
-        self,
-        *,
-        status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
-        agent: str | None = None,
-        since: float | None = None,
-        limit: int | None = None,
-    ) -> list[ExecutionRecord]:
+    async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, most recently changed first."""
+        return Catalog(self.path).executions(asked) if self.path.exists() else []
+
+    async def questions(self, *, since: float | None = None, limit: int | None = None) -> list[OpenQuestion]:
+        """Return the open questions of all executions, the last one asked first, at most ``limit``."""
         if not self.path.exists():
             return []
-        wanted = None if status is None else {status} if isinstance(status, ExecutionStatus) else set(status)
-        statuses = frozenset(S if wanted is None else wanted)
-        return Catalog(self.path).executions(Listing(statuses=statuses, agent=agent, since=since, limit=limit))
+        return await asyncio.to_thread(Catalog(self.path).questions, limit, since)  # workers ask beside their runs
+
+    async def counts(self) -> dict[ExecutionStatus, StatusCount]:
+        """Return how many executions have each status, and since when."""
+        rows = tally(self.store) if self.path.exists() else []
+        known = {status: StatusCount(count=count, oldest_at=at) for status, count, at in rows}
+        return {status: known.get(status.value, StatusCount(count=0, oldest_at=None)) for status in S}
 
     def working(self, what: WorkerMode) -> SqliteBackend:
         """Return this backend for a process that runs everything, nothing, or only what it dispatches or has a handle of."""
@@ -155,12 +178,24 @@ class SqliteBackend(DurableBackend):
         stop = stop or asyncio.Event()
         if is_trial:
             return await run_quarantined(self.path, stop, drain_seconds)
-        if trial_command is None:
-            return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
-        quarantine = QuarantineProcess(trial_command)
-        worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=quarantine.begin)
-        async with quarantine.until(stop, drain_seconds):
-            return await worker.run(stop, drain_seconds)
+        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS):
+            if trial_command is None:
+                return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+            quarantine = QuarantineProcess(trial_command)
+            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=quarantine.begin)
+            async with quarantine.until(stop, drain_seconds):
+                return await worker.run(stop, drain_seconds)
+
+    def notify(
+        self,
+        *,
+        on_suspended: Callback | None = None,
+        on_failed: Callback | None = None,
+        on_completed: Callback | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        """Have the workers of this process report executions of the file, inline ones too."""
+        hooks.add(self.path, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""
@@ -185,7 +220,8 @@ def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._dispatch.worker import Worker
 
-        await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
+        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS):
+            await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
 
     return _workers.setdefault((path, concurrency, is_own), WorkerThread(work, is_own=is_own))
 
@@ -275,6 +311,10 @@ class SqliteHandle(ExecutionHandle):
     async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
         return Catalog(self._backend.path).execution(self.execution_id, run)
+
+    async def recorded_bytes(self, digest: str) -> bytes:
+        """Return bytes of more than a kilobyte."""
+        return Catalog(self._backend.path).recorded_bytes(self.execution_id, digest)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""

@@ -11,9 +11,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..._calls.control import ExecutionReleasedError
 from ..._enginekit.driver import Batch, Driver
 from ..._enginekit.outbox import Outbox
-from ..._journal.lease import ExecutionReleasedError
 from ..._records.deadline import TimedOut, limited
 from ..._records.logs import safe_logger
 from ..._records.step_gate import StepTicket

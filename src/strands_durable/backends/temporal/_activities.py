@@ -13,14 +13,15 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from ..._calls.control import ExecutionReleasedError
 from ..._dispatch.queue import Queue
 from ..._dispatch.runner import ExecutionRunner
 from ..._enginekit.agent_loop import AgentLoop
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.driver import Batch, Driver
 from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.pieces import Pieces
 from ..._enginekit.replica import Replica
-from ..._journal.lease import ExecutionReleasedError
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.step_gate import StepTicket
@@ -31,8 +32,8 @@ from ._continue_as_new import carry, leave
 from ._detached import DetachedExecutions, Key
 from ._heartbeat import BEAT_SECONDS, Beat, beating, is_asked, is_cancelled, is_shutdown, is_withdrawn, signal
 from ._history_reader import read
+from ._history_size import refuse_overflow
 from ._messages import asked, ended, what
-from ._payload_parts import Pieces, refuse_overflow
 from ._protocol import (
     CANCEL,
     CARRY,
@@ -198,8 +199,8 @@ class Activities:
         live.news.set()  # ends an earlier activity that does not know of this one yet
         batches, running = live.again(given["epoch"], accepted)
         logger.warning("execution_id=<%s>, running=<%d> | resumed by the worker that has it", key[0], len(running))
-        told = [(batch, running if batch is batches[-1] else {}) for batch in batches]
-        return await self._carried(live, info, beat, told)
+        lacking = [(batch, running if batch is batches[-1] else {}) for batch in batches]
+        return await self._carried(live, info, beat, lacking)
 
     async def _carried(
         self, live: ActiveExecution, info: activity.Info, beat: Beat, lacking: list[tuple[Batch, dict[str, StepTicket]]]
@@ -231,10 +232,10 @@ class Activities:
         driver = live.driver
         try:
             for batch, running in lacking:
-                await self._tell(live, batch, running)
+                await self._report(live, batch, running)
             while not (driver.is_over and driver.is_quiescent and not live.steps and not self._link.is_away):
                 if driver.is_quiescent and driver.has_unreported and not live.is_reporting:
-                    await self._tell(live, live.batch())
+                    await self._report(live, live.batch())
                 await live.change()
                 if live.beat is not beat:
                     raise _gone("what another activity has resumed")
@@ -245,19 +246,19 @@ class Activities:
         except BaseException:
             driver.halt(ExecutionReleasedError())
             raise
-        told = await self._batch_message(live, live.batch())
-        told["end"] = ended(driver, len(json.dumps(told["rows"])))
+        message = await self._batch_message(live, live.batch())
+        message["end"] = ended(driver, len(json.dumps(message["rows"])))
         if live.is_leaving:
-            return await asyncio.to_thread(leave, self._payload_store, live.replica, told, info.workflow_id or "")
-        return told
+            return await asyncio.to_thread(leave, self._payload_store, live.replica, message, info.workflow_id or "")
+        return message
 
-    async def _tell(self, live: ActiveExecution, batch: Batch, running: Mapping[str, StepTicket] = _NONE) -> None:
+    async def _report(self, live: ActiveExecution, batch: Batch, running: Mapping[str, StepTicket] = _NONE) -> None:
         """Signal a batch that no step returns; the first of an epoch names the task queue of this worker."""
-        told = await self._batch_message(live, batch, running)
+        message = await self._batch_message(live, batch, running)
         if batch.number == 1:
-            told["queue"], told["stops"] = self._queue, True
+            message["queue"], message["stops"] = self._queue, True
         reach("report:before")
-        await signal(self._client, PROGRESS, told)
+        await signal(self._client, PROGRESS, message)
         reach("report:after")
 
     async def _cancelled(self, live: ActiveExecution, info: activity.Info) -> None:
@@ -332,7 +333,7 @@ class Activities:
     async def _batch_message(
         self, live: ActiveExecution, batch: Batch, running: Mapping[str, StepTicket] = _NONE
     ) -> BatchMessage:
-        epoch, info, pieces = live.epoch, activity.info(), Pieces()
+        epoch, info, pieces = live.epoch, activity.info(), Pieces(self._payload_store.limits.max_bytes)
         name = what(batch.rows, info.workflow_id)
         send = partial(self._payload_store.offload, batch.rows, name, put=pieces.put)
         rows = await asyncio.to_thread(send) if self._payload_store.is_external else send()

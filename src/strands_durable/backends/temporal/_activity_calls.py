@@ -49,7 +49,7 @@ def start_driving(given: Driving, start: Start, holder: str) -> asyncio.Task[Bat
 
 async def ask(what: str, given: Any, activity_id: str, queue: str, start: Start, summary: str) -> BatchMessage:
     """Ask the worker that has an execution to let a step run, to release the execution or to stop it."""
-    told: BatchMessage = await workflow.execute_activity(
+    message: BatchMessage = await workflow.execute_activity(
         what,
         given,
         activity_id=activity_id.encode()[:_ID_BYTES].decode(errors="ignore"),  # every server accepts that length
@@ -61,7 +61,7 @@ async def ask(what: str, given: Any, activity_id: str, queue: str, start: Start,
         summary=summary or None,
         result_type=dict,
     )
-    return told
+    return message
 
 
 async def carry(given: Carrying, start: Start) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import builtins
 import json
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -21,21 +20,24 @@ from temporalio.service import RPCError
 from ..._dispatch import registry
 from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
 from ..._dispatch.connect import with_worker
+from ..._dispatch.deadlines import expiring
 from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
-from ..._enginekit.backend import LogBackend, statuses
+from ..._enginekit.backend import LogBackend
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence
 from ..._enginekit.payloads import PayloadStore
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
+from ..._records.listing import Listing
 from ...errors import ExecutionBusyError, PayloadTooLargeError
 from ._deletion import remove
 from ._errors import error_of, is_unknown, translated, unreachable
 from ._handle import TemporalHandle
 from ._history import ExecutionHistory, execution_histories, execution_history, status_of
-from ._payload_parts import CARRIED_BYTES
+from ._history_size import CARRIED_BYTES
+from ._memo import dispatched_tags, tags_memo, totals_memo
 from ._pending_activity import pending_activity_of
 from ._pollers import unattended
 from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
@@ -46,6 +48,8 @@ T = TypeVar("T")
 S = ExecutionStatus
 _CONNECT_SECONDS = 10.0
 _SETTLE_SECONDS = 0.05
+_DEADLINE_SECONDS = 5.0
+"""How often a worker looks for questions whose time is over."""
 
 
 class TemporalBackend(LogBackend):
@@ -120,7 +124,8 @@ class TemporalBackend(LogBackend):
         return _workers.setdefault(self.url, found)
 
     async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
-        await self._work(10, DRAIN_SECONDS, stop, only=only)
+        async with expiring(self.working("off"), _DEADLINE_SECONDS):
+            await self._work(10, DRAIN_SECONDS, stop, only=only)
 
     def working(self, what: WorkerMode) -> TemporalBackend:
         """Return the same backend with a worker for all executions, for none, or for those that this process holds."""
@@ -152,7 +157,8 @@ class TemporalBackend(LogBackend):
         given = self._start_of(execution_id, agent)
         given["rows"] = self.payload_store.offload(changes, "What is dispatched")
         try:
-            await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, steps=0, created_at=time.time())
+            memo = {"steps": 0, "created_at": time.time(), **tags_memo(dispatched_tags(changes))}
+            await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, **memo)
         except WorkflowAlreadyStartedError:
             return False
         return True
@@ -181,7 +187,7 @@ class TemporalBackend(LogBackend):
                 static_summary=given["agent"],
             )
 
-    async def go_on(self, known: ExecutionHistory) -> None:
+    async def resume_run(self, known: ExecutionHistory) -> None:
         """Start a new run of a failed workflow from what is recorded."""
         given = self._start_of(known.execution_id, known.agent)
         given["changes"] = self.payload_store.offload(known.replica.changes(), "The resumed run")
@@ -191,6 +197,7 @@ class TemporalBackend(LogBackend):
         given["epoch"] = known.position[0]
         known_as = known.replica.detail().execution
         memo = {"steps": known_as.steps, "created_at": known_as.created_at}
+        memo |= {**tags_memo(known_as.tags), **totals_memo(known_as)}
         if (await self.describe(given["execution_id"])).run_id != known.run_id:
             return  # another client has resumed it, and it may have failed again: its steps must not run twice
         try:
@@ -263,19 +270,11 @@ class TemporalBackend(LogBackend):
             if not is_unknown(error):
                 raise error_of(error, self.config) from error
 
-    async def list(
-        self,
-        *,
-        status: ExecutionStatus | Collection[ExecutionStatus] | None = None,
-        agent: str | None = None,
-        since: float | None = None,
-        limit: int | None = None,
-    ) -> builtins.list[ExecutionRecord]:
+    async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, most recently changed first."""
-        wanted = None if status is None else statuses(status)
         client = await self.client()
         with translated(self.config):
-            return await records(client, self.config, wanted=wanted, agent=agent, since=since, limit=limit)
+            return await records(client, self.config, asked)
 
     @classmethod
     def ends_at_once(cls) -> bool:
@@ -311,9 +310,11 @@ class TemporalBackend(LogBackend):
     ) -> bool:
         """Run executions of the agents that are registered in this process until ``stop`` is set."""
         quarantine = None if trial_command is None else QuarantineProcess(trial_command)
-        return await self._work(
-            concurrency, drain_seconds, stop or asyncio.Event(), quarantine=quarantine, is_trial=is_trial
-        )
+        given = concurrency, drain_seconds, stop or asyncio.Event()
+        if is_trial:
+            return await self._work(*given, quarantine=quarantine, is_trial=True)
+        async with expiring(self.working("off"), _DEADLINE_SECONDS):
+            return await self._work(*given, quarantine=quarantine)
 
     async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:
         from ._worker import work

@@ -18,34 +18,35 @@ from temporalio.service import RPCError
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.pieces import Pieces
 from ..._enginekit.replica import Replica
 from ..._records.logs import safe_logger
 from ._errors import is_unknown
 from ._heartbeat import signal
 from ._history import rebuilt
-from ._payload_parts import CARRIED_BYTES, Pieces
+from ._history_size import CARRIED_BYTES
 from ._protocol import FORGOTTEN, PIECE, PREVIOUS, BatchMessage, Carrying
 
 logger = safe_logger(__name__)
 
 
-def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, execution_id: str) -> BatchMessage:
+def leave(payload_store: PayloadStore, replica: Replica, message: BatchMessage, execution_id: str) -> BatchMessage:
     """Return the last batch of a worker that releases an execution, with the state for the next run of the workflow.
 
     If the state is larger than a run may begin with, it is left out, and the execution continues in the same run.
     """
     prune(replica)
-    room, sizes = payload_store.limits.max_bytes - len(json.dumps(told)), list[int]()
+    room, sizes = payload_store.limits.max_bytes - len(json.dumps(message)), list[int]()
 
     def too_large(packed: str) -> ChangeSet:
         sizes.append(len(packed))
-        return {PREVIOUS: [told["epoch"], told["number"]]}
+        return {PREVIOUS: [message["epoch"], message["number"]]}
 
     whole = payload_store.offload(replica.export(), "", plainly=False, limit=room, put=too_large)
     if not sizes:
-        return {**told, "whole": whole}
+        return {**message, "whole": whole}
     if sizes[0] <= CARRIED_BYTES:
-        return {**told, "whole": whole, "whole_bytes": sizes[0]}
+        return {**message, "whole": whole, "whole_bytes": sizes[0]}
     logger.warning(
         "execution_id=<%s>, bytes=<%d>, limit=<%d> | too large for a new run of the workflow, continues in the same one; "
         "Temporal ends it at 50 MB: trim the conversation, or set a storage for large payloads (payloads=) and resume",
@@ -53,7 +54,7 @@ def leave(payload_store: PayloadStore, replica: Replica, told: BatchMessage, exe
         sizes[0],
         CARRIED_BYTES,
     )
-    return {**told, "whole_bytes": sizes[0]}
+    return {**message, "whole_bytes": sizes[0]}
 
 
 async def carry(client: Client, payload_store: PayloadStore, given: Carrying) -> ChangeSet:
@@ -68,7 +69,7 @@ async def carry(client: Client, payload_store: PayloadStore, given: Carrying) ->
             f"Execution {workflow_id!r} cannot continue: Temporal has deleted the run {given['run_id']} before this one"
         )
         raise ApplicationError(text, type=FORGOTTEN, non_retryable=True) from error
-    pieces = Pieces()
+    pieces = Pieces(payload_store.limits.max_bytes)
     rows = await asyncio.to_thread(_packed, payload_store, replica, given["changes"], pieces)
     await pieces.send(partial(signal, client, PIECE))
     return rows

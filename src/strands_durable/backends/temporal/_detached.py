@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from ..._journal.lease import ExecutionReleasedError
+from ..._calls.control import ExecutionReleasedError
 from ..._records.logs import safe_logger
 from ._active import ActiveExecution
 from ._connectivity import Link
@@ -70,7 +70,7 @@ class DetachedExecutions:
 
     async def announce(self, key: Key, live: ActiveExecution) -> None:
         """Notify the workflow that its execution runs here, and on which task queue."""
-        await self._say(key, {"epoch": live.epoch, "queue": self._queue})
+        await self._notify(key, {"epoch": live.epoch, "queue": self._queue})
 
     async def report_alive(self, key: Key, live: ActiveExecution) -> None:
         """Report that this process is alive if Temporal missed its heartbeat: the execution has not killed its worker.
@@ -80,9 +80,9 @@ class DetachedExecutions:
         details = activity.cancellation_details()
         is_given_up = details is not None and (details.not_found or details.timed_out)
         if is_given_up and not live.is_lost and not live.has_reported_alive:
-            live.has_reported_alive = await self._say(key, {"epoch": live.epoch})
+            live.has_reported_alive = await self._notify(key, {"epoch": live.epoch})
 
-    async def _say(self, key: Key, what: Alive) -> bool:
+    async def _notify(self, key: Key, what: Alive) -> bool:
         handle: Any = self._client.get_workflow_handle(key[0], run_id=key[1])
         for _ in range(_TRIES):  # a server that has just started refuses many requests
             try:

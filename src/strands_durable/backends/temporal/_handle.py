@@ -99,7 +99,7 @@ class TemporalHandle(LogHandle):
     async def _resumed(self, known: RecordedExecution) -> bool:
         """Start a new run of a failed workflow; else signal that the next worker may accept drift."""
         if known.status is S.FAILED:
-            await self._backend.go_on(cast(ExecutionHistory, known))
+            await self._backend.resume_run(cast(ExecutionHistory, known))
         else:
             handle = await self._backend.workflow(self.execution_id)
             await self._backend.asked(handle.signal(ACCEPT_DRIFT))

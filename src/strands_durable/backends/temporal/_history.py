@@ -93,25 +93,12 @@ class ExecutionHistory(RecordedExecution):
 
     def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        self._close()
+        if self._closed is not None:
+            self.close(self._closed, "temporal:WorkflowFailure")
         if presence.is_left:
             self._logs[-1].withdraw(self.replica)
             Queue(self.replica).clear_suspicion()
         return super().detail(presence, run)
-
-    def _close(self) -> None:
-        """Record in the replica how the workflow has ended, if the execution itself has not."""
-        journal = self.journal()
-        if self._closed is None or journal.status() is self._closed:
-            return
-        with self.replica.transaction("workflow.closed"):
-            if self._closed is S.CANCELLED:
-                journal.cancel()
-            record = journal.call_at(0) if self._closed is S.FAILED else None
-            if record is not None:
-                error = {"type": "temporal:WorkflowFailure", "text": self.failure}
-                journal.insert_failure(record.call_id, record.attempt, error)
-                journal.end_call(record, S.FAILED)
 
 
 def _begun(logs: list[HistoryReader]) -> Replica:

@@ -18,12 +18,11 @@ from ..._dispatch.requests import Requests
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.epochs import EpochLog, Step
 from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.pieces import Parcels, piece_of
 from ..._enginekit.replica import Replica
-from ..._journal.lease import look
-from ..._journal.sqlite.journal import Journal
 from ..._records.executions import ACCEPTED
 from ..._records.logs import safe_logger
-from ._payload_parts import Parcels, piece_of
+from ..._sqlite.lease import look
 from ._protocol import (
     ACCEPT_DRIFT,
     ALIVE,
@@ -86,7 +85,7 @@ class HistoryReader:
             accepted = event.workflow_execution_update_accepted_event_attributes
             if accepted.accepted_request.input.name == COMMIT:
                 update_id = accepted.accepted_request.meta.update_id
-                self._updates[update_id] = await self._heard(accepted.accepted_request.input.args)
+                self._updates[update_id] = await self._sent_value(accepted.accepted_request.input.args)
         elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
             return await self._committing(event)
         elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -104,14 +103,14 @@ class HistoryReader:
         if signal.signal_name == ACCEPT_DRIFT:
             self.accepted_drift = str(event.event_time.ToNanoseconds())
         if signal.signal_name == ALIVE:
-            alive = alive_of(await self._heard(signal.input))
+            alive = alive_of(await self._sent_value(signal.input))
             if alive is not None and "queue" not in alive:
                 self.survivor = alive["epoch"]
             return False
         if signal.signal_name == PIECE:
-            self._parcels.add(piece_of(await self._heard(signal.input)))
+            self._parcels.add(piece_of(await self._sent_value(signal.input)))
             return False
-        return signal.signal_name == PROGRESS and self._take_batch(await self._heard(signal.input))
+        return signal.signal_name == PROGRESS and self._take_batch(await self._sent_value(signal.input))
 
     async def _completed(self, event: HistoryEvent) -> bool:
         done = event.activity_task_completed_event_attributes
@@ -145,11 +144,11 @@ class HistoryReader:
         return True
 
     def _take_batch(self, given: Any) -> bool:
-        told = batch_message_of(given)
-        if told is None:
+        message = batch_message_of(given)
+        if message is None:
             return False
-        waiting = [(turn["id"], turn["step"]) for turn in told["turns"] if not turn.get("held")]
-        return self._log.add(told["epoch"], told["number"], told["rows"], waiting)
+        waiting = [(turn["id"], turn["step"]) for turn in message["turns"] if not turn.get("held")]
+        return self._log.add(message["epoch"], message["number"], message["rows"], waiting)
 
     def accept_drift(self, replica: Replica) -> None:
         """Let any version take over the execution, if a client accepted that and no worker has acted on it yet."""
@@ -157,7 +156,7 @@ class HistoryReader:
             return
         if self.accepted_drift == Queue(replica).only().given.get(ACCEPTED, {}).get("token"):
             return
-        journal = Journal(look(replica, self.start["execution_id"]))
+        journal = look(replica, self.start["execution_id"]).journal()
         with replica.transaction("drift.accept"):
             Requests(replica).accept_drift(journal, self.accepted_drift)
 
@@ -169,7 +168,7 @@ class HistoryReader:
         found = await self._converter.decode(payloads.payloads)
         return found[0] if found else None
 
-    async def _heard(self, payloads: Payloads) -> Any:
+    async def _sent_value(self, payloads: Payloads) -> Any:
         """Return the value that was sent; None if it is not a single value of ours. Codec errors are raised: it may be ours."""
         raw = await self._converter.decode(payloads.payloads, [RawValue] * len(payloads.payloads))
         try:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from temporalio import workflow
+from temporalio.client import Client
 
+from ...errors import PayloadTooLargeError
 from ._failures import overflow
-from ._payload_parts import HISTORY_BYTES
 from ._protocol import Start
 
+HISTORY_BYTES = 48_000_000
+"""How large a history may become. Temporal terminates a workflow at 50 MB, and it could not be resumed then."""
+CARRIED_BYTES = 20_000_000
+"""How much of it a run may begin with."""
 _MAX_EVENTS = 49_000
 """Temporal ends a workflow at 51,200."""
 _MORE_BYTES, _MORE_EVENTS = 4_000_000, 4_000
@@ -44,3 +49,11 @@ class Growth:
         if history > HISTORY_BYTES or events > _MAX_EVENTS:
             raise overflow(self._start["execution_id"], size, history, events)
         self._stays = min(history + _MORE_BYTES, HISTORY_BYTES), min(events + _MORE_EVENTS, _MAX_EVENTS)
+
+
+async def refuse_overflow(client: Client, workflow_id: str, run_id: str, size: int, what: str) -> None:
+    """Raise if ``size`` more bytes would bring a history to where Temporal terminates the workflow."""
+    found = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    known = found.raw_description.workflow_execution_info.history_size_bytes
+    if known + size > HISTORY_BYTES:
+        raise PayloadTooLargeError(f"{what}, with the history before it,", known + size, HISTORY_BYTES)

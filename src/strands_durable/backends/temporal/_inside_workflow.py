@@ -147,7 +147,7 @@ class TemporalDurability:
     async def _run_child(self, found: str, given: Start) -> ExecutionResult:
         """Run the execution as a child workflow and return its result."""
         try:
-            told: dict[str, Any] = await workflow.execute_child_workflow(
+            output: dict[str, Any] = await workflow.execute_child_workflow(
                 WORKFLOW,
                 given,
                 id=found,
@@ -169,9 +169,9 @@ class TemporalDurability:
             if is_cancelled_exception(error) or isinstance(error.cause, TerminatedError):
                 raise WorkflowAgentCancelledError(found) from error
             raise WorkflowAgentFailedError(found, str(error.cause), "Its handle's resume() retries it.") from error
-        if OMITTED in told:
-            raise WorkflowAgentFailedError(found, told[OMITTED], "It has completed: read it with its handle.")
-        return ExecutionResult.from_json(told)
+        if OMITTED in output:
+            raise WorkflowAgentFailedError(found, output[OMITTED], "It has completed: read it with its handle.")
+        return ExecutionResult.from_json(output)
 
     def _made_up(self) -> str:
         """Return an id that names this workflow and the agent, or a random one if that is not a valid id."""

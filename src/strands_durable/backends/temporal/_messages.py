@@ -9,6 +9,7 @@ from ..._enginekit.change_sets import ChangeSet, rows_of
 from ..._enginekit.driver import Driver
 from ..._enginekit.payloads import PayloadStore
 from ..._records.step_gate import StepTicket
+from ._memo import totals_memo
 from ._protocol import OMITTED
 
 _SUMMARY_LENGTH = 100
@@ -29,6 +30,7 @@ def ended(driver: Driver, beside: int) -> dict[str, Any]:
         "error": error,
         "steps": end.steps,
         "not_before": end.not_before,
+        "totals": totals_memo(driver.record()),
     }
 
 

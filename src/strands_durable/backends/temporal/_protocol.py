@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, TypedDict, cast
 
+from ..._enginekit.payloads import AWAY, PACKED
+from ..._enginekit.pieces import PIECES
+
 WORKFLOW = "strands_durable"
 DEFAULT_QUEUE = "strands-durable"
 DRIVE = "run_agent"
@@ -27,8 +30,6 @@ FORGOTTEN = "Forgotten"
 OMITTED = "omitted"
 """Replaces a result that is too large for Temporal; the recorded rows contain it in full."""
 
-PACKED, AWAY, PIECES = "packed", "o", "pieces"
-"""Used as a table's name, for packed or offloaded rows and for pieces: see `PayloadStore` and `Pieces`."""
 PREVIOUS = "previous"
 """Used as a table's name: a run begins with the state of the one before it, at this position."""
 
@@ -88,13 +89,6 @@ class Alive(_Alive, total=False):
 
     queue: str
     """Its task queue, if it still has the execution."""
-
-
-class Piece(TypedDict):
-    """A part of data that is too large for one payload."""
-
-    digest: str
-    data: str
 
 
 class Carrying(TypedDict):

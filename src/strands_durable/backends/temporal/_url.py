@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import cast, get_args
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ..._dispatch.ports import WorkerMode
+from ..._enginekit.urls import options_of
 from ...errors import UnsupportedFeatureError
 from ._protocol import DEFAULT_QUEUE
 
 DEFAULT_ADDRESS = "localhost:7233"
-PAYLOADS = "STRANDS_DURABLE_PAYLOADS"
-"""The payload storage if the URL names none, so that a key in it appears on no command line."""
 _TAKES = ("namespace", "task_queue", "prefix", "heartbeat_seconds", "max_events", "payloads", "worker")
 _WORKERS = get_args(WorkerMode)
 
@@ -51,10 +49,7 @@ class TemporalConfig:
 
 
 def _read(parts: SplitResult) -> TemporalConfig:
-    options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    unknown = sorted(set(options) - set(_TAKES))
-    if unknown:
-        raise ValueError(f"unknown option {', '.join(unknown)}")
+    options = options_of(parts.query, _TAKES)
     if parts.username is not None or parts.path not in ("", "/"):
         raise ValueError("it has more than a host and a port")
     worker = options.get("worker", "on")
@@ -70,7 +65,7 @@ def _read(parts: SplitResult) -> TemporalConfig:
         prefix=options.get("prefix", ""),
         heartbeat_seconds=heartbeat_seconds,
         max_events=max_events,
-        payloads=options.get("payloads") or os.environ.get(PAYLOADS) or None,
+        payloads=options.get("payloads"),
         worker=cast(WorkerMode, worker),
     )
 

@@ -17,11 +17,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
+from ..._enginekit.pieces import piece_of
 from ..._enginekit.supervision import Offer, Supervisor
 from ._activity_calls import ask, carry, start_driving
 from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
 from ._history_size import Growth
-from ._payload_parts import piece_of
 from ._protocol import (
     ACCEPT_DRIFT,
     ALIVE,
@@ -60,6 +60,7 @@ class ExecutionWorkflow:
         self._start = start
         self._epochs = Supervisor(start["epoch"])
         self._status, self._steps = "PENDING", 0
+        self._totals: dict[str, Any] = {}
         self._is_woken = False
         self._running: dict[str, asyncio.Task[None]] = {}
         self._lost: str | None = None
@@ -75,10 +76,10 @@ class ExecutionWorkflow:
         if PREVIOUS in start["rows"]:
             await self._take_over()
         while True:
-            told = await self._drive()
-            end = {} if told is None else told["end"]
+            message = await self._drive()
+            end = {} if message is None else message["end"]
             status = end.get("status")
-            self._steps = end.get("steps", self._steps)
+            self._steps, self._totals = end.get("steps", self._steps), end.get("totals", self._totals)
             if status == "COMPLETED":
                 self._show(status)
                 return end["result"]
@@ -91,10 +92,10 @@ class ExecutionWorkflow:
                 self._is_woken = False
                 continue
             await self._rest(end.get("not_before", 0.0))
-            if told is not None and "whole" in told:
-                self._continue(told["whole"], told.get("whole_bytes", 0))
-            if told is not None and "whole_bytes" in told:
-                self._growth.stay(told["whole_bytes"])
+            if message is not None and "whole" in message:
+                self._continue(message["whole"], message.get("whole_bytes", 0))
+            if message is not None and "whole_bytes" in message:
+                self._growth.stay(message["whole_bytes"])
 
     async def _rest(self, not_before: float) -> None:
         """Wait before the next worker takes over: until the time that the last one set, or longer if none makes progress."""
@@ -127,18 +128,19 @@ class ExecutionWorkflow:
         """Publish the status in the memo, where it can be read without a worker."""
         if status != self._status:
             self._status = status
-            workflow.upsert_memo({"status": status, "steps": self._steps, "updated_at": workflow.time()})
+            shown = {"status": status, "steps": self._steps, "updated_at": workflow.time()}
+            workflow.upsert_memo({**shown, **self._totals})
 
     # Signals and updates
 
     @workflow.signal(name=PROGRESS)
     def progress(self, *given: Any) -> None:
         """Accept a batch that no step returned."""
-        told = batch_message_of(_one(given))
-        if told is None:
+        message = batch_message_of(_one(given))
+        if message is None:
             _ignore(PROGRESS)
         else:
-            self._take(told)
+            self._take(message)
 
     @workflow.signal(name=ALIVE)
     def alive(self, *given: Any) -> None:
@@ -195,7 +197,7 @@ class ExecutionWorkflow:
         offer = epochs.begin()
         self._lost, self._is_leaving, self._running = None, False, {}
         drive = start_driving(_driving(offer), self._start, offer.holder)
-        drive.add_done_callback(_hear)
+        drive.add_done_callback(_retrieve_exception)
         try:
             return await self._until_left(drive)
         except asyncio.CancelledError:
@@ -250,7 +252,7 @@ class ExecutionWorkflow:
     async def _left(self, drive: asyncio.Task[BatchMessage]) -> BatchMessage | None:
         """Return the last batch, once all earlier ones have arrived."""
         try:
-            told = drive.result()
+            message = drive.result()
         except ActivityError as error:
             if self._epochs.is_taken_back and (is_cancelled_exception(error) or is_of(error, NOT_HERE)):
                 self._epochs.is_suspected = False
@@ -266,11 +268,13 @@ class ExecutionWorkflow:
             for task in self._running.values():
                 task.cancel()
             return None
-        self._take(told)
+        self._take(message)
         epochs = self._epochs
-        await workflow.wait_condition(lambda: epochs.number >= told["number"] or not self._running or bool(self._lost))
+        await workflow.wait_condition(
+            lambda: epochs.number >= message["number"] or not self._running or bool(self._lost)
+        )
         epochs.is_suspected = False
-        return told if epochs.number >= told["number"] else None
+        return message if epochs.number >= message["number"] else None
 
     def _startable(self) -> list[dict[str, Any]]:
         """Return the steps that may start: before a new run, only those that a running step waits for."""
@@ -294,9 +298,9 @@ class ExecutionWorkflow:
             given["held"] = True
         if "until" in turn:
             await asyncio.sleep(max(0.0, turn["until"] - workflow.time()))
-        told = await self._ask(WAKE if "until" in turn else STEPS[turn["kind"]], given, turn["id"], turn["summary"])
-        if told is not None:
-            self._take(told)
+        message = await self._ask(WAKE if "until" in turn else STEPS[turn["kind"]], given, turn["id"], turn["summary"])
+        if message is not None:
+            self._take(message)
 
     async def _ask(self, what: str, given: Any, key: str, summary: str) -> BatchMessage | None:
         epoch = self._epochs.epoch
@@ -313,9 +317,9 @@ class ExecutionWorkflow:
             if epoch == self._epochs.epoch:
                 self._running.pop(key, None)
 
-    def _take(self, told: BatchMessage) -> None:
+    def _take(self, message: BatchMessage) -> None:
         """Take a batch; the first of an epoch shows that a worker has the execution."""
-        if self._epochs.take(told):
+        if self._epochs.take(message):
             self._show("RUNNING")
 
 
@@ -337,7 +341,7 @@ def _ignore(name: str) -> None:
     workflow.logger.warning("signal=<%s> | not of a form that this workflow knows, ignored", name)
 
 
-def _hear(drive: asyncio.Task[BatchMessage]) -> None:
+def _retrieve_exception(drive: asyncio.Task[BatchMessage]) -> None:
     """Retrieve the exception of an activity that was given up, or asyncio warns that it was never retrieved."""
     if not drive.cancelled():
         drive.exception()

@@ -1,0 +1,32 @@
+"""Everything that is stored of an engine on a key-value store, as workers and clients use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..change_sets import ChangeSet
+from .heartbeat import Workers
+from .log import KeyValueLog
+from .open_executions import OpenExecutions
+from .shared_map import SharedMap
+from .store import KeyValueStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyValueEngine:
+    """What is in one store."""
+
+    store: KeyValueStore
+    log: KeyValueLog
+    index: SharedMap
+    """All executions, with the times at which they were dispatched."""
+    open: OpenExecutions
+    workers: Workers
+
+    @classmethod
+    def at(cls, store: KeyValueStore, on_append: Callable[[str, ChangeSet], None] | None = None) -> KeyValueEngine:
+        """Return what is in a store."""
+        log = KeyValueLog(store, on_append)
+        index, workers = SharedMap(store, "executions"), Workers(store)
+        return cls(store=store, log=log, index=index, open=OpenExecutions(store, log), workers=workers)

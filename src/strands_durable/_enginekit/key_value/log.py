@@ -1,0 +1,232 @@
+"""The log of executions in a key-value store. Each commit is one compare-and-swap of the head, which is then read back.
+
+    strands-durable/X/head        names the batches that count
+    strands-durable/X/E.N         batch N of epoch E; E.N.K are its pieces if it is large
+    strands-durable/X/ask.P, note a cancel request for the owner in a period of work; why no worker takes it
+
+Stores differ: one reports a refused swap with another error than the next, one writes the other keys of a transaction that it
+refuses, one brings a deleted key back when it is written with an old ETag. So only the head that is read back decides, an
+epoch's name is used by one writer, nothing is deleted before the swap, and a removed execution leaves its head. No head has a
+time to live: one store sets it apart from the value, so that it could reach a later head of the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from ...errors import BackendUnavailableError, ExecutionNotFoundError
+from ..change_sets import ChangeSet
+from ..log import Entry, StaleError
+from .head import REMOVED, Head, Place
+from .packing import pack, unpack
+from .store import PREFIX, KeyValueStore, Value, WriteError
+
+_PIECE_BYTES = 1_000_000
+_MISSING_SECONDS = 10.0
+"""How long a value that must exist may not be visible."""
+_FROZEN_SECONDS = 2.0
+_AGAIN_SECONDS, _LOOKS = 0.05, 3
+_IN_PIECES = b"P"
+
+
+def key_of(execution_id: str, part: str) -> str:
+    """Return the key of a part of an execution."""
+    return f"{PREFIX}/{execution_id}/{part}"
+
+
+def ask_key(execution_id: str, head: Head) -> str:
+    """Return the key of a request to cancel what an execution does now; a late one does not reach what it does later."""
+    return key_of(execution_id, f"ask.{head.period}")
+
+
+class KeyValueLog:
+    """Keeps change sets in a key-value store. A position is a `Head`.
+
+    Args:
+        store: The store.
+        on_append: Called after each append.
+    """
+
+    def __init__(self, store: KeyValueStore, on_append: Callable[[str, ChangeSet], None] | None = None) -> None:
+        self._store, self._on_append = store, on_append
+        self._deleting: set[asyncio.Task[None]] = set()
+
+    async def head(self, execution_id: str) -> Head | None:
+        """Return the head of an execution; None if it does not exist or was removed."""
+        found = await self.stored_head(execution_id)
+        return None if found is None or found.status == REMOVED else found
+
+    async def existing_head(self, execution_id: str) -> Head | None:
+        """Return the head of an execution that should exist: a store may miss a value that is there, once."""
+        for _ in range(_LOOKS):
+            head = await self.stored_head(execution_id)
+            if head is not None:
+                return None if head.status == REMOVED else head
+            await asyncio.sleep(_AGAIN_SECONDS)
+        return None
+
+    async def stored_head(self, execution_id: str) -> Head | None:
+        """Return the head of an execution, also of one that was removed."""
+        data, etag = await self._store.get(key_of(execution_id, "head"))
+        return Head.of(data, etag) if data else None
+
+    async def heads(self, execution_ids: list[str]) -> dict[str, Head]:
+        """Return the heads of executions, without those that do not exist."""
+        keys = {key_of(each, "head"): each for each in execution_ids}
+        found = {keys[key]: Head.of(data, "") for key, data in (await self._store.get_many(list(keys))).items()}
+        return {each: head for each, head in found.items() if head.status != REMOVED}
+
+    # Reading
+
+    async def read(self, execution_id: str, after: Head | None = None) -> AsyncIterator[Entry]:
+        """Yield what was appended."""
+        deadline = time.monotonic() + _MISSING_SECONDS
+        while (head := await self.existing_head(execution_id)) is not None:
+            if after is not None and after.life != head.life:
+                raise ExecutionNotFoundError(execution_id, self._store.where)
+            places = head.batches(after)
+            found = await self._batches(execution_id, places)
+            if len(found) == len(places):
+                for changes in found:
+                    yield Entry(position=head, changes=changes)
+                return
+            if time.monotonic() > deadline:  # else it was compacted meanwhile, or a write is not visible yet
+                raise self._damaged(execution_id)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _batches(self, execution_id: str, places: list[Place]) -> list[ChangeSet]:
+        """Return batches up to the first that cannot be found."""
+        keys = [_batch_key(execution_id, place) for place in places]
+        values = await self._store.get_many(keys)
+        pieces = {key: _piece_keys(key, values[key]) for key in keys if key in values}
+        parts = await self._store.get_many([each for found in pieces.values() for each in found])
+        changes: list[ChangeSet] = []
+        for key in keys:
+            if key not in values or not all(each in parts for each in pieces[key]):
+                return changes
+            changes.append(unpack(b"".join(parts[each] for each in pieces[key]) or values[key]))
+        return changes
+
+    def _damaged(self, execution_id: str) -> BackendUnavailableError:
+        why = f"a batch of execution {execution_id!r} is missing"
+        return BackendUnavailableError(self._store.where, why, "Restore the store, or remove the execution.")
+
+    # Writing
+
+    async def append(self, execution_id: str, base: Head | None, changes: ChangeSet) -> Head:
+        """Commit a batch, unless another writer was faster."""
+        if base is None:
+            return await self.create(execution_id, changes)
+        new = base.next(changes)
+        found = await self._committed(execution_id, base, new, await self._prepared(execution_id, new.last, changes))
+        if self._on_append is not None:
+            self._on_append(execution_id, changes)
+        return found
+
+    async def create(
+        self, execution_id: str, changes: ChangeSet, life: str | None = None, *, is_child: bool = False
+    ) -> Head:
+        """Begin a log, once for each life. Not in a transaction: one store would replace a head that exists."""
+        new = Head.first(changes, life, is_child=is_child)
+        await self._save_until_confirmed(await self._prepared(execution_id, new.last, changes))
+        free = await self.stored_head(execution_id)
+        if free is not None and (free.status != REMOVED or free.life == new.life):
+            raise StaleError
+        found = await self._committed(execution_id, free, new)
+        if free is not None:
+            self._delete_later(execution_id, free.old_batches())  # what a removal that was cut off has left
+        return found
+
+    async def compact(self, execution_id: str, upto: Head, whole: ChangeSet) -> None:
+        """Replace all batches by one."""
+        await self.compacted(execution_id, upto, whole)
+
+    async def compacted(self, execution_id: str, upto: Head, whole: ChangeSet) -> Head:
+        """Replace all batches by one, and return the new head."""
+        new = upto.compacted()
+        found = await self._committed(execution_id, upto, new, await self._prepared(execution_id, new.last, whole))
+        if not found.is_ours:
+            raise StaleError  # another writer has continued from it: the caller does not know what that has appended
+        self._delete_later(execution_id, [*upto.old_batches(), *upto.batches()])
+        return found
+
+    async def remove(self, execution_id: str, head: Head) -> None:
+        """Delete an execution; its head stays as a tombstone, so that no writer of before creates it again."""
+        await self._committed(execution_id, head, head.removed())
+        await self._delete(execution_id, head.removed().old_batches())
+        await self._store.delete([ask_key(execution_id, head), key_of(execution_id, "note")])
+
+    async def _prepared(self, execution_id: str, place: Place, changes: ChangeSet) -> Value:
+        """Return the value of a batch; what is too large for one value is written now, in pieces."""
+        packed, key = pack(changes), _batch_key(execution_id, place)
+        if len(packed) <= _PIECE_BYTES:
+            return Value(key=key, data=packed)
+        parts = [packed[begin : begin + _PIECE_BYTES] for begin in range(0, len(packed), _PIECE_BYTES)]
+        for number, part in enumerate(parts):
+            await self._save_until_confirmed(Value(key=f"{key}.{number}", data=part))
+        return Value(key=key, data=_IN_PIECES + str(len(parts)).encode())
+
+    async def _save_until_confirmed(self, value: Value) -> None:
+        await self._store.patiently(lambda: self._store.save(value))
+
+    async def _committed(self, execution_id: str, base: Head | None, new: Head, batch: Value | None = None) -> Head:
+        """Write the head over its base until the head that is read back is ours, or that of another writer."""
+        etag = "" if base is None else base.etag
+        head = Value(key=key_of(execution_id, "head"), data=new.to_bytes(), etag=etag)
+
+        async def write() -> Head:
+            refusal = None
+            try:
+                await (self._store.save(head) if batch is None else self._store.save_together(batch, head))
+            except WriteError as error:
+                refusal = error
+            found = await self._read_back(execution_id, new)
+            if found is None and base is not None:
+                raise WriteError("the head is not visible")
+            if found is None or (base is not None and found.etag == base.etag):
+                raise refusal or WriteError("the head is as it was")
+            return found
+
+        found = await self._store.patiently(write)
+        if found == new:
+            return replace(found, is_ours=True)
+        if new.owner is None and found.has(new.last):
+            return found  # it counts, and another writer has continued from there
+        raise StaleError
+
+    async def _read_back(self, execution_id: str, new: Head) -> Head | None:
+        """Return the head; a process that was frozen while it read asks again before it continues."""
+        while True:
+            asked_at = time.monotonic()
+            found = await self.stored_head(execution_id)
+            if found != new or time.monotonic() - asked_at < _FROZEN_SECONDS:
+                return found
+
+    def _delete_later(self, execution_id: str, places: list[Place]) -> None:
+        """Delete batches in the background: no step should wait for it. What remains is deleted with the next ones."""
+        task = asyncio.create_task(self._delete(execution_id, places))
+        self._deleting.add(task)
+        task.add_done_callback(self._deleting.discard)
+
+    async def _delete(self, execution_id: str, places: list[Place]) -> None:
+        keys = [_batch_key(execution_id, place) for place in places]
+        values = await self._store.get_many(keys)
+        pieces = [piece for key, value in values.items() for piece in _piece_keys(key, value)]
+        await self._store.delete([*pieces, *values])
+
+    async def close(self) -> None:
+        """Stop what is done in the background."""
+        for task in self._deleting:
+            task.cancel()
+        await asyncio.gather(*self._deleting, return_exceptions=True)
+
+
+def _batch_key(execution_id: str, place: Place) -> str:
+    return key_of(execution_id, f"{place[0]}.{place[1]}")
+
+
+def _piece_keys(key: str, value: bytes) -> list[str]:
+    return [f"{key}.{number}" for number in range(int(value[1:]))] if value[:1] == _IN_PIECES else []

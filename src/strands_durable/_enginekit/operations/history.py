@@ -1,0 +1,195 @@
+"""An execution as the operations of its log record it, for clients: rows, open callbacks, and answers on their way."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..._dispatch.queue import Queue
+from ..._dispatch.requests import Requests
+from ..._journal.owner import Owner
+from ..._records.executions import ExecutionStatus
+from ..._records.views import ExecutionDetail
+from ...errors import DurableError
+from ..change_sets import ChangeSet
+from ..log import Presence, RecordedExecution
+from ..payloads import PayloadStore
+from ..pieces import Parcels
+from ..replica import Replica
+from .answers import Answer, answers_in
+from .port import ACCEPT_DRIFT, Message, callback_name
+
+S = ExecutionStatus
+_ENDED = "engine:ExecutionEnded"
+"""The type of the failure of an execution that the engine has ended."""
+
+
+class Callbacks:
+    """The callbacks that answer questions, and those that accept drift."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, str] = {}
+        """Callback ids by question, and by `ACCEPT_DRIFT`."""
+        self._replies: dict[str, str | None] = {}
+        """By question; only to the newest callback of each."""
+        self._questions: dict[str, str] = {ACCEPT_DRIFT: ACCEPT_DRIFT}
+        """Questions by the names of their callbacks."""
+        self._newest: dict[str, str] = {}
+        """The operation of the newest callback, by question."""
+
+    def ask(self, message: Message) -> None:
+        """Take in which questions a message asks, and which answers it has used."""
+        self._questions.update({callback_name(each["id"]): each["id"] for each in message.get("questions", ())})
+        for question in (*message.get("answered", ()), *message.get("rejected", ())):
+            for found in (self._replies, self._newest, self.open):
+                found.pop(question, None)
+
+    def start(self, operation: str, name: str, callback_id: str) -> None:
+        """Take in that a callback was created."""
+        question = self._questions.get(name)
+        if question is not None:
+            self._newest[question], self.open[question] = operation, callback_id
+
+    def end(self, operation: str, text: str | None, *, has_succeeded: bool) -> None:
+        """Take in that a callback has ended; a late reply to one that is not asked for any more does not count."""
+        for question in [each for each, newest in self._newest.items() if newest == operation]:
+            self.open.pop(question, None)
+            if has_succeeded:
+                self._replies[question] = text
+
+    @property
+    def answers(self) -> dict[str, Answer]:
+        """Answers that have arrived and that the function has not used yet, by question."""
+        return answers_in(self._replies, self._newest)
+
+
+class MessageLog:
+    """What one log records: the messages in it, and what the engine has added.
+
+    Args:
+        name: Identifies it.
+        store: Has what was too large for it.
+    """
+
+    def __init__(self, name: str, store: PayloadStore) -> None:
+        self.name, self._store, self._parcels = name, store, Parcels()
+        self.lock = threading.RLock()
+        """Held while it is added to, and while it is read by those who follow it."""
+        self.execution_id: str | None = None
+        """The execution to which it says it belongs."""
+        self.size = 0
+        """Grows with everything that is added."""
+        self.rows: list[ChangeSet] = []
+        self.note: str | None = None
+        """Why the function cannot run the execution now."""
+        self.callbacks = Callbacks()
+        self.segment: str | None = None
+        """The name of the log that continues this one, if one does."""
+        self.closed: ExecutionStatus | None = None
+        """How the engine has ended it, if it has."""
+        self.error = ""
+        """Why, as the engine says."""
+        self.has_process = True
+        """Whether a process may run it now, as far as is recorded."""
+
+    def begin(self, rows: ChangeSet) -> None:
+        """Take in the rows that the log begins with."""
+        self.rows.append(self._store.load(rows))
+
+    def add(self, message: Message) -> None:
+        """Take in a message."""
+        if "piece" in message:
+            self._parcels.add(message["piece"])
+            return
+        rows = self._store.load(self._parcels.joined(message["rows"]))
+        if rows:
+            self.rows.append(rows)
+        self.note = message.get("refused")
+        self.callbacks.ask(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogChain:
+    """The logs of an execution, which may grow."""
+
+    root: MessageLog
+    closed: ExecutionStatus | None
+    """How the engine had ended the first one before the last one was read."""
+    last: MessageLog
+    """The one that continues it, or the same."""
+
+
+class OperationHistory(RecordedExecution):
+    """An execution as its logs record it.
+
+    Args:
+        execution_id: The execution.
+        chain: Its logs.
+        attempt: How often it was started: once, and again by each resume after its end.
+    """
+
+    def __init__(self, execution_id: str, chain: LogChain, attempt: int = 1) -> None:
+        super().__init__(execution_id, _replica(execution_id), None)
+        self.root, self.log, self.closed, self.attempt = chain.root, chain.last, chain.closed, attempt
+        self._applied, self._has_answers = 0, False
+        self.follow(chain)
+
+    def follow(self, chain: LogChain) -> bool:
+        """Apply what was recorded since, in the same log or in one that continues it; False if nothing was."""
+        position = [chain.root.size, chain.last.name, chain.last.size, chain.closed]
+        if position == self.position and chain.last is self.log:
+            return False
+        with chain.last.lock:
+            if self._has_answers or chain.last is not self.log:
+                self.replica, self._applied = _replica(self.execution_id), 0
+            self.root, self.log, self.closed, self.position = chain.root, chain.last, chain.closed, position
+            new = self.log.rows[self._applied :]
+            self.replica.apply(*new)
+            self._applied += len(new)
+            self._has_answers = self.closed is not S.COMPLETED and self._answer()
+        return True
+
+    def _answer(self) -> bool:
+        """Record the answers that have arrived, which the function uses next; it asks again for those that it cannot use."""
+        answers = self.log.callbacks.answers
+        for question, answer in answers.items():
+            if answer.error is None:
+                with suppress(DurableError):
+                    Requests(self.replica).respond(self.execution_id, {question: answer.value}, answer.by)
+        self.replica.changes()
+        return bool(answers)
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """What the execution is doing."""
+        recorded, closed = super().status, self.closed
+        if closed is S.COMPLETED:  # a cancelled execution returns, too
+            return recorded if recorded not in (S.PENDING, S.RUNNING) else S.COMPLETED
+        return closed or recorded
+
+    @property
+    def failure(self) -> str:
+        """Why the engine has ended it, if the execution itself has not failed."""
+        return self.log.error or self.root.error
+
+    @property
+    def presence(self) -> Presence:
+        """Which process runs it, as recorded, or why the function does not run it."""
+        note, is_alive = self.log.note, self.closed is None and self.log.has_process
+        is_running = is_alive and not note and self.status is S.RUNNING
+        recorded = Queue(self.replica).only().owner if is_running else None
+        owner = None if recorded is None else str(Owner.parse(recorded))
+        return Presence(owner=owner, note=note, is_alive=is_alive)
+
+    def detail(self, presence: Presence, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows."""
+        if self.closed in (S.FAILED, S.CANCELLED):
+            self.close(self.closed, _ENDED)
+            self._has_answers = True  # the replica has more than the log
+        return super().detail(presence, run)
+
+
+def _replica(execution_id: str) -> Replica:
+    return Replica(f"{execution_id}:{uuid.uuid4().hex}")

@@ -1,0 +1,132 @@
+"""Forgetting an execution: every row of it, what nothing else refers to, and the text in the file. Knows no Strands.
+
+An execution is gone with the first commit, which also notes that the rest is to be deleted. The rest is deleted in batches, so
+that no process waits long for the write lock. If the process is killed in between, the next removal deletes the rest.
+
+What agents were made of (``configs``) is shared between executions, says nothing of any of them, and stays.
+"""
+
+from __future__ import annotations
+
+import time
+
+from .._journal.owner import BEAT, Beat, Owner, seems_alive
+from .._records.logs import safe_logger
+from ..errors import ExecutionBusyError, ExecutionNotFoundError
+from . import blobs
+from .connection import Connection
+from .database import Store
+from .tables import tables
+
+logger = safe_logger(__name__)
+
+_PIECE_BYTES = 2_000_000
+"""How much is deleted at a time."""
+_ROW_BYTES = 500
+_SCRUB_SECONDS = 1.0
+_OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("chunks", "call"), ("heads", "call"),
+             ("state", "call"), ("past_heads", "call"),
+             ("past_state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
+_OF_EXECUTION = (("calls", "execution"), ("dispatches", "execution"), ("tags", "execution"),
+                 ("notices", "execution"), ("executions", "id"))  # fmt: skip
+
+
+class Removal:
+    """Deletes executions from a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def remove(self, execution_id: str) -> None:
+        """Delete an execution that no process runs; when this returns, its text is gone from the file.
+
+        Raises:
+            ExecutionNotFoundError: There is none with this id.
+            ExecutionBusyError: Its owner is alive.
+        """
+        with self._store.transaction("remove") as connection:
+            row_id = self._idle(connection, execution_id)
+            if row_id is not None:
+                connection.insert("removals", execution=row_id, execution_id=execution_id)
+                for table in ("dispatches", "tags", "notices"):
+                    connection.delete(table, "execution = ?", row_id)
+                connection.delete("executions", "id = ?", row_id)
+        self._finish()
+        self._scrub(execution_id)
+
+    def _idle(self, connection: Connection, execution_id: str) -> int | None:
+        """Return the row of an execution that has no owner alive; None if its removal was begun and not finished."""
+        columns = BEAT.replace("owner", "CAST(owner AS BLOB)")  # a damaged one may be no text
+        query = f"SELECT {columns}, lease_until FROM executions WHERE execution_id = ?"
+        row = connection.execute(query, (execution_id,)).fetchone()
+        if row is None:
+            if connection.execute("SELECT 1 FROM removals WHERE execution_id = ?", (execution_id,)).fetchone():
+                return None
+            raise ExecutionNotFoundError(execution_id, str(self._store.path))
+        *beat, lease_until = row
+        beat[1] = None if beat[1] is None else beat[1].decode("utf-8", "replace")
+        found = Beat(*beat)
+        if found.owner is not None and self._is_alive(found, lease_until):
+            owner = str(Owner.parse(found.owner))
+            why = f"Before it can be removed, run 'strands-durable cancel {execution_id}'."
+            raise ExecutionBusyError(execution_id, owner, why)
+        return found.row_id
+
+    def _is_alive(self, found: Beat, lease_until: object) -> bool:
+        """Return whether an owner is alive; one whose record cannot be read counts as alive until its lease ends."""
+        owner = Owner.parse(found.owner)
+        return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
+
+    def _finish(self) -> None:
+        """Delete what is left of every execution whose removal was begun, in pieces; others write in between."""
+        for (row_id,) in self._store.read("SELECT execution FROM removals"):
+            is_over = False
+            while not is_over:
+                began = time.monotonic()
+                with self._store.transaction("remove.piece", lasting=False) as connection:
+                    is_over = _delete_piece(connection, row_id)
+                if not is_over:
+                    time.sleep(time.monotonic() - began)
+
+    def _scrub(self, execution_id: str) -> None:
+        until = time.monotonic() + _SCRUB_SECONDS
+        while not self._store.scrub():
+            if time.monotonic() > until:
+                text = "execution_id=<%s> | removed; a reader keeps its text in the WAL until it ends its transaction"
+                logger.warning(text, execution_id)
+                return
+            time.sleep(0.05)
+
+
+def _delete_piece(connection: Connection, row_id: int) -> bool:
+    """Delete some rows of an execution; True if there are no more."""
+    left = _PIECE_BYTES
+    calls = [
+        call_id for (call_id,) in connection.execute("SELECT id FROM calls WHERE execution = ? LIMIT 1000", (row_id,))
+    ]
+    for call_id in calls:
+        for table, column in _OF_CALLS:
+            left -= _delete_rows(connection, table, column, call_id, left)
+            if left <= 0:
+                return False
+        left -= _delete_rows(connection, "calls", "id", call_id, left)
+    if not calls:
+        connection.delete("removals", "execution = ?", row_id)
+    return not calls
+
+
+def _delete_rows(connection: Connection, table: str, column: str, value: int, most: int) -> int:
+    """Delete rows until they come to ``most`` bytes; return how many bytes they had, with those that they referred to."""
+    key, texts = tables()[table].key, blobs.columns(table)
+    rows = connection.execute(f"SELECT {', '.join((*key, *texts))} FROM {table} WHERE {column} = ?", (value,))
+    found, size = [], 0
+    for row in rows:
+        found.append(row[: len(key)])
+        size += _ROW_BYTES + sum(len(text) + blobs.bytes_in(text) for text in row[len(key) :] if isinstance(text, str))
+        if size >= most:
+            break
+    rows.close()
+    where = " AND ".join(f"{name} = ?" for name in key)
+    for place in found:
+        connection.delete(table, where, *place)
+    return size

@@ -1,0 +1,34 @@
+"""What a list shows of an execution, as the memo of its workflow: it can be read without a worker and without a history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..._enginekit.change_sets import ChangeSet, rows_of
+from ..._records.executions import ExecutionRecord, TokenUsage
+
+TAGS, TOKENS, SECONDS = "tags", "tokens", "duration_seconds"
+
+
+def tags_memo(tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the part of a memo that has the tags, if there are any."""
+    return {TAGS: dict(tags)} if tags else {}
+
+
+def dispatched_tags(changes: ChangeSet) -> dict[str, str]:
+    """Return the tags of what is dispatched."""
+    return {row["name"]: row["value"] for row in rows_of(changes, "tags")}
+
+
+def totals_memo(record: ExecutionRecord) -> dict[str, Any]:
+    """Return the part of a memo that has what an execution has used."""
+    used = record.tokens
+    tokens = {} if used is None else {TOKENS: [used.input, used.output, used.total]}
+    return tokens if record.duration_seconds is None else {**tokens, SECONDS: record.duration_seconds}
+
+
+def tokens_of(memo: Mapping[str, Any]) -> TokenUsage | None:
+    """Return the tokens that a memo has."""
+    found = memo.get(TOKENS)
+    return None if found is None else TokenUsage(input=found[0], output=found[1], total=found[2])
