@@ -13,9 +13,11 @@ import click
 
 from .. import __version__
 from .control import cancel, remove, respond, resume
+from .doctor import doctor
 from .exit_codes import Commands
 from .inspect import list_executions, show, watch
 from .run import run
+from .ui import ui
 from .worker import work
 
 
@@ -35,6 +37,8 @@ def main() -> None:
     Show what one has done      strands-durable show trip-42
     Follow one as it runs       strands-durable watch trip-42
     Answer its questions        strands-durable respond trip-42
+    See them in a browser       strands-durable ui
+    Find out what is wrong      strands-durable doctor agents.py
 
     \b
     Exit codes:
@@ -52,12 +56,13 @@ def main() -> None:
 @main.command()
 @click.option(
     "--backend",
-    type=click.Choice(["sqlite", "temporal"]),
+    type=click.Choice(["sqlite", "temporal", "lambda", "dapr"]),
     default="sqlite",
     show_default=True,
-    help="What records the run: a SQLite file, or a Temporal server that the demo starts.",
+    help="What records the run: a SQLite file, or a Temporal server, AWS's local Lambda runner or Dapr, started by the demo.",
 )
-def demo(backend: Literal["sqlite", "temporal"]) -> None:
+@click.option("--ui", "with_page", is_flag=True, help="Show three runs in a browser instead, until Ctrl-C.")
+def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bool) -> None:
     """Watch an agent get killed and resume.
 
     A travel agent with a scripted model runs in its own process and is killed with SIGKILL in the middle of a booking. A
@@ -66,13 +71,26 @@ def demo(backend: Literal["sqlite", "temporal"]) -> None:
     With --backend temporal, one of two workers is killed, the other one resumes its execution, and the agent asks for approval
     before it sends a mail. This needs Temporal's command line, which includes a server.
 
+    With --backend lambda, AWS's local runner invokes a durable function, each time in a new process. One process is killed, the
+    next one resumes the execution, and the function is suspended while the agent waits for approval. This needs the extra
+    "lambda" and the package aws-durable-execution-sdk-python-testing.
+
+    With --backend dapr, one of two workers beside sidecars of Dapr is killed, and the other one resumes its execution. This
+    needs the extra "dapr", and daprd, placement and scheduler on PATH or in ~/.dapr/bin; otherwise they are built with Go,
+    once, which takes minutes and the network.
+
+    With --ui, three runs are left in a SQLite file with a worker: one was killed and resumed, one is a Graph, and one waits for
+    your approval. The URL of the web page over them is printed. This needs the extra "ui".
+
     Takes about ten seconds, on Temporal about twenty. Needs no API key and no network, and writes only to a new temporary
     folder.
     """
-    from .._demo import run
+    from .demos import run
 
-    sys.exit(run(backend))
+    if with_page and backend != "sqlite":
+        raise click.UsageError("--ui cannot be combined with --backend.")
+    sys.exit(run(backend, with_page=with_page))
 
 
-for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove):
+for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, ui, doctor):
     main.add_command(_command)

@@ -35,6 +35,8 @@ def _how_to_run(record: ExecutionRecord, place: BackendTarget) -> str:
         )
     if record.status is S.FAILED:
         return f"retry it from the failed step with {place.command(f'resume {record.execution_id}')}"
+    if place.invoker is not None:
+        return f"{place.invoker}; follow it with {place.command(f'watch {record.execution_id}')}"
     return f"a worker runs it; if none is running, start one with {place.command('worker FILE')}"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,12 +13,20 @@ import click
 
 from .._dispatch.ports import ExecutionHandle
 from .._records.executions import ExecutionStatus
-from .._records.printable import masked, one_line
+from .._records.printable import masked, masked_text, one_line
 from .._records.views import ExecutionDetail
 from .exit_codes import INTERRUPTED, code_of_status, leave
 from .hints import next_step
 from .json_view import detail_json, execution_json, print_json, print_json_line, step_json
-from .options import BackendTarget, backend_option, execution_argument, json_option, moment_of
+from .options import (
+    BackendTarget,
+    backend_option,
+    cursor_of,
+    execution_argument,
+    json_option,
+    moment_of,
+    tags_option,
+)
 from .prompts import listed
 from .step_view import step_text, steps_named
 from .wait_reasons import waits
@@ -39,6 +49,8 @@ T = TypeVar("T")
     metavar="WHEN",
     help="Only executions that changed in the last 30m, 2h, 3d, ..., or since an ISO time.",
 )
+@tags_option("Only executions that have this tag. Can be repeated: all must match.")
+@click.option("--search", metavar="TEXT", help="Only executions whose id begins with TEXT.")
 @click.option("--waiting", is_flag=True, help="Only executions that wait, with what they wait for and why.")
 @click.option(
     "--limit",
@@ -47,6 +59,12 @@ T = TypeVar("T")
     default=50,
     show_default=True,
     help="List at most N.",
+)
+@click.option(
+    "--before",
+    callback=cursor_of,
+    metavar="CURSOR",
+    help="Continue an earlier list: its note on stderr has the cursor.",
 )
 @click.option("--all", "is_all", is_flag=True, help="List all, without a limit.")
 @backend_option
@@ -77,8 +95,14 @@ def list_executions(
       run                      number of the current run: 0, and 1 more each
                                time the id was started over
       calls, steps             number recorded in the current run
+      tags                     an object: names and values
+      tokens                   of all model calls of the current run:
+                               {input, output, total}; null if unknown
+      duration_seconds         from start to end of its calls, summed;
+                               null before the first has begun
       owner                    the process that runs it, or null
       created_at, updated_at   ISO 8601, UTC
+      cursor                   for --before: list what follows
     and with --waiting also
       waits_for                person, worker (no worker has seen it yet),
                                agent (no worker has its agent), version
@@ -87,45 +111,48 @@ def list_executions(
       questions                as in show --json
     If there are more executions than listed, a note is printed on stderr.
     """
-    if waiting and statuses:
-        raise click.UsageError("--status cannot be combined with --waiting.")
-    listing = Listing(
-        statuses=[ExecutionStatus(status) for status in statuses] or None,
-        agent=options["agent"],
-        since=options["since"],
-        limit=None if options["is_all"] else options["limit"],
-    )
-    (_list_waits if waiting else _list)(place, listing, as_json)
+    for name, given in (("--status", statuses), ("--before", options["before"])):
+        if waiting and given:
+            raise click.UsageError(f"{name} cannot be combined with --waiting.")
+    (_list_waits if waiting else _list)(place, Page.of(statuses, options), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
+class Page:
     """Which executions ``ls`` lists, and how many."""
 
-    statuses: list[ExecutionStatus] | None
-    agent: str | None
-    since: float | None
+    filters: dict[str, Any]
+    """Arguments of `DurableBackend.list`."""
     limit: int | None
+
+    @classmethod
+    def of(cls, statuses: tuple[str, ...], options: dict[str, Any]) -> Page:
+        """Return what the options of ``ls`` ask for."""
+        filters = {name: options[name] for name in ("agent", "since", "tags", "search", "before")}
+        filters["status"] = [ExecutionStatus(status) for status in statuses] or None
+        return cls(filters=filters, limit=None if options["is_all"] else options["limit"])
 
     @property
     def one_more(self) -> int | None:
         """One more than the limit, to see whether there are more."""
         return None if self.limit is None else self.limit + 1
 
-    def cut(self, items: list[T]) -> list[T]:
+    def cut(self, items: list[T], cursor: Callable[[T], str] | None = None) -> list[T]:
         """Return at most ``limit`` items, with a note on stderr if there are more."""
         if self.limit is None or len(items) <= self.limit:
             return items
+        shown = items[: self.limit]
+        following = "" if cursor is None else f", --before {shlex.quote(cursor(shown[-1]))} to continue"
         click.echo(
-            f"Showing the {self.limit} most recently changed. Use --limit N to list more, --all to list all.", err=True
+            f"Showing the {self.limit} most recently changed. Use --limit N to list more, --all to list all{following}.",
+            err=True,
         )
-        return items[: self.limit]
+        return shown
 
 
-def _list(place: BackendTarget, listing: Listing, as_json: bool) -> None:
-    statuses, agent, since = listing.statuses, listing.agent, listing.since
-    listed = place.visited().list(status=statuses, agent=agent, since=since, limit=listing.one_more)
-    records = listing.cut(asyncio.run(listed))
+def _list(place: BackendTarget, page: Page, as_json: bool) -> None:
+    listed = place.visited().list(**page.filters, limit=page.one_more)
+    records = page.cut(asyncio.run(listed), lambda record: record.cursor)
     if as_json:
         print_json([execution_json(record) for record in records])
     elif records:
@@ -135,11 +162,12 @@ def _list(place: BackendTarget, listing: Listing, as_json: bool) -> None:
         out.print(execution_table(records, out.width))
         print_notes(out, records)
     else:
-        click.echo("No matching executions." if statuses or agent or since else "No executions yet.")
+        click.echo("No matching executions." if any(page.filters.values()) else "No executions yet.")
 
 
-def _list_waits(place: BackendTarget, listing: Listing, as_json: bool) -> None:
-    waiting = listing.cut(asyncio.run(waits(place.visited(), listing.agent, listing.since, listing.one_more)))
+def _list_waits(place: BackendTarget, page: Page, as_json: bool) -> None:
+    filters = {name: value for name, value in page.filters.items() if name not in ("status", "before")}
+    waiting = page.cut(asyncio.run(waits(place.visited(), filters, page.one_more)))
     if as_json:
         print_json(masked([wait.to_json() for wait in waiting]))
     elif waiting:
@@ -159,13 +187,7 @@ def _list_waits(place: BackendTarget, listing: Listing, as_json: bool) -> None:
 @backend_option
 @json_option
 def show(
-    execution_id: str,
-    step: str | None,
-    is_full: bool,
-    run: int | None,
-    unmasked: bool,
-    place: BackendTarget,
-    as_json: bool,
+    execution_id: str, step: str | None, run: int | None, place: BackendTarget, as_json: bool, **how: bool
 ) -> None:
     """Show one execution: its calls, and a timeline of their steps.
 
@@ -184,13 +206,12 @@ def show(
       runs        all runs of this id: a list of
                   {run, status, calls, steps, started_at, ended_at}
       calls       a list of objects
-        kind, position, member, depth, scope
+        kind, position, member, depth, scope, started_at, ended_at
         input, is_redacted, phase, attempt, stop_reason, structured_output
         status      as for an execution
-        started_at, ended_at
         failures    a list of {attempt, error, at}
         questions   open questions: a list of
-                    {interrupt_id, name, reason, answers}
+                    {interrupt_id, name, reason, answers, expires_at}
         answers     recorded answers: a list of
                     {interrupt_id, name, answer, by, at, is_taken}
         unreadable  why a part of it cannot be read, or null
@@ -200,21 +221,27 @@ def show(
           status      as recorded: started, done, failed, interrupted,
                       unstorable or discarded
           state       what became of it, as shown in the timeline
-          in_doubt    true or false
-          started_at, ended_at, duration_seconds
+          in_doubt, started_at, ended_at, duration_seconds
           usage       {inputTokens, outputTokens, totalTokens, ...}
+          state_changes   of a tool: {state, invocation_state}, each
+                      {set: {path: value}, deleted: [path]}
+      undelivered   a list of {event, at, tries, error, gave_up_at}
     With STEP: a list of such steps.
     Values are not shortened; bytes are in their recorded form. Times are ISO 8601, UTC. Unknown values are null.
     """
     detail = asyncio.run(_detail(place, execution_id, run))
     if step is not None:
-        _show_step(detail, step, unmasked, as_json)
+        _show_step(detail, step, how["unmasked"], as_json)
     elif as_json:
-        print_json(_shown(detail_json(detail), unmasked))
+        print_json(_shown(detail_json(detail), how["unmasked"]))
     else:
-        from .tables import How, console, print_detail
+        _print_timeline(detail, place, **how)
 
-        print_detail(console(), detail, place, How(is_full=is_full, unmasked=unmasked))
+
+def _print_timeline(detail: ExecutionDetail, place: BackendTarget, **how: bool) -> None:
+    from .tables import How, console, print_detail
+
+    print_detail(console(), detail, place, How(**how))
 
 
 def _shown(value: Any, unmasked: bool) -> Any:
@@ -296,8 +323,12 @@ async def _warn_if_idle(handle: ExecutionHandle, place: BackendTarget) -> None:
     """Warn if no process is running what is to be watched: it may never change."""
     detail = await handle.detail()
     is_unfinished = detail.execution.status in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
-    if is_unfinished and detail.execution.owner is None:
+    if not is_unfinished or detail.execution.owner is not None:
+        return
+    if place.invoker is None:
         click.echo(f"No process is running it now. Next: {next_step(detail, place)}", err=True)
+    elif detail.execution.note is not None:
+        click.echo(f"It waits: {one_line(masked_text(detail.execution.note.splitlines()[0]))}", err=True)
 
 
 async def _print_end(handle: ExecutionHandle, place: BackendTarget) -> None:

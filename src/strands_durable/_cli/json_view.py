@@ -38,9 +38,13 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "run": record.run,
         "calls": record.calls,
         "steps": record.steps,
+        "tags": dict(record.tags),
+        "tokens": None if record.tokens is None else vars(record.tokens),
+        "duration_seconds": None if record.duration_seconds is None else round(record.duration_seconds, 3),
         "owner": record.owner,
         "created_at": _iso(record.created_at),
         "updated_at": _iso(record.updated_at),
+        "cursor": record.cursor,
     }
 
 
@@ -59,6 +63,9 @@ def detail_json(detail: ExecutionDetail) -> dict[str, Any]:
             for run in detail.runs
         ],
         "calls": [_call_json(call) for call in detail.calls],
+        "undelivered": [
+            {**vars(each), "at": _iso(each.at), "gave_up_at": _iso(each.gave_up_at)} for each in detail.undelivered
+        ],
     }
 
 
@@ -70,6 +77,7 @@ def questions_json(questions: Iterable[OpenInterrupt | Question]) -> list[dict[s
             "name": question.name,
             "reason": question.reason,
             "answers": answers_to(question.name),
+            "expires_at": _iso(getattr(question, "expires_at", None)),
         }
         for question in questions
     ]
@@ -124,4 +132,5 @@ def step_json(step: StepSummary) -> dict[str, Any]:
         "usage": step.usage,
         "result": step.result,
         "error": step.error,
+        "state_changes": step.state_changes,
     }

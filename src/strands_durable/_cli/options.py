@@ -16,7 +16,10 @@ from click.core import ParameterSource
 
 from .._dispatch.connect import DEFAULT_URL, VARIABLE, connect
 from .._dispatch.ports import DurableBackend
+from .._records.listing import Cursor
 from .._records.printable import url_for_people
+from .._records.tags import checked_tags
+from ..errors import InvalidTagError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +39,11 @@ class BackendTarget:
         backend = connect(self.url).working("off")
         backend.refuse_unreadable()
         return backend
+
+    @property
+    def invoker(self) -> str | None:
+        """What makes executions run there; None: a worker, which has to be started."""
+        return connect(self.url).invoker
 
     def command(self, text: str) -> str:
         """Return a command to copy; a password in the backend's URL is masked."""
@@ -110,4 +118,34 @@ def moment_of(ctx: click.Context, param: click.Parameter, text: str | None) -> f
         return time.time() - (seconds_of(ctx, param, text) or 0.0)
     except click.BadParameter:
         message = f"{text!r} is not a time. Use a form such as 30m, 2h, 7d or 2025-01-31T12:00."
+        raise click.BadParameter(message, ctx, param) from None
+
+
+def tags_option(purpose: str) -> Callable[[F], F]:
+    """Let a command take tags."""
+    return click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_tags, help=purpose)
+
+
+def _tags(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} has no value. Use NAME=VALUE.", ctx, param)
+        if found.setdefault(name, value) != value:
+            raise click.BadParameter(f"{name!r} has two values.", ctx, param)
+    try:
+        return checked_tags(found)
+    except InvalidTagError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def cursor_of(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return the cursor of a listed execution, if it is one."""
+    try:
+        if text is not None:
+            Cursor.of(text)
+        return text
+    except ValueError:
+        message = f"{text!r} is not a cursor. Use the one that an earlier ls printed."
         raise click.BadParameter(message, ctx, param) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import signal
 import sys
 import uuid
@@ -23,7 +24,8 @@ from .._records.results import ExecutionResult
 from ..errors import ExecutionCancelledError, ExecutionFailedError, InvalidIdError
 from .control import asked, warn_unattended
 from .exit_codes import INTERRUPTED, code_of, code_of_status, leave, leave_at_once, print_error
-from .options import BackendTarget, backend_option, json_option, not_json, strict_json
+from .log_format import LogFormat, configure, log_format_option
+from .options import BackendTarget, backend_option, json_option, not_json, strict_json, tags_option
 from .prompts import is_terminal, listed
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Run:
     execution_id: str
     arguments: dict[str, Any]
     state: dict[str, Any]
+    tags: dict[str, str]
     timeout: float | None
     as_json: bool
     place: BackendTarget
@@ -108,6 +111,7 @@ def _state(ctx: click.Context, param: click.Parameter, text: str) -> dict[str, A
     callback=_state,
     help="Invocation state for the agent's tools and hooks, a JSON object.",
 )
+@tags_option("Tag by which ls finds the execution. Can be repeated. An execution that exists keeps its own.")
 @click.option("--detach", is_flag=True, help="Let a worker run it: print the id and return at once.")
 @click.option(
     "--timeout",
@@ -115,9 +119,10 @@ def _state(ctx: click.Context, param: click.Parameter, text: str) -> dict[str, A
     metavar="SECONDS",
     help="Exit after this time with code 7; the execution is not cancelled.",
 )
+@log_format_option
 @backend_option
 @json_option
-def run(detach: bool, **options: Any) -> None:
+def run(detach: bool, log_format: LogFormat, **options: Any) -> None:
     """Run an agent and print its answer.
 
     FILE is a Python file that defines the agent with @durable_agent, or the name of a module. AGENT can be omitted if FILE
@@ -148,6 +153,8 @@ def run(detach: bool, **options: Any) -> None:
         request = replace(request, prompt=sys.stdin.read())
     with contextlib.redirect_stdout(sys.stderr), silence_printing():  # stdout has only the result
         agent = agent_of(request.target)
+        if log_format == "json":
+            configure(log_format, logging.INFO)
         backend = connect(request.place.url) if request.place.is_said else agent.backend
         backend = backend.working("off" if detach else "own")
         work = _detached(request, agent, backend) if detach else _attached(request, agent, backend)
@@ -201,7 +208,11 @@ async def _dispatched(request: Run, agent: DurableAgent, backend: DurableBackend
     if request.prompt is None:
         return await backend.get(request.execution_id)
     return await agent.on(backend).dispatch_async(
-        request.prompt, execution_id=request.execution_id, invocation_state=request.state, **request.arguments
+        request.prompt,
+        execution_id=request.execution_id,
+        invocation_state=request.state,
+        tags=request.tags,
+        **request.arguments,
     )
 
 

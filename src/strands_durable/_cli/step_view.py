@@ -40,6 +40,16 @@ def _step_lines(call: CallSummary, step: StepSummary, hide: Callable[[Any], Any]
         yield from _block("result", _result(step.kind, hide(step.result)))
     if step.error is not None:
         yield from _block("error", hide(step.error))
+    for of, changes in (step.state_changes or {}).items():
+        yield from _block("changed", "\n".join(_changed(of, hide(changes))))
+
+
+def _changed(of: str, changes: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each part of a state that was changed."""
+    for path, value in changes.get("set", {}).items():
+        yield f"{of}: {one_line(path)} = {json.dumps(value, ensure_ascii=False)}"
+    for path in changes.get("deleted", ()):
+        yield f"{of}: {one_line(path)} was deleted"
 
 
 def _block(name: str, text: str) -> Iterator[str]:

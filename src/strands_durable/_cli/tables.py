@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import masked, masked_text, one_line, printable
-from .._records.views import ERROR_LENGTH, INPUT_LENGTH, CallSummary, ExecutionDetail, StepSummary, short
+from .._records.views import ERROR_LENGTH, INPUT_LENGTH, CallSummary, ExecutionDetail, StepSummary, Undelivered, short
 from .hints import next_step
 from .options import BackendTarget
 from .step_view import step_text, written
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _PIPED_WIDTH = 200
 _GAP, _BESIDE_ID = 2, 40
+_NUMBERS = ("TOKENS", "TOOK")
 _STYLES = {
     "done": "green", "COMPLETED": "green", "running": "cyan", "RUNNING": "cyan", "answered": "dim", "discarded": "dim",
     "PENDING": "yellow", "error": "red", "failed": "red", "FAILED": "red", "CANCELLED": "dim", "not storable": "red",
@@ -89,10 +90,13 @@ def _cut(text: str) -> Text:
 
 
 def execution_table(records: list[ExecutionRecord], width: int) -> Table:
-    """Return executions as a table; a narrow one omits the owner and cuts the names of agents."""
+    """Return executions as a table; a narrow one omits tokens, time, tags and owner, and cuts the names of agents."""
     now = time.time()
     ids, ages = [_plain(each.execution_id) for each in records], [ago(now - each.updated_at) for each in records]
-    is_narrow = _width(records, ages) > width
+    wide = _beside(records)
+    while wide and _width(records, ages, wide) > width:
+        del wide[next(iter(wide))]
+    is_narrow = "OWNER" not in wide
     statuses = [_status(each, is_narrow) for each in records]
     right = {"justify": "right", "no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
@@ -100,24 +104,52 @@ def execution_table(records: list[ExecutionRecord], width: int) -> Table:
         ("AGENT", {"max_width": max(5, width - max(map(len, ids)) - _BESIDE_ID) if is_narrow else None}),
         ("STATUS", {"no_wrap": True, "min_width": max(map(len, statuses))}),
         ("STEPS", {**right, "min_width": 5}),
-        ("OWNER", {"overflow": "fold"}),
+        *((name, right if name in _NUMBERS else {"overflow": "fold"}) for name in wide),
         ("UPDATED", {**right, "min_width": max(map(len, ages))}),
     ]
-    table = _table(column for column in columns if column[0] != "OWNER" or not is_narrow)
-    for record, execution_id, status, age in zip(records, ids, statuses, ages, strict=True):
-        owner = [] if is_narrow else [_plain(_owner(record))]
-        table.add_row(execution_id, _cut(record.agent or ""), status, str(record.steps), *owner, age)
+    table = _table(columns)
+    for place, (record, execution_id, status, age) in enumerate(zip(records, ids, statuses, ages, strict=True)):
+        more = [_plain(cells[place]) for cells in wide.values()]
+        table.add_row(execution_id, _cut(record.agent or ""), status, str(record.steps), *more, age)
     return table
 
 
-def _width(records: list[ExecutionRecord], ages: list[str]) -> int:
+def _beside(records: list[ExecutionRecord]) -> dict[str, list[str]]:
+    """Return the columns that only a wide table has, in the order in which they are omitted, without empty ones."""
+    columns = {
+        "TOKENS": ["" if each.tokens is None else f"{each.tokens.total:,}" for each in records],
+        "TOOK": [_seconds(each.duration_seconds) for each in records],
+        "TAGS": [tags_text(each.tags) for each in records],
+        "OWNER": [_owner(each) for each in records],
+    }
+    return {name: cells for name, cells in columns.items() if name == "OWNER" or any(cells)}
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    """Return tags in one line."""
+    return one_line(" ".join(f"{name}={value}" for name, value in tags.items()))
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _width(records: list[ExecutionRecord], ages: list[str], wide: dict[str, list[str]]) -> int:
     """Return the width of the table with nothing cut and nothing omitted."""
-    rows = [
-        (record.execution_id, record.agent or "", _status(record).plain, _owner(record), age)
-        for record, age in zip(records, ages, strict=True)
-    ]
-    columns = zip(("ID", "AGENT", "STATUS", "OWNER", "UPDATED"), *rows, strict=True)
-    return sum(max(map(len, column)) + _GAP for column in columns) + len("STEPS")
+    columns = {
+        "ID": [record.execution_id for record in records],
+        "AGENT": [record.agent or "" for record in records],
+        "STATUS": [_status(record).plain for record in records],
+        "STEPS": [],
+        **wide,
+        "UPDATED": ages,
+    }
+    return sum(max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()) - _GAP
 
 
 def print_notes(out: Console, records: list[ExecutionRecord]) -> None:
@@ -172,14 +204,32 @@ def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, ho
         _print_fact(out, "owner", one_line(_owner(execution)))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
+    _print_totals(out, execution)
     if execution.unreadable is not None:
         _print_fact(out, "damage", f"it cannot be read: {one_line(masked_text(execution.unreadable))}")
     elif execution.note is not None:
         _print_fact(out, "waits", masked_text(execution.note))
+    for each in detail.undelivered:
+        _print_fact(out, "notify", _undelivered_text(each, now))
     if (then := next_step(detail, place)) is not None:
         _print_fact(out, "next", then)
     for call in detail.calls:
         _print_call(out, call, now, how)
+
+
+def _undelivered_text(found: Undelivered, now: float) -> str:
+    outcome = "not delivered yet" if found.gave_up_at is None else f"given up {ago(now - found.gave_up_at)}"
+    why = "" if found.error is None else f": {one_line(masked_text(found.error))}"
+    return f"{found.event}, {ago(now - found.at)}, {outcome} ({found.tries} tries){why}"
+
+
+def _print_totals(out: Console, execution: ExecutionRecord) -> None:
+    if execution.tags:
+        _print_fact(out, "tags", tags_text(execution.tags))
+    if (used := execution.tokens) is not None:
+        _print_fact(out, "tokens", f"{used.total:,} ({used.input:,} input, {used.output:,} output)")
+    if execution.duration_seconds is not None:
+        _print_fact(out, "took", _seconds(execution.duration_seconds))
 
 
 def _print_runs(out: Console, detail: ExecutionDetail, place: BackendTarget) -> None:
@@ -236,6 +286,8 @@ def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, st
         yield "waits", f"{name}{f': {reason}' if reason else ''} (interrupt_id {interrupt_id})"
         if question.answers:
             yield "", f"answers: {question.answers}"
+        if question.expires_at is not None:
+            yield "", f"answered with {how.shown(question.default)} in {_seconds(max(0.0, question.expires_at - now))}"
     for answer in call.answers:
         by = one_line(answer.by or "its script")
         taken = "" if answer.is_taken else ", not used yet"

@@ -21,6 +21,12 @@ _WHOM = {
     "version": "a worker with its version of the agent",
     "script": "its script",
 }
+_FUNCTION = {
+    "worker": "the function",
+    "agent": "a function that has its agent",
+    "version": "a function with its version of the agent",
+}
+"""Where the engine invokes functions instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +44,10 @@ class Wait:
         return {**execution_json(self.record), **more}
 
 
-async def waits(backend: DurableBackend, agent: str | None, since: float | None, limit: int | None) -> list[Wait]:
-    """Return the waiting executions, the most recently changed first."""
-    resting = await backend.list(status=[S.PENDING, S.SUSPENDED], agent=agent, since=since, limit=limit)
-    running = await backend.list(status=S.RUNNING, agent=agent, since=since)
+async def waits(backend: DurableBackend, filters: dict[str, Any], limit: int | None) -> list[Wait]:
+    """Return the waiting executions, the most recently changed first; ``filters`` are those of `DurableBackend.list`."""
+    resting = await backend.list(**filters, status=[S.PENDING, S.SUSPENDED], limit=limit)
+    running = await backend.list(**filters, status=S.RUNNING)
     unfinished = sorted((*resting, *running), key=lambda record: record.updated_at, reverse=True)
     waiting = [record for record in unfinished if record.owner is None]
     return [await _wait(backend, record) for record in waiting[:limit]]
@@ -61,7 +67,8 @@ async def _wait(backend: DurableBackend, record: ExecutionRecord) -> Wait:
             record=record, waits_for="script", reason="it was started inline; run its script again to resume it"
         )
     if record.note is None:
-        return Wait(record=record, waits_for="worker", reason=f"no worker with agent {record.agent!r} has claimed it")
+        reason = f"no worker with agent {record.agent!r} has claimed it"
+        return Wait(record=record, waits_for="worker", reason=reason if backend.invoker is None else backend.invoker)
     first = record.note.partition("\n")[0]
     is_other = OTHER_VERSION in first
     return Wait(
@@ -75,7 +82,7 @@ def lines_of(wait: Wait, place: BackendTarget, ago: str) -> list[str]:
     """Return the lines that are printed for a waiting execution."""
     record = wait.record
     agent = one_line(record.agent or "unknown")
-    whom = _WHOM[wait.waits_for]
+    whom = (_WHOM if place.invoker is None else {**_WHOM, **_FUNCTION})[wait.waits_for]
     lines = [f"{one_line(record.execution_id)}  {agent}  {record.status.value}  waits for {whom}  ({ago})"]
     if not wait.questions:
         return lines + [f"    {line}" for line in printable(masked_text(wait.reason)).splitlines()]

@@ -7,7 +7,10 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +21,8 @@ from .._dispatch.ports import DurableBackend
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .exit_codes import leave_at_once
+from .health import Health, HealthServer, address_of
+from .log_format import LogFormat, configure, log_format_option
 from .options import BackendTarget, backend_option
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ logger = safe_logger(__name__)
 
 _TRIAL_URL = "STRANDS_DURABLE_TRIAL_BACKEND"
 """Passes the backend to the trial process: other users of the machine can read a command line, and the URL may be secret."""
-_LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+SECRET = "STRANDS_DURABLE_WEBHOOK_SECRET"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +45,15 @@ class Work:
     drain_seconds: float
     log_level: int
     is_trial: bool
+    log_format: LogFormat = "text"
+    health: tuple[str, int] | None = None
 
     @property
     def trial_command(self) -> list[str]:
         """The command for a process that runs executions which may have killed their worker, one at a time."""
         return [
             *(sys.executable, "-m", "strands_durable", "worker", *self.files, "--trial"),
-            *("--drain-seconds", f"{self.drain_seconds:g}"),
+            *("--drain-seconds", f"{self.drain_seconds:g}", "--log-format", self.log_format),
             *({logging.WARNING: ["--quiet"], logging.DEBUG: ["--verbose"]}.get(self.log_level, [])),
         ]
 
@@ -69,8 +76,35 @@ class Work:
     show_default=True,
     help="How long to wait for running steps when the worker is stopped.",
 )
+@click.option(
+    "--webhook",
+    "webhook",
+    metavar="URL",
+    help="Send a signed request to URL when an execution waits for a person, fails or completes.",
+)
+@click.option(
+    "--webhook-secret-file",
+    "secret_file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="PATH",
+    help=f"File with the secret that signs the requests; without it, the environment variable {SECRET}.",
+)
+@click.option(
+    "--webhook-event",
+    "events",
+    type=click.Choice(["suspended", "failed", "completed"]),
+    multiple=True,
+    help="Send only these. Can be repeated.",
+)
 @click.option("--quiet", "log_level", flag_value=logging.WARNING, type=int, help="Log only warnings and errors.")
 @click.option("--verbose", "log_level", flag_value=logging.DEBUG, type=int, help="Log debug messages too.")
+@click.option(
+    "--health",
+    metavar="HOST:PORT",
+    callback=address_of,
+    help="Answer /live and /ready over HTTP, with 200 or 503 and the reasons as JSON.",
+)
+@log_format_option
 @click.option("--trial", "is_trial", is_flag=True, hidden=True)
 @backend_option
 def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **options: Any) -> None:
@@ -81,6 +115,9 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
 
     SIGTERM or Ctrl-C stops it gracefully: no new step starts, running steps may finish (see --drain-seconds), and other
     workers resume the executions. A second Ctrl-C stops it at once and leaves running steps in doubt.
+
+    With --webhook, requests are delivered at least once, also after a kill, and retried for a day. Executions that were run
+    inline are reported, too. SQLite only.
     """
     from .._dispatch.agent_files import agents_of
     from .._strands.patches import silence_printing
@@ -92,16 +129,37 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
         else:
             backend = connect(place.url) if place.is_said else _backend_of(agents)
         os.environ[_TRIAL_URL] = backend.url
+        _notify(backend, options.pop("webhook"), options.pop("secret_file"), options.pop("events"))
         request = Work(files=files, url=backend.url, log_level=log_level or logging.INFO, **options)
-        _log(request.log_level)
+        configure(request.log_format, request.log_level)
         _print_start(request, agents)
         _work(request, backend)
+
+
+def _notify(backend: DurableBackend, url: str | None, secret_file: str | None, events: tuple[Any, ...]) -> None:
+    from .._dispatch.webhooks import Webhook
+
+    if url is None:
+        if secret_file is not None or events:
+            raise click.UsageError("--webhook-secret-file and --webhook-event need --webhook URL.")
+        return
+    secret = os.environ.get(SECRET, "") if secret_file is None else Path(secret_file).read_text().strip()
+    if not secret:
+        raise click.UsageError(f"--webhook needs a secret: pass --webhook-secret-file PATH, or set {SECRET}.")
+    try:
+        webhook = Webhook(url, secret, events or ("suspended", "failed", "completed"))
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    backend.notify(webhooks=[webhook])
 
 
 def _print_start(request: Work, agents: list[DurableAgent]) -> None:
     if request.log_level < logging.WARNING and not request.is_trial:
         names = ", ".join(agent.name for agent in agents)
         url = url_for_people(request.url)
+        if request.log_format == "json":  # a collector may read both streams
+            logger.info("pid=<%d>, backend=<%s>, agents=<%s> | worker started", os.getpid(), url, names)
+            return
         click.echo(f"Worker {os.getpid()} on {url}: {names}; {request.concurrency} at a time. Press Ctrl-C to stop.")
         sys.stdout.flush()
 
@@ -112,12 +170,6 @@ def _backend_of(agents: list[DurableAgent]) -> DurableBackend:
         return agents[0].backend
     urls = sorted({url_for_people(agent.backend.url) for agent in agents})
     raise click.UsageError(f"The agents use different backends ({', '.join(urls)}). Choose one with --backend.")
-
-
-def _log(level: int) -> None:
-    """Log in Strands' format, unless a file has configured logging itself."""
-    logging.basicConfig(format=_LOG_FORMAT)
-    logging.getLogger("strands_durable").setLevel(level)
 
 
 def _work(request: Work, backend: DurableBackend) -> None:
@@ -138,13 +190,30 @@ async def _until_stopped(request: Work, backend: DurableBackend) -> bool:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
-    return await backend.work(
-        concurrency=request.concurrency,
-        drain_seconds=request.drain_seconds,
-        stop=stop,
-        trial_command=None if request.is_trial else request.trial_command,
-        is_trial=request.is_trial,
-    )
+    async with _reported(request, backend, stop):
+        return await backend.work(
+            concurrency=request.concurrency,
+            drain_seconds=request.drain_seconds,
+            stop=stop,
+            trial_command=None if request.is_trial else request.trial_command,
+            is_trial=request.is_trial,
+        )
+
+
+@asynccontextmanager
+async def _reported(request: Work, backend: DurableBackend, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Answer for the worker's health while it works, if that was asked for."""
+    if request.health is None:
+        yield
+        return
+    health = Health()
+    server = HealthServer(request.health, health)
+    logger.info("host=<%s>, port=<%d> | health is answered at /live and /ready", request.health[0], server.port)
+    try:
+        async with health.watching(backend, stop):
+            yield
+    finally:
+        server.close()
 
 
 def _interrupted(stop: asyncio.Event) -> None:

@@ -1,0 +1,41 @@
+"""The text that a model is writing, masked as it grows: a secret arrives in pieces, none of which looks like one."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+
+from .._records.printable import masked_text, printable
+
+_UNFINISHED = re.compile(r"[!-~]{0,400}\Z")
+"""A word that may still be growing. Scripts without spaces are shown at once."""
+_PARAGRAPH = "\n\n"
+
+
+class LiveText:
+    """What one browser has got of the text of the running step."""
+
+    def __init__(self) -> None:
+        self._place: tuple[str, int] | None = None
+        self._written = self._shown = ""
+
+    def grown(self, step: str, attempt: int, piece: str) -> str:
+        """Return what can be shown in addition after another piece; the last word is held back until it ends.
+
+        Only the current paragraph is looked at again, so that a long text does not cost more with each piece.
+        """
+        if (step, attempt) != self._place:
+            self._place, self._written, self._shown = (step, attempt), "", ""
+        self._written += piece
+        finished = self._written[: _UNFINISHED.search(self._written).start()]  # type: ignore[union-attr]
+        shown = printable(masked_text(f" {finished}"))[1:]  # never as JSON, which would be formatted again
+        # not always what was shown: "BEGIN PRIVATE" is, until "KEY" follows, and then all of it is one secret
+        same = len(self._shown) if shown.startswith(self._shown) else _same(shown, self._shown)
+        added, self._shown = shown[same:], shown
+        if finished.endswith(_PARAGRAPH):
+            self._written, self._shown = self._written[len(finished) :], ""
+        return added
+
+
+def _same(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
