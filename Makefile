@@ -5,8 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
+PEERS_LAMBDA := .venv-peers-lambda
+PEERS_LAMBDA_READY := $(PEERS_LAMBDA)/.ready
+PEERS_DAPR := .venv-peers-dapr
+PEERS_DAPR_READY := $(PEERS_DAPR)/.ready
 
-.PHONY: help demo demo-temporal test test-long test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal soak clean
+.PHONY: help demo demo-temporal demo-lambda demo-dapr demo-ui dapr-sidecar test test-long test-ui test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal bench-lambda bench-dapr bench-page soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,22 +29,51 @@ $(PEERS_READY): pyproject.toml tests/temporal/requirements.txt  # apart: what th
 	$(PEERS)/bin/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
 	@touch $@
 
+$(PEERS_LAMBDA_READY): bench/aws_lambda/requirements.txt  # apart: it requires an older SDK of AWS than we do
+	$(PYTHON) -m venv $(PEERS_LAMBDA)
+	$(PEERS_LAMBDA)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS_LAMBDA)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(PEERS_DAPR_READY): bench/dapr/requirements.txt  # apart: what it requires overwrites files of the `dapr` that ours requires
+	$(PYTHON) -m venv $(PEERS_DAPR)
+	$(PEERS_DAPR)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS_DAPR)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 demo: $(READY)  ## Kill a travel agent in the middle of a booking, and resume it
 	$(BIN)/strands-durable demo
 
 demo-temporal: $(READY)  ## The same on a Temporal server of its own
 	$(BIN)/strands-durable demo --backend temporal
 
-# Four at a time on two cores, since many tests wait for processes and servers.
+demo-lambda: $(READY)  ## The same on AWS's local runner for durable functions
+	$(BIN)/strands-durable demo --backend lambda
+
+demo-dapr: dapr-sidecar  ## The same beside two sidecars of Dapr
+	$(BIN)/strands-durable demo --backend dapr
+
+demo-ui: $(READY)  ## Three runs in a browser: one killed and resumed, a Graph, and one that waits for your approval
+	$(BIN)/strands-durable demo --ui
+
+dapr-sidecar: $(READY)  ## Find daprd, placement and scheduler, or build them once: 3 to 10 minutes
+	$(BIN)/python -m strands_durable.testing.dapr
+
+# Four at a time on two cores, since many tests wait for processes and servers. Those that measure whether a server is missed do not
+# run beside those that start a process for every invocation.
 TEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 
 test: $(READY)  ## What a change usually breaks, in under ten minutes on two cores
 	$(TEST) -m "not long"
 
-test-long: $(READY)  ## The rest: fleets of workers, and kills, freezes and outages on Temporal
-	$(TEST) -m long tests/crash
+test-long: dapr-sidecar  ## The rest: fleets of workers, kills, freezes and outages on Temporal and Dapr, every feature and the demo on each engine, Lambda with a process for each invocation, and the web page in Chromium
+	$(TEST) -m long tests/crash --ignore tests/crash/test_lambda_kills.py
+	$(TEST) -m long tests/contract tests/unit tests/aws_lambda tests/dapr tests/ui tests/crash/test_lambda_kills.py
 
-test-all: $(READY)  ## Both in one run: every engine and every kill
+test-ui: $(READY)  ## The web page, also in a real Chromium, which has to be at /usr/bin/chromium or named by CHROMIUM
+	$(TEST) tests/ui
+
+test-all: dapr-sidecar  ## Both in one run: every engine and every kill
 	$(TEST)
 
 test-pythons: $(READY)  ## What another version of Python may break, on each supported one that is found
@@ -61,7 +94,7 @@ strands-suite: $(READY)  ## Strands' own tests with us on every agent, then with
 	$(BIN)/python -m pip install --quiet --requirement tests/strands_suite/requirements.txt
 	$(BIN)/python -m tests.strands_suite.run
 
-soak: $(READY)  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point, and runs of 10,000 turns
+soak: dapr-sidecar  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point, and runs of 10,000 turns
 	$(BIN)/python -m tests.crash.soak $(or $(KILLS),3000)
 	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py tests/crash/test_temporal_boundaries.py
 	FULL_LENGTH=1 $(BIN)/python -m pytest -n 2 tests/contract/test_long_runs.py
@@ -78,5 +111,14 @@ bench-peers: $(PEERS_READY)  ## The same beside DBOS and LangGraph
 bench-temporal: $(PEERS_READY)  ## The same on Temporal, beside Temporal's own plugin for Strands
 	$(PEERS)/bin/python -m bench.temporal
 
+bench-lambda: $(READY) $(PEERS_LAMBDA_READY)  ## The same on AWS's local runner, beside pydantic-ai; LONG=--long: 10,000 cycles of ours
+	$(BIN)/python -m bench.aws_lambda $(LONG)
+
+bench-page: $(READY)  ## The web page over 100,000 executions, and over a run of 2,000 steps
+	$(BIN)/python -m bench.page
+
+bench-dapr: dapr-sidecar $(PEERS_DAPR_READY)  ## The same on sidecars of Dapr, beside diagrid's Strands runner
+	$(BIN)/python -m bench.dapr
+
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(VENV)-3.* $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site
+	rm -rf $(VENV) $(VENV)-3.* $(PEERS) $(PEERS_LAMBDA) $(PEERS_DAPR) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site

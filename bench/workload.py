@@ -132,7 +132,7 @@ def make(variant: str, cycles: int, store: Path, execution_id: str, probe: Probe
         from strands_durable._strands.patches import patch_deepcopy, patch_tracer
 
         patch_deepcopy()
-        patch_tracer()
+        patch_tracer(lambda span: None)  # no span is recorded here
     agent = build(cycles, [], probe)
     return lambda: run_plain(agent)
 

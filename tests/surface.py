@@ -15,13 +15,18 @@ from typing import Any, ForwardRef, is_typeddict
 FILE = Path(__file__).with_name("surface.json")
 MODULES = (
     "strands_durable",
+    "strands_durable.backends.aws_lambda",
+    "strands_durable.backends.dapr",
     "strands_durable.backends.sqlite",
     "strands_durable.backends.temporal",
     "strands_durable.durable",
     "strands_durable.errors",
     "strands_durable.testing",
+    "strands_durable.testing.aws_lambda",
     "strands_durable.testing.contract",
+    "strands_durable.testing.dapr",
     "strands_durable.testing.temporal",
+    "strands_durable.ui",
 )
 
 

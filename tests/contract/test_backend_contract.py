@@ -41,8 +41,8 @@ class ToyBackend(DurableBackend):
     async def get(self, execution_id):
         return await self._inner.get(execution_id)
 
-    async def list(self, **wanted):
-        return await self._inner.list(**wanted)
+    async def listed(self, asked):
+        return await self._inner.listed(asked)
 
     async def work(self, **options):
         await self._inner.work(**options)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from strands_durable import errors
+from strands_durable import ExecutionHandle, errors
+from strands_durable.testing.aws_lambda import LocalLambda
+from strands_durable.testing.dapr import DaprCluster
 from strands_durable.testing.temporal import TemporalServer
 from tests.features import openai_server
 from tests.features.dispatched import loop, nesting, outside, people
@@ -50,11 +52,32 @@ def temporal_url(tmp_path_factory: pytest.TempPathFactory, temporal: TemporalSer
         yield url
 
 
-@pytest.fixture(params=["sqlite", "temporal"])
+@pytest.fixture(scope="module")
+def lambda_url() -> Iterator[str]:
+    module = "tests.features.lambda_function"
+    with LocalLambda({"features": f"{module}:handler", "tight": f"{module}:tight"}) as aws:
+        yield aws.url("features")
+
+
+@pytest.fixture(scope="module")
+def dapr_url(tmp_path_factory: pytest.TempPathFactory, dapr: DaprCluster) -> Iterator[str]:
+    Stage.dapr = dapr
+    sidecar = dapr.add_sidecar(app_id=f"features-{uuid.uuid4().hex[:8]}")
+    with a_worker(sidecar.url, tmp_path_factory.mktemp("dapr"), back_off=(0.01,)):
+        yield sidecar.url
+    sidecar.stop()
+
+
+WITH_WORKERS = ["sqlite", "temporal", pytest.param("dapr", marks=pytest.mark.dapr)]
+
+
+@pytest.fixture(params=[*WITH_WORKERS, "lambda"])
 def stage(request: pytest.FixtureRequest, sqlite_url: str, tmp_path: Path) -> Stage:
     """One backend after the other; all that is the same is compared with SQLite."""
     sqlite = Stage(sqlite_url, tmp_path)
-    return sqlite if request.param == "sqlite" else Stage(request.getfixturevalue("temporal_url"), tmp_path, sqlite)
+    if request.param == "sqlite":
+        return sqlite
+    return Stage(request.getfixturevalue(f"{request.param}_url"), tmp_path, sqlite)
 
 
 # Tools and state
@@ -126,9 +149,10 @@ def test_c17_effects_inside_a_tool_happen_although_the_engine_wants_to_start_ove
     tight.same(nesting.building, plain=False, durable=True)
     handle = tight.dispatch(loop.effects)
     tight.result(handle)
-    assert tight.runs(handle) > 1 or stage.name == "sqlite"
+    assert tight.runs(handle) > 1 or stage.name in ("sqlite", "dapr")
 
 
+@pytest.mark.parametrize("stage", WITH_WORKERS, indirect=True)
 def test_c17_a_tool_whose_worker_is_drained_may_finish_its_effects(stage: Stage) -> None:
     alone = stage.apart()
     place = alone.place()
@@ -451,6 +475,10 @@ def version(place: Path, name: str) -> None:
     (place / "version").write_text(f"{place.name}: {name}")
 
 
+def until_noted(stage: Stage, handle: ExecutionHandle, text: str) -> None:
+    until(lambda: text in str(stage.run(handle.detail()).execution.note))
+
+
 def test_c25_a_changed_agent_does_not_resume_unless_drift_is_allowed(stage: Stage) -> None:
     for agent in (outside.versioned, outside.tolerant):
         place = stage.place()
@@ -459,6 +487,11 @@ def test_c25_a_changed_agent_does_not_resume_unless_drift_is_allowed(stage: Stag
         (question,) = stage.result(handle).interrupts
         version(place, "two")
         stage.run(handle.respond({question.id: "yes"}))
+        if stage.name == "lambda" and agent is outside.versioned:  # a new process has another version, and leaves it
+            until_noted(stage, handle, "the system prompt changed")
+            version(place, "one")
+            assert stage.stop(handle)["text"] == "Done."
+            continue
         end = stage.stop(handle)
         if agent is outside.tolerant:
             assert end["text"] == "Done."
@@ -542,6 +575,7 @@ def test_c08_each_execution_runs_once_however_many_workers_there_are(stage: Stag
 # What is traced and printed
 
 
+@pytest.mark.parametrize("stage", WITH_WORKERS, indirect=True)
 def test_c29_a_lost_worker_leaves_nothing_traced_or_printed_twice(stage: Stage) -> None:
     alone = stage.apart(heartbeat_seconds=1)
     whole, lost = alone.place(), alone.place()
@@ -560,5 +594,6 @@ def test_c29_a_lost_worker_leaves_nothing_traced_or_printed_twice(stage: Stage) 
     more = {
         "invoke_agent Strands Agents": 1,
         "execute_event_loop_cycle": 1,
-    }  # of a try apart from others, which was cut
-    assert not found - expected - Counter(more if stage.name == "temporal" else {})
+        "activity: strands_durable_run_agent": 1,
+    }  # of a try apart from others, which was cut; the last one is Dapr's own
+    assert not found - expected - Counter(more if stage.name in ("temporal", "dapr") else {})

@@ -16,7 +16,7 @@ import pytest
 
 from strands_durable import connect
 from strands_durable._journal.owner import Beat, Liveness, Owner
-from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._sqlite.catalog import Catalog
 from strands_durable.testing import call
 from tests import dispatched
 from tests.dispatched import dispatch, kill, result, worker

@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path
 
 from strands_durable import connect
-from strands_durable._journal.sqlite.change_feed import change_feed
+from strands_durable._sqlite.change_feed import change_feed
 from tests.dispatched import OFF, backend, dispatch, result, stop, worker
 from tests.waiting import until
 

@@ -18,8 +18,8 @@ import pytest
 
 from strands_durable import errors
 from strands_durable._journal import owner as owners
-from strands_durable._journal.lease import Owner, acquire
-from strands_durable._journal.sqlite.database import Store
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.lease import Owner, acquire
 from strands_durable.testing import call
 from tests.script import calls, in_new_process, ledger, start_process
 from tests.waiting import until
@@ -135,9 +135,9 @@ def test_c08_every_write_checks_the_fence() -> None:
     mine = asyncio.run(acquire(store, "trip", 10))
     theirs = asyncio.run(acquire(store, "trip", 10))
     assert theirs.fence == mine.fence + 1
-    with pytest.raises(errors.LeaseLostError), store.transaction("test", mine) as connection:
+    with pytest.raises(errors.LeaseLostError), store.transaction("test", mine.journal()) as connection:
         connection.execute("UPDATE executions SET status = 'FAILED'")
-    with store.transaction("test", theirs) as connection:
+    with store.transaction("test", theirs.journal()) as connection:
         connection.execute("UPDATE executions SET status = 'RUNNING'")
     assert store.read("SELECT status FROM executions") == [("RUNNING",)]
     store.close()

@@ -13,13 +13,13 @@ import pytest
 from strands import Agent, tool
 
 from strands_durable import current_step, durable, durable_agent
+from strands_durable._calls.control import ExecutionReleasedError
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.runner import ExecutionRunner
 from strands_durable._enginekit.agent_loop import AgentLoop
 from strands_durable._enginekit.change_sets import ChangeSet
 from strands_durable._enginekit.driver import Driver
 from strands_durable._enginekit.replica import Replica
-from strands_durable._journal.lease import ExecutionReleasedError
 from strands_durable._records import crash_points
 from strands_durable._records.executions import ExecutionStatus
 from strands_durable.testing import ScriptedModel, call

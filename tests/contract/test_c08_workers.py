@@ -18,7 +18,7 @@ import pytest
 from strands_durable import connect, errors
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.worker import Worker
-from strands_durable._journal.sqlite.journal import Journal
+from strands_durable._sqlite.journal import Journal
 from tests import dispatched
 from tests.dispatched import ask_to_stop, dispatch, kill, result, status, stop, worker
 from tests.processes import Child

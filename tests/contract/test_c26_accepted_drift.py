@@ -16,7 +16,7 @@ from strands.hooks import BeforeInvocationEvent
 from strands_durable import durable_agent, errors
 from strands_durable._dispatch import registry
 from strands_durable._dispatch.worker import Worker
-from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._sqlite.catalog import Catalog
 from tests.commands import cli
 from tests.dispatched import agent_of, ask_to_stop, backend, kill, result, status, stop, version, worker
 from tests.script import ledger

@@ -13,8 +13,8 @@ from strands_durable._dispatch import registry
 from strands_durable._dispatch.queue import Queue
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.worker import Worker
-from strands_durable._journal.sqlite.catalog import Catalog
 from strands_durable._records.crash_points import listen
+from strands_durable._sqlite.catalog import Catalog
 from tests.dispatched import ask_to_stop, backend, dispatch, leaving, result, scripted, status, stop, version, worker
 from tests.script import ledger
 from tests.waiting import until

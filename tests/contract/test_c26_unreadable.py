@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from strands_durable import connect, errors, register_type
 from strands_durable._cli import main
+from strands_durable._dispatch.unreadable import aside
 from strands_durable._dispatch.worker import Worker
-from strands_durable._journal.unreadable import aside
 from strands_durable._records import registered_types
 from strands_durable.testing import forget_process
 from tests.dispatched import OFF, backend, dispatch, result, scripted, status

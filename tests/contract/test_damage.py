@@ -15,13 +15,13 @@ import pytest
 from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability, connect, errors
-from strands_durable._journal.lease import look
 from strands_durable._journal.messages import read
 from strands_durable._journal.outcome import result_of
-from strands_durable._journal.sqlite.catalog import Catalog
-from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.journal import Journal
-from strands_durable._journal.sqlite.open_files import stores
+from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.journal import Journal
+from strands_durable._sqlite.lease import look
+from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import Answer, ScriptedModel, call
 from tests.dispatched import dispatch, result, stop, worker
 from tests.script import answers

@@ -1,4 +1,4 @@
-"""Traces of dispatched runs: each is a trace of its own, whichever request started the worker."""
+"""Traces of dispatched runs: each hangs under the request that dispatched it, whichever request started the worker."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def traced() -> Agent:
     return Agent(name="traced", model=ScriptedModel(["Hi."]), callback_handler=None)
 
 
-def _traces(folder: str, how: str) -> list[tuple[str, int, bool]]:
-    """Make three requests, each with a span of its own; return name, trace and whether it is a root of every span."""
+def _traces(folder: str, how: str) -> list[Any]:
+    """Make three requests, each with a span of its own, and a dispatch outside one; return every span."""
     os.chdir(folder)
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -39,6 +39,8 @@ def _traces(folder: str, how: str) -> list[tuple[str, int, bool]]:
                 if how == "task" and working is None:
                     working = asyncio.ensure_future(backend.work(stop=stop))
                 await handle.result(timeout=30)
+        unasked = await traced.on(backend).dispatch_async("Go", execution_id="run-without-a-trace")
+        await unasked.result(timeout=30)
         stop.set()
         if working is not None:
             await working
@@ -46,20 +48,23 @@ def _traces(folder: str, how: str) -> list[tuple[str, int, bool]]:
 
     asyncio.run(main())
     return [
-        (span.name, span.context.trace_id if span.context else 0, span.parent is None)
+        (span.name, span.context.trace_id, span.parent and span.parent.span_id, span.context.span_id)
         for span in exporter.get_finished_spans()
     ]
 
 
-def assert_own_traces(spans: list[Any]) -> None:
-    roots = [(name, found) for name, found, is_root in spans if is_root]
-    assert sorted(name for name, _ in roots) == ["invoke_agent traced"] * 3 + ["request"] * 3
-    assert len({found for _, found in roots}) == 6, "each request and each run is a trace of its own"
+def assert_under_their_requests(spans: list[Any]) -> None:
+    requests = {span_id: trace_id for name, trace_id, _, span_id in spans if name == "request"}
+    runs = [(trace_id, parent) for name, trace_id, parent, _ in spans if name == "invoke_agent traced"]
+    assert len(set(requests.values())) == 3, "each request is a trace of its own"
+    assert [requests.get(parent) for _, parent in runs[:3]] == [trace_id for trace_id, _ in runs[:3]]
+    assert len({trace_id for trace_id, _ in runs}) == 4
+    assert runs[3][1] is None, "a dispatch outside a trace is a trace of its own"
 
 
-def test_c29_runs_of_the_worker_in_this_process_are_not_part_of_the_request_that_started_it() -> None:
-    assert_own_traces(run(_traces, os.getcwd(), "thread").checked())
+def test_c29_runs_of_the_worker_in_this_process_hang_under_the_request_that_dispatched_them() -> None:
+    assert_under_their_requests(run(_traces, os.getcwd(), "thread").checked())
 
 
-def test_c29_runs_of_a_worker_in_a_task_are_not_part_of_the_request_that_started_it() -> None:
-    assert_own_traces(run(_traces, os.getcwd(), "task").checked())
+def test_c29_runs_of_a_worker_in_a_task_hang_under_the_request_that_dispatched_them() -> None:
+    assert_under_their_requests(run(_traces, os.getcwd(), "task").checked())

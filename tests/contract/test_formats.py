@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 
 from strands_durable import connect, errors
-from strands_durable._journal.sqlite.catalog import Catalog
-from strands_durable._journal.sqlite.checksums import _UNKNOWN, tables_with_sums
-from strands_durable._journal.sqlite.database import FORMAT, Store
-from strands_durable._journal.sqlite.open_files import stores
+from strands_durable._records.listing import Listing
+from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.checksums import _UNKNOWN, tables_with_sums
+from strands_durable._sqlite.database import FORMAT, Store
+from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import CrashPoints, forget_process
 from tests.processes import Child, run
 from tests.script import answers
 from tests.stores import record
-from tests.stores.record import ASKED, FAILED, FINISHED, KILLED, PICTURE, PROMPT, STORES, agent_of, booked
+from tests.stores.record import ASKED, FAILED, FINISHED, KILLED, PICTURE, PROMPT, STORES, TAGS, agent_of, booked
 
 STATUSES = {
     "finished": "COMPLETED",
@@ -38,7 +39,12 @@ STATUSES = {
 DIGESTS = {
     3: "c3c86dbc1f2d947c727619dec4c50f44576e97a5d8bbae57cd5c7100053e9967",
     4: "1f716c69bf4beedc92b49164a1197ebf2bbe24594d7c7df96cbd22a0d1c887eb",
+    5: "71cf7a1c445fd0117f82a2a60aedb575c7ade8dc65ab54ae821732a418ef8705",
+    6: "8a562e51c6f0270f3586eb5d9771c422bd92bdbc125532bea50b06caf9f234f9",
+    7: "3b5815a7ecb3dcd05758bdce8a7f6b3497b5bd59f752ab8a579af4b7147c4737",
 }
+EARLIER = [format for format in DIGESTS if format < FORMAT]
+"""The formats that are upgraded when a store is opened; a file of this one is kept for later versions."""
 
 
 @pytest.fixture(autouse=True, params=DIGESTS, ids=lambda format: f"format {format}")
@@ -65,6 +71,25 @@ def test_a_store_of_an_earlier_format_is_listed_and_shown_as_it_is() -> None:
         "2.0 book_and_die"
     ]
     assert Path("runs.db").read_bytes() == before
+
+
+def test_tags_are_those_that_were_recorded_and_earlier_formats_have_none(old_store: int) -> None:
+    tags = TAGS if old_store >= 6 else {}
+    for _ in range(2):
+        found = Catalog("runs.db").executions()
+        assert {each.execution_id: dict(each.tags) for each in found} == dict.fromkeys(STATUSES, tags)
+        asked = Listing(tags=TAGS, limit=10)
+        assert len(Catalog("runs.db").executions(asked)) == (5 if tags else 0)
+        assert [each.execution_id for each in found if each.tokens] == ["killed", "failed", "asked", "finished"]
+        assert [each.question.name for each in Catalog("runs.db").questions()] == ["approval"]
+        Store(Path("runs.db").resolve()).close()  # upgrades it
+
+
+def test_what_was_to_be_reported_in_an_earlier_format_still_is(old_store: int) -> None:
+    events = {"finished": ["completed"], "asked": ["suspended"], "failed": ["failed"], "dispatched": [], "killed": []}
+    for execution_id, expected in events.items():
+        found = Catalog("runs.db").execution(execution_id).undelivered
+        assert [each.event for each in found] == (expected if old_store >= 7 else [])
 
 
 def test_a_store_of_an_earlier_format_becomes_one_of_this_format_when_it_is_opened() -> None:
@@ -148,6 +173,7 @@ def _killed_while_it_upgrades(folder: str, point: str) -> None:
         Store(Path("runs.db").resolve())
 
 
+@pytest.mark.parametrize("old_store", EARLIER, indirect=True)
 @pytest.mark.parametrize("point", ["upgrade:before", "upgrade:after"])
 def test_an_upgrade_that_is_killed_is_made_by_the_next(point: str) -> None:
     assert run(_killed_while_it_upgrades, os.getcwd(), point).exitcode == -signal.SIGKILL
@@ -167,6 +193,7 @@ def test_processes_that_start_at_once_upgrade_once() -> None:
     assert [child.join().checked() for child in children] == [5] * 4
 
 
+@pytest.mark.parametrize("old_store", EARLIER, indirect=True)
 def test_a_store_that_an_older_process_has_open_is_left_as_it_is(old_store: int) -> None:
     with closing(sqlite3.connect("runs.db")) as older:
         assert older.execute("SELECT count(*) FROM executions").fetchone() == (5,)

@@ -25,8 +25,8 @@ from strands.middleware import InvokeModelStage
 from strands.plugins import Plugin
 
 from strands_durable import Durability, durable, errors
-from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.heartbeat import LeaseRenewer
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.heartbeat import LeaseRenewer
 from strands_durable.testing import (
     Answer,
     CrashPoints,

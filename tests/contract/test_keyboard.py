@@ -15,7 +15,7 @@ from strands import Agent, tool
 from strands.multiagent import GraphBuilder
 
 from strands_durable import Durability
-from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._sqlite.catalog import Catalog
 from strands_durable.testing import ScriptedModel, call
 from tests.processes import Child
 from tests.waiting import until

@@ -195,10 +195,13 @@ def test_two_writers_at_one_position_cannot_both_append(bench: Bench) -> None:
 def test_deaths_are_counted_of_owners_that_only_the_engine_tells_apart(bench: Bench) -> None:
     handle = bench.dispatch(booker, script=BOTH)
 
+    async def quick_is_recorded() -> bool:  # a step that ends in a later run would clear the execution
+        return any(step.name == "quick" and step.status == "done" for step in await handle.steps())
+
     async def killed(number: int) -> None:
         pool = SessionPool(bench.memory.log, f"worker {number}")
         task = asyncio.create_task(pool.run(await bench.memory.read("run")))
-        while not (has_done("slow Oslo", number + 1)() or task.done()):
+        while not ((has_done("slow Oslo", number + 1)() and await quick_is_recorded()) or task.done()):
             await asyncio.sleep(0.01)
         task.cancel()  # as with a process that is killed: nothing more is appended
         await asyncio.gather(task, return_exceptions=True)
@@ -281,6 +284,18 @@ def test_steps_that_wait_and_run_can_be_looked_at_without_telling_of_them() -> N
     assert engine.driver.ended().status is S.COMPLETED
 
 
+def test_a_step_does_not_start_before_a_batch_has_reported_its_intent() -> None:
+    engine = Engine(booker, script=[[["quick", {"city": "Rome"}]], "Done."])
+    until(lambda: engine.driver.waiting())
+    (ticket_id,) = engine.driver.waiting()
+    assert not engine.driver.open(ticket_id), "its intent is in no batch"
+    assert ticket_id in engine.driver.waiting(), "it still waits for its turn"
+    assert list(engine.driver.batch().tickets) == [ticket_id]
+    assert engine.driver.open(ticket_id)
+    engine.until_over()
+    assert done == ["quick Rome"]
+
+
 def test_a_step_that_must_not_be_repeated_says_so() -> None:
     engine = Engine(booker, script=[[["once", {"city": "Oslo"}]], "Done."])
     engine.until(has_done("once Oslo"))
@@ -312,7 +327,7 @@ def test_an_execution_can_be_left_while_it_sleeps_and_no_step_is_in_doubt() -> N
     engine = Engine(booker, script=[[["nap", {"seconds": 2.0}], ["quick", {"city": "Rome"}]], "Done."])
     engine.until(lambda: engine.driver.sleeps_until)
     assert engine.driver.sleeps_until == pytest.approx(time.time() + 2.0, abs=1.5)
-    engine.driver.leave_asleep()
+    engine.driver.leave_between_steps()
     engine.until_over()
     assert engine.driver.ended().status is S.RUNNING
     states = {step.name: step.status for step in engine.replica.detail().steps if step.kind == "tool"}
@@ -340,7 +355,7 @@ def test_a_throttled_model_is_not_retried_for_ever_though_each_process_meets_it_
         if engine.driver.is_over:
             break
         waits.append(round((engine.driver.sleeps_until or 0.0) - time.time(), 1))
-        engine.driver.leave_asleep()
+        engine.driver.leave_between_steps()
         engine.until_over()
         engine = engine.next(f"worker {number}")
     assert engine.driver.ended().status is S.FAILED

@@ -10,8 +10,8 @@ import pytest
 from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability
-from strands_durable._journal.sqlite.open_files import stores
 from strands_durable._records import crash_points
+from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import ScriptedModel, call
 
 Kept = dict[str, Any]
@@ -85,7 +85,7 @@ def test_heads_and_states_of_every_finished_step_can_be_read_back(monkeypatch: p
             seen[number] = current
 
     monkeypatch.setattr(crash_points, "reach", look)
-    monkeypatch.setattr("strands_durable._journal.sqlite.database.reach", look)
+    monkeypatch.setattr("strands_durable._sqlite.database.reach", look)
     agent = agent_of()
     agent("Work")
     agent("And again")

@@ -13,7 +13,8 @@ from strands import Agent, tool
 from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, BeforeToolCallEvent, BeforeToolsEvent
 
 from strands_durable import Durability, policy
-from strands_durable._journal.sqlite.database import Store
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import ScriptedModel, call, forget_process
 
 
@@ -159,3 +160,33 @@ def test_c10_a_run_is_resumed_from_what_a_power_cut_left(disk: Disk) -> None:
         agent = agent_of(script, [work])
         assert str(agent("Go")) == expected
         assert len(agent.messages) == 6
+
+
+def test_c10_an_inline_tool_of_a_resumed_call_does_not_start_before_its_answer_would_survive_a_power_cut(
+    disk: Disk,
+) -> None:
+    seen: list[int] = []
+    killed = sqlite3.connect(":memory:", check_same_thread=False)
+
+    @policy(inline=True)
+    @tool
+    def quick() -> str:
+        """Look at what is on the disk, without an intent."""
+        seen.append(disk.answers)
+        return "seen"
+
+    def keep(label: str) -> None:
+        if label == "model.done":
+            disk.on_commit = lambda label: None
+            stores.open(Path("runs.db").resolve())[0].connection.backup(killed)
+
+    disk.on_commit = keep
+    agent_of([call("quick"), "Done."], [quick])("Go")
+    forget_process()
+    Path("runs.db").unlink()
+    with closing(sqlite3.connect("runs.db")) as connection:
+        killed.backup(connection)
+    disk.content = None
+    seen.clear()
+    assert str(agent_of([call("quick"), "Done."], [quick])("Go")) == "Done.\n"
+    assert seen == [1]

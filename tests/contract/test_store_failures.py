@@ -13,7 +13,7 @@ import pytest
 from strands import Agent, tool
 
 from strands_durable import Durability, errors
-from strands_durable._journal.sqlite.database import FORMAT
+from strands_durable._sqlite.database import FORMAT
 from strands_durable.testing import ScriptedModel, call, forget_process
 from tests.processes import run
 from tests.script import in_new_process, ledger

@@ -19,8 +19,8 @@ import pytest
 from strands import Agent, tool
 
 from strands_durable import Durability, connect, errors
-from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.open_files import stores
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import ScriptedModel, call
 from tests.processes import run
 from tests.script import in_new_process, ledger, start_process
@@ -108,6 +108,38 @@ def test_what_was_redacted_beside_a_reader_leaves_the_file_with_the_next_commits
         return all(b"hush-hush" not in path.read_bytes() for path in Path().glob("runs.db*"))
 
     until(is_gone)
+
+
+@pytest.mark.parametrize("ends", ["at once", "with a commit", "when it closes the store"])
+def test_what_a_killed_process_left_in_the_wal_is_removed_by_the_next_one(ends: str) -> None:
+    agent_of(["Done."])("Go")
+    store = stores.open(Path("runs.db").resolve())[0]
+    for data in ("hush-hush", "x"):
+        with store.transaction("test") as connection:
+            connection.execute("INSERT OR REPLACE INTO configs (id, digest, data) VALUES (7, 'd', ?)", (data,))
+    os.mkdir("next")
+    for path in Path().glob("runs.db*"):
+        shutil.copy(path, "next")
+    left = Path("next/runs.db-wal")
+    assert b"hush-hush" in left.read_bytes()
+
+    def is_gone() -> bool:
+        with following.transaction("test", lasting=False) as connection:
+            connection.execute("UPDATE configs SET data = 'y' WHERE id = 7")
+        return b"hush-hush" not in left.read_bytes()
+
+    with closing(sqlite3.connect("next/runs.db", isolation_level=None)) as reader:
+        if ends != "at once":  # a reader inside a transaction is in the way
+            reader.execute("BEGIN")
+        reader.execute("SELECT 1 FROM executions").fetchall()
+        following = Store(Path("next/runs.db").resolve())
+        assert (b"hush-hush" in left.read_bytes()) is (ends != "at once")
+        if ends != "at once":
+            reader.execute("COMMIT")
+        if ends == "with a commit":
+            until(is_gone)
+        following.close()
+        assert b"hush-hush" not in left.read_bytes()
 
 
 def test_the_wal_does_not_grow_with_what_is_written() -> None:

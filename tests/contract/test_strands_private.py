@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import threading
 from importlib.metadata import version
 from typing import Any
@@ -22,6 +23,7 @@ from strands.tools import ToolProvider
 from strands.types.exceptions import ModelThrottledException
 
 from strands_durable import Durability, errors
+from strands_durable._calls import tracing
 from strands_durable._strands import agents, patches, sessions, watchers
 from strands_durable._strands.tool_servers import without_servers
 from strands_durable.testing import ScriptedModel, call
@@ -153,8 +155,8 @@ def test_quick_copies_are_equal_and_apart() -> None:
 
 
 def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
-    patches.patch_tracer()
-    patches.patch_tracer()
+    patches.patch_tracer(tracing.mark)
+    patches.patch_tracer(tracing.mark)
     tracer = get_tracer()
 
     class Span:
@@ -174,6 +176,12 @@ def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
         tracer._add_event_messages(span, [{"role": "user", "content": [{"text": "x"}]}])  # type: ignore[arg-type]
     assert silent.events == 0
     assert recording.events > 0
+
+
+def test_every_span_of_strands_starts_in_one_method() -> None:
+    source = inspect.getsource(type(get_tracer()))
+    assert source.count(".start_span(") == 1
+    assert "span = self.tracer.start_span(" in inspect.getsource(type(get_tracer())._start_span)
 
 
 def test_the_structured_output_of_a_pass_can_be_seen_and_forced() -> None:

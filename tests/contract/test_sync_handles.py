@@ -146,7 +146,7 @@ def test_a_sync_handle_can_be_had_of_an_async_one() -> None:
 
 @pytest.mark.parametrize(("form", "port"), [(SyncHandle, ExecutionHandle), (SyncBackend, DurableBackend)])
 def test_the_sync_forms_have_what_the_async_ones_have(form: type, port: type) -> None:
-    elsewhere = {"sync", "work", "working", "refuse_unreadable", "ends_at_once"}
+    elsewhere = {"sync", "work", "working", "refuse_unreadable", "ends_at_once", "invoker", "listed"}
     names = {name for name in vars(port) if not name.startswith("_")} - elsewhere
     for name in names:
         ours, theirs = inspect.signature(getattr(form, name)), inspect.signature(getattr(port, name))

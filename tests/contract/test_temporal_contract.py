@@ -19,6 +19,8 @@ from strands_durable.testing.temporal import TemporalServer
 class TestTemporal(BackendContract):
     """A worker in a thread of the process that dispatches."""
 
+    patience_seconds = 60.0
+
     @pytest.fixture
     def backend(self, run: Run, temporal: TemporalServer) -> Iterator[DurableBackend]:
         assert agents.contract_agent

@@ -2,6 +2,7 @@
 
 `python -m tests.crash.chaos 200` runs it with 200 executions and prints what it measured; `make soak` includes it. Beside the
 workers there are all the time: an agent whose factory hangs, unreadable rows, a reader inside a transaction, a backup.
+A worker that is frozen inside a commit holds SQLite's lock until it thaws: what others wait for it is counted apart.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Crew(Fleet):
     """Workers that are struck in three ways."""
 
     struck: Counter[str]
+    frozen_writers: list[tuple[float, float]]
+    """When a worker was frozen while it held SQLite's write lock: from, until."""
 
     def strike(self) -> None:
         """Kill a worker, stop it for a while, or have it stop in order; whichever ends is replaced."""
@@ -54,15 +57,28 @@ class Crew(Fleet):
         if how == "kill":
             self.kill_one()
         elif how == "stop":
-            child = random.choice(self._workers)
-            os.kill(child.pid, signal.SIGSTOP)
-            threading.Timer(random.uniform(*STOP_SECONDS), _wake, [child.pid]).start()
+            self._freeze(random.choice(self._workers).pid, random.uniform(*STOP_SECONDS))
         else:
             index = random.randrange(len(self._workers))
             os.kill(self._workers[index].pid, signal.SIGCONT)
             os.kill(self._workers[index].pid, signal.SIGTERM)
             self._workers[index] = self._start()
         self.struck[how] += 1
+
+    def _freeze(self, pid: int, seconds: float) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        now = time.monotonic()
+        if _is_writing(pid, self.path):
+            self.frozen_writers.append((now, now + seconds))
+        threading.Timer(seconds, _wake, [pid]).start()
+
+
+def _is_writing(pid: int, path: Path) -> bool:
+    """Return whether a process holds the write lock of a file in WAL mode: byte 120 of the file beside it."""
+    lock = f":{os.stat(f'{path}-shm').st_ino} 120 120"
+    return any(
+        f" WRITE {pid} " in line and line.endswith(lock) for line in Path("/proc/locks").read_text().splitlines()
+    )
 
 
 def _wake(pid: int) -> None:
@@ -115,9 +131,9 @@ def _thread(work: object) -> Iterator[None]:
 
 
 @contextmanager
-def probing(folder: Path) -> Iterator[list[float]]:
-    """Have a script of its own make one short step after the other; give the seconds between any two of them."""
-    pauses: list[float] = []
+def probing(folder: Path) -> Iterator[list[tuple[float, float]]]:
+    """Have a script of its own make one short step after the other; give the times of any two that follow each other."""
+    pauses: list[tuple[float, float]] = []
     child = Child(_probe, str(folder))
     try:
         until((folder / "probe.txt").exists, 60)
@@ -126,7 +142,7 @@ def probing(folder: Path) -> Iterator[list[float]]:
         (folder / "probed").touch()
         assert child.join().checked() == "Probed."
         times = [float(line) for line in (folder / "probe.txt").read_text().splitlines()]
-        pauses += [later - earlier for earlier, later in itertools.pairwise(times)]
+        pauses += itertools.pairwise(times)
 
 
 def _probe(folder: str) -> str:
@@ -181,7 +197,7 @@ def run(folder: Path, executions: int, strikes: int) -> dict[str, Any]:
     asyncio.run(_dispatch_others(url))
     poison(path)
     asyncio.run(dispatch(url, executions))
-    Crew.struck = Counter()
+    Crew.struck, Crew.frozen_writers = Counter(), []
     with ExitStack() as stack:
         pauses = stack.enter_context(probing(folder))
         stack.enter_context(reading(path))
@@ -197,16 +213,29 @@ def run(folder: Path, executions: int, strikes: int) -> dict[str, Any]:
             time.sleep(0.02)
         seconds = time.monotonic() - began
     audit(folder, executions)
-    pauses.sort()
+    waits, behind = _waits(pauses, crew.frozen_writers)
     return {
         "executions": executions,
         "strikes": dict(crew.struck),
         "seconds": round(seconds),
         "probe_steps": len(pauses),
-        "probe_median": round(pauses[len(pauses) // 2], 3),
-        "probe_99": round(pauses[int(len(pauses) * 0.99)], 3),
-        "probe_longest": round(pauses[-1], 3),
+        "probe_median": round(waits[len(waits) // 2], 3),
+        "probe_99": round(waits[int(len(waits) * 0.99)], 3),
+        "probe_longest": round(waits[-1], 3),
+        "frozen_writers": len(crew.frozen_writers),
+        "probe_longest_behind_frozen_writer": round(max(behind, default=0.0), 3),
     }
+
+
+def _waits(
+    pauses: list[tuple[float, float]], frozen_writers: list[tuple[float, float]]
+) -> tuple[list[float], list[float]]:
+    """Return the seconds between steps, the shortest first, and apart those during which a frozen worker held the lock."""
+    waits, behind = list[float](), list[float]()
+    for earlier, later in pauses:
+        is_behind = any(earlier < end and start < later for start, end in frozen_writers)
+        (behind if is_behind else waits).append(later - earlier)
+    return sorted(waits), behind
 
 
 def _unended(crew: Crew, executions: int) -> int:

@@ -39,6 +39,7 @@ class Crew(Fleet):
     """Workers that are struck in three ways, while strangers send signals."""
 
     struck: Counter[str]
+    site: Site
 
     def _start(self) -> Child:
         return self.site.worker(target=_serve)

@@ -49,7 +49,11 @@ def reached(folder: Path, execution_id: str) -> list[str]:
 def _listen(folder: Path, prefix: str, name: str) -> None:
     if not activity.in_activity():
         return
-    execution_id = (activity.info().workflow_id or "").removeprefix(prefix)
+    pass_point(folder, (activity.info().workflow_id or "").removeprefix(prefix), name)
+
+
+def pass_point(folder: Path, execution_id: str, name: str) -> None:
+    """Note that an execution has reached a point, and die there if it was laid."""
     _counts[execution_id, name] += 1
     point = f"{name}@{_counts[execution_id, name]}"
     with (folder / f"{execution_id}.points").open("a") as file:

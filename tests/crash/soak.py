@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from strands_durable.testing.temporal import TemporalServer
-from tests.crash import chaos, chaos_temporal, test_fleet, test_temporal_fleet
+from tests.crash import chaos, chaos_dapr, chaos_temporal, test_fleet, test_temporal_fleet
 from tests.crash.temporal import Site
 from tests.crash.test_random_kills import rampage
 from tests.crash.test_temporal_fleet import Fleet as Workers
@@ -47,6 +47,7 @@ def main(kills: int) -> None:
     _RESULT.write_text(json.dumps(found, indent=2) + "\n")
     chaos.campaign(max(8, kills // 15))
     chaos_temporal.campaign(max(8, kills // 47))
+    chaos_dapr.campaign(max(8, kills // 60))
 
 
 def fleet(kills: int) -> dict[str, object]:

@@ -12,6 +12,7 @@ import pytest
 
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash.temporal import Site
+from tests.waiting import until
 
 WAIT, BOOK = {"tool": "wait", "path": "go"}, {"tool": "book", "city": "Rome"}
 
@@ -83,6 +84,12 @@ def test_c08_a_container_whose_tool_outlasts_the_drain_leaves_it_in_doubt_at_onc
         assert len(site.ledger(what="waited")) == 0
 
 
+def _handles_sigterm(pid: int) -> bool:
+    """Return True once a worker has begun to listen for the signal that stops it; before that, the signal ends it."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(fields["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: TemporalServer, tmp_path: Path) -> None:
     script = [{"tool": "book", "city": f"c{number}"} for number in range(8)]
     # What a worker was offered in the moment in which it stopped waits for as long as a heartbeat.
@@ -90,6 +97,7 @@ def test_c08_a_rolling_deploy_of_all_workers_leaves_nothing_in_doubt(temporal: T
         handles = [site.dispatch(f"run-{number}", *script, "Done.") for number in range(6)]
         old = [site.worker(2) for _ in range(2)]
         site.until_logged(6, what="book")
+        until(lambda: all(_handles_sigterm(worker.pid) for worker in old))
         for worker in old:
             site.worker(2)
             os.kill(worker.pid, signal.SIGTERM)

@@ -15,6 +15,7 @@ import pytest
 
 from strands_durable.testing.temporal import TemporalServer
 from tests.crash import fleet
+from tests.crash.site import EngineSite
 from tests.crash.temporal import HEARTBEAT_SECONDS, Site
 from tests.crash.test_fleet import compare, summary_of
 from tests.processes import Child
@@ -28,9 +29,11 @@ def serve(url: str, folder: str) -> None:
 
 
 class Fleet:
-    """Some workers on a task queue; a killed one is replaced, a frozen one wakes up again."""
+    """Some workers of an engine; a killed one is replaced, a frozen one wakes up again."""
 
-    def __init__(self, site: Site, executions: int) -> None:
+    freeze_seconds: float = 3 * HEARTBEAT_SECONDS
+
+    def __init__(self, site: EngineSite, executions: int) -> None:
         self.site = site
         self.handles = [site.dispatch(f"run-{number}", agent=fleet.labourer) for number in range(executions)]
         self._workers = [self._start() for _ in range(WORKERS)]
@@ -55,7 +58,7 @@ class Fleet:
         child = self._leave(signal.SIGSTOP)
         if child is None:
             return False
-        self._frozen[child.pid] = time.monotonic() + 3 * HEARTBEAT_SECONDS
+        self._frozen[child.pid] = time.monotonic() + self.freeze_seconds
         return True
 
     def _leave(self, how: signal.Signals) -> Child | None:
@@ -65,10 +68,14 @@ class Fleet:
             return None
         child = random.choice(busy)
         os.kill(child.pid, how)
+        self._note_left(child)
+        return child
+
+    def _note_left(self, child: Child) -> None:
+        """Take the time from now until another worker resumes what this one has begun."""
         begun = self._begun()
         left = {entry["execution_id"] for entry in self._open() if entry["pid"] == child.pid}
         self._left.update({each: (begun[each], time.monotonic()) for each in left})
-        return child
 
     def look(self) -> None:
         """Take the time of executions that another worker has resumed, and wake up workers that were frozen long enough."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import inspect
 from typing import Any
 
@@ -11,6 +12,7 @@ from click import BadParameter, Context
 
 from strands_durable import DurableBackend
 from strands_durable._cli import main
+from strands_durable._cli.health import STUCK_SECONDS, Health, HealthServer
 from strands_durable._dispatch.connect import VARIABLE
 from strands_durable.backends.temporal._url import TemporalConfig
 from tests.examples.processes import EXAMPLES
@@ -21,6 +23,7 @@ ON_TEMPORAL, BUDGET = yaml.safe_load_all((FOLDER / "workers-temporal.yaml").read
 POD, POD_ON_TEMPORAL = (deployment["spec"]["template"]["spec"] for deployment in (DEPLOYMENT, ON_TEMPORAL))
 DRAIN_SECONDS = inspect.signature(DurableBackend.work).parameters["drain_seconds"].default
 
+PROBES = {"/live": "livenessProbe", "/ready": "readinessProbe"}
 pods = pytest.mark.parametrize("pod", [POD, POD_ON_TEMPORAL], ids=["sqlite", "temporal"])
 
 
@@ -97,9 +100,40 @@ def test_nothing_runs_as_root_or_writes_outside_of_its_volumes(pod: Any) -> None
 )
 def test_its_commands_are_commands_of_ours(container: Any, tmp_path: Any) -> None:
     (tmp_path / "agents.py").touch()  # the test runs there
-    for program, name, *arguments in (container["command"], container["readinessProbe"]["exec"]["command"]):
-        assert program == "strands-durable"
-        try:
-            main.commands[name].make_context(name, arguments, parent=Context(main, **main.context_settings))
-        except BadParameter as error:
-            raise AssertionError(f"{name} {arguments}: {error}") from error
+    program, name, *arguments = container["command"]
+    assert program == "strands-durable"
+    try:
+        main.commands[name].make_context(name, arguments, parent=Context(main, **main.context_settings))
+    except BadParameter as error:
+        raise AssertionError(f"{name} {arguments}: {error}") from error
+
+
+@pods
+def test_each_worker_is_asked_at_the_address_where_it_answers(pod: Any) -> None:
+    ports = []
+    for container in pod["containers"]:
+        words = container["command"]
+        host, _, port = words[words.index("--health") + 1].rpartition(":")
+        assert host == "0.0.0.0", "Kubernetes asks at the address of the pod"
+        asked = {path: container[probe]["httpGet"] for path, probe in PROBES.items()}
+        assert asked == {path: {"path": path, "port": int(port)} for path in PROBES}
+        ports.append(port)
+    assert len(set(ports)) == len(ports), "the containers of a pod share its address"
+
+
+def test_the_paths_that_are_asked_are_those_that_a_worker_answers() -> None:
+    server, codes = HealthServer(("127.0.0.1", 0), Health()), []
+    for path in [*PROBES, "/other"]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request("GET", path)
+        codes.append(connection.getresponse().status)
+        connection.close()
+    server.close()
+    assert codes == [200, 503, 404], "a worker that has just started is live and not ready"
+
+
+@pods
+def test_a_worker_is_restarted_only_after_it_had_the_time_to_answer(pod: Any) -> None:
+    for container in pod["containers"]:
+        assert container["livenessProbe"]["timeoutSeconds"] >= 1
+        assert container["livenessProbe"]["periodSeconds"] * 3 > STUCK_SECONDS

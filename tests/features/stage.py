@@ -21,7 +21,7 @@ from difflib import ndiff
 from importlib import import_module
 from pathlib import Path
 from pprint import pformat
-from typing import Any
+from typing import Any, ClassVar
 
 from strands.multiagent.base import MultiAgentResult
 
@@ -29,6 +29,7 @@ from strands_durable import DurableAgent, DurableBackend, ExecutionHandle, Execu
 from strands_durable._dispatch.registry import registered
 from strands_durable._records.codec import encode
 from strands_durable.backends.sqlite import SqliteBackend
+from strands_durable.testing.dapr import DaprCluster
 from tests.crash.scenarios import Ledger
 from tests.processes import Child
 from tests.waiting import until
@@ -103,6 +104,9 @@ class Seen:
 class Stage:
     """A backend with a worker, and a folder for what is played on it."""
 
+    dapr: ClassVar[DaprCluster]
+    """Where stages on Dapr get sidecars of their own."""
+
     def __init__(self, url: str, folder: Path, reference: Stage | None = None) -> None:
         self.name = url.partition(":")[0]
         self.url, self.folder, self._reference = url, folder, reference
@@ -162,6 +166,8 @@ class Stage:
         if self.name == "sqlite":
             return Stage(f"sqlite:///{self.place()}/runs.db", self.folder)
         name = uuid.uuid4().hex[:8]
+        if self.name == "dapr":
+            return Stage(self.dapr.add_sidecar(app_id=name).url, self.folder)
         more = "".join(f"&{option}={value}" for option, value in options.items())
         return Stage(f"{self.url.partition('?')[0]}?task_queue={name}&prefix={name}-{more}", self.folder)
 
@@ -174,7 +180,9 @@ class Stage:
 
     def tight(self) -> Stage:
         """Return this stage with an engine that wants to start over with an empty history all the time."""
-        return self if self.name == "sqlite" else Stage(f"{self.url}&max_events=20", self.folder, self._reference)
+        if self.name == "lambda":
+            return Stage(self.url.replace("lambda://features:", "lambda://tight:"), self.folder, self._reference)
+        return Stage(f"{self.url}&max_events=20", self.folder, self._reference) if self.name == "temporal" else self
 
     def result(self, handle: ExecutionHandle) -> ExecutionResult:
         """Wait for the end of a run, or for its questions."""
@@ -212,15 +220,23 @@ class Stage:
         if isinstance(self.backend, SqliteBackend):
             row_id = self.backend.store.read("SELECT id FROM executions WHERE execution_id = ?", handle.execution_id)
             return self.backend.store.read(sql.replace("here", str(row_id[0][0])))
-        story = self.run(self.backend.history(handle.execution_id, whole=True))  # type: ignore[attr-defined]
+        story = self._story(handle)
         found: list[Any] = story.replica.read(sql.replace("here", "(SELECT id FROM executions)"))
         return found
 
     def runs(self, handle: ExecutionHandle) -> int:
         """Return how often the engine has started over with an empty history."""
-        if isinstance(self.backend, SqliteBackend):
+        if self.name in ("sqlite", "dapr"):
             return 1
-        return len(self.run(self.backend.history(handle.execution_id, whole=True))._logs)  # type: ignore[attr-defined]
+        story = self._story(handle)
+        return len({story.root, story.log} if self.name == "lambda" else story._logs)
+
+    def _story(self, handle: ExecutionHandle) -> Any:
+        """Return a run as its engine records it."""
+        backend: Any = self.backend
+        if self.name in ("lambda", "dapr"):
+            return self.run(backend.read(handle.execution_id))
+        return self.run(backend.history(handle.execution_id, whole=True))
 
     def run(self, coroutine: Any) -> Any:
         """Run async code."""
@@ -349,8 +365,11 @@ def attach(url: str, agent: str, prompt: Any, execution_id: str, arguments: dict
 
 
 @contextmanager
-def a_worker(url: str, folder: Path, **options: Any) -> Iterator[Child]:
-    """Have a worker in a process of its own; stop it as a deploy does."""
+def a_worker(url: str, folder: Path, **options: Any) -> Iterator[Child | None]:
+    """Have a worker in a process of its own; stop it as a deploy does. AWS Lambda has none: it invokes the function."""
+    if url.startswith("lambda:"):
+        yield None
+        return
     child = start_worker(url, folder, **options)
     try:
         yield child

@@ -193,7 +193,7 @@ def test_c33_who_resumes_too_late_does_not_undo_the_run_in_between(temporal: Tem
         with pytest.raises(errors.ExecutionFailedError):
             await handle.result(PATIENCE)
         last = (await backend.describe("run")).run_id
-        await backend.go_on(late)
+        await backend.resume_run(late)
         assert (await backend.describe("run")).run_id == last
 
     with working(url):

@@ -125,7 +125,7 @@ def test_a_batch_that_would_fill_the_history_is_refused_and_named(
     temporal: TemporalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = url_of(temporal)
-    monkeypatch.setattr(f"{TEMPORAL}._payload_parts.HISTORY_BYTES", 2_000_000)
+    monkeypatch.setattr(f"{TEMPORAL}._history_size.HISTORY_BYTES", 2_000_000)
 
     async def main() -> None:
         backend = TemporalBackend(url)

@@ -36,6 +36,7 @@ COLUMNS = {
 }
 """By format, the columns that change sets name."""
 COLUMNS[5] = {**COLUMNS[4], "steps": f"{COLUMNS[4]['steps']} loop"}
+COLUMNS[6] = {**COLUMNS[5], "tags": "execution name value"}
 
 STEP_3 = [7, 1, "000001/model", 1, "model", "m", "", "started", None, 1.5, None, None, None, None, None]
 STEP_4 = {"id": 7, "call": 1, "key": "000001/model", "attempt": 1, "kind": "model", "name": "m", "title": ""}

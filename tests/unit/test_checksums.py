@@ -7,14 +7,15 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import strands_durable
-from strands_durable._journal.sqlite.checksums import DamageError, covered
-from strands_durable._journal.sqlite.connection import Connection
-from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.tables import LATER, SCHEMA, tables
+from strands_durable._sqlite.checksums import DamageError, _are_same, covered, refuse_incomplete_calls
+from strands_durable._sqlite.connection import Connection
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.tables import LATER, SCHEMA, tables
 
 SOURCE = Path(strands_durable.__file__).parent
 WRITES = re.compile(r"^\s*(INSERT|REPLACE|DELETE|UPDATE)\b.*", re.DOTALL)
@@ -96,3 +97,37 @@ def test_the_tables_are_those_that_sqlite_makes_of_the_schema(version: int) -> N
             assert table.reals == {column[1] for column in columns if column[2] == "REAL"}
             defaults = {column[1]: None if column[4] is None else int(column[4]) for column in columns}
             assert table.defaults == defaults
+
+
+class Meanwhile(sqlite3.Connection):
+    """A connection beside which another process commits a call whenever this one has read."""
+
+    path: Path
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        found = super().execute(sql, *values)
+        with closing(sqlite3.connect(self.path)) as other, other:
+            other.execute("INSERT INTO calls SELECT 1, 0, 0, '', count(*) FROM calls")
+        return found
+
+
+def test_a_commit_between_two_looks_is_not_damage(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as made:
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute(
+            "CREATE TABLE calls (execution, run, parent, place, position, UNIQUE (execution, run, parent, place, position))"
+        )
+        made.execute("CREATE INDEX calls_by_execution ON calls (execution, run)")
+    with closing(sqlite3.connect(tmp_path / "runs.db", factory=Meanwhile)) as connection:
+        connection.path = tmp_path / "runs.db"
+        refuse_incomplete_calls(connection, 1, 0)
+        refuse_incomplete_calls(connection, 1, 0)
+        assert connection.execute("SELECT count(*) FROM calls").fetchone()[0] > 1, (
+            "there were commits between the looks"
+        )
+
+
+@pytest.mark.parametrize("found", [(b"a\xff", "a", 1, 1), ("a", b"a\xff", 1, 1)])
+def test_a_key_in_an_index_that_is_not_text_any_more_is_damage(found: Any) -> None:
+    assert _are_same(("a", "a", 1, 1))
+    assert not _are_same(found)

@@ -18,10 +18,10 @@ from strands import Agent, ToolContext, tool
 from strands.types.exceptions import EventLoopException
 
 from strands_durable import Durability, durable
-from strands_durable._demo import trip
-from strands_durable._journal.sqlite.catalog import Catalog
-from strands_durable._journal.sqlite.checksums import _UNKNOWN
+from strands_durable._cli.demos import trip
 from strands_durable._records.views import short
+from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.checksums import _UNKNOWN
 from strands_durable.errors import BackendUnavailableError, ExecutionNotFoundError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli
@@ -89,10 +89,10 @@ def test_ls_lists_executions_with_the_last_changed_first() -> None:
     result = cli("ls", "--store", "runs.db")
     assert result.exit_code == 0
     header, _, *rows = [line.split() for line in result.stdout.splitlines()]
-    assert header == ["ID", "AGENT", "STATUS", "STEPS", "OWNER", "UPDATED"]
-    assert rows == [
-        ["newer", "default", "COMPLETED", "1", "0", "s", "ago"],
-        ["older", "default", "COMPLETED", "3", "0", "s", "ago"],
+    assert header == ["ID", "AGENT", "STATUS", "STEPS", "TOKENS", "TOOK", "OWNER", "UPDATED"]
+    assert [[*row[:5], *row[6:]] for row in rows] == [
+        ["newer", "default", "COMPLETED", "1", "15", "s", "0", "s", "ago"],
+        ["older", "default", "COMPLETED", "3", "30", "s", "0", "s", "ago"],
     ]
 
 
@@ -112,9 +112,12 @@ def test_ls_as_json_has_the_promised_shape() -> None:
     times = [datetime.fromisoformat(record.pop(name)) for name in ("created_at", "updated_at")]
     assert times == sorted(times)
     assert all(time.utcoffset() is not None for time in times)
+    assert record.pop("cursor").endswith("@trip")
+    assert record.pop("duration_seconds") >= 0
     assert record == {
         "execution_id": "trip", "kind": "inline", "agent": "default", "status": "COMPLETED", "is_cancelling": False,
         "note": None, "unreadable": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
+        "tags": {}, "tokens": {"input": 20, "output": 10, "total": 30},
     }  # fmt: skip
 
 
@@ -173,6 +176,7 @@ def test_show_as_json_has_the_promised_shape() -> None:
         "key": "000001/000:call-0-0~0", "number": "1.0", "kind": "tool", "name": "book", "input": {"city": "Paris"},
         "status": "done", "state": "done", "in_doubt": False, "attempt": 1, "usage": None, "error": None,
         "result": {"toolUseId": "call-0-0", "status": "success", "content": [{"text": "booked Paris"}]},
+        "state_changes": None,
     }  # fmt: skip
 
 
@@ -185,7 +189,7 @@ def test_a_tool_left_behind_by_a_dead_process_is_in_doubt_and_stays_so_on_record
         ("2.0 book_and_die", 1, "in doubt"),
     ]
     assert states() == before
-    assert cli("ls", "--store", "runs.db").stdout.splitlines()[2].split()[2:5] == ["RUNNING", "4", "gone"]
+    assert cli("ls", "--store", "runs.db").stdout.splitlines()[2].split()[2:8:5] == ["RUNNING", "gone"]
     text = cli("show", "trip", "--store", "runs.db").stdout
     assert "owner   gone\n" in text
     assert "next    run its script again to resume it\n" in text

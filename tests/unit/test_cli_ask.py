@@ -14,8 +14,8 @@ from strands_durable import StreamEvent, connect
 from strands_durable._cli import options
 from strands_durable._cli.prompts import _split
 from strands_durable._cli.stream_view import Lines, line_of
-from strands_durable._journal.sqlite.catalog import Catalog
-from strands_durable._journal.sqlite.database import Store
+from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.database import Store
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process, start_process

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from strands_durable._journal.sqlite.catalog import Catalog
-from strands_durable._journal.sqlite.checksums import read_checked
-from strands_durable._journal.sqlite.database import Store
-from strands_durable._journal.sqlite.listing import AT_ODDS, AT_REST, AT_WORK, Listing, rows_of
 from strands_durable._records.executions import ExecutionStatus
+from strands_durable._records.listing import Listing
+from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.checksums import read_checked
+from strands_durable._sqlite.database import Store
+from strands_durable._sqlite.inspection.listing import AT_ODDS, AT_REST, AT_WORK, rows_of, values_of
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process
@@ -73,11 +74,11 @@ def test_the_last_ten_cost_the_same_however_many_there_are(statuses: frozenset[E
 @pytest.mark.parametrize("query", [AT_REST, AT_WORK, AT_ODDS])
 def test_a_list_is_read_by_its_index_and_never_by_a_scan(query: str) -> None:
     filled(1)
-    values = {"status": "COMPLETED", "low": "FAILED", "high": "PENDING", "since": 0.0, "agent": None, "limit": 10}
+    values = {"status": "COMPLETED", "low": "FAILED", "high": "PENDING", **values_of(Listing(limit=10))}
     with closing(sqlite3.connect("runs.db")) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     assert any("executions_by_status" in line for line in plan)
-    assert not [line for line in plan if line.startswith("SCAN")]
+    assert not [line for line in plan if line.startswith("SCAN") and line != "SCAN w VIRTUAL TABLE INDEX 1:"]
     if query is AT_REST:
         assert [line for line in plan if "TEMP B-TREE" in line and "e." in line] == []
 
@@ -86,7 +87,10 @@ def test_a_list_is_limited_unless_more_is_asked_for() -> None:
     filled(120)
     result = cli("ls", *STORE)
     assert len(result.stdout.splitlines()) == 2 + 50
-    assert result.stderr == "Showing the 50 most recently changed. Use --limit N to list more, --all to list all.\n"
+    assert result.stderr == (
+        "Showing the 50 most recently changed. Use --limit N to list more, --all to list all,"
+        " --before 1071.0@run-000071 to continue.\n"
+    )
     assert result.stdout.splitlines()[2].startswith("run-000120")
     for args, count, hint in (((), 50, True), (("--limit", "120"), 120, False), (("--all",), 120, False)):
         result = cli("ls", *args, "--json", *STORE)

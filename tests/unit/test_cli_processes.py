@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from strands_durable._journal.sqlite.catalog import Catalog
+from strands_durable._sqlite.catalog import Catalog
 from tests.commands import AGENTS, Terminal, cli, start
 from tests.waiting import until
 

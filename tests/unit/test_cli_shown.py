@@ -35,10 +35,23 @@ def approve(what: str, tool_context: ToolContext) -> str:
     return f"{what}: {tool_context.interrupt(what, reason={'what': what})}"
 
 
+@tool(context=True)
+def pack(what: str, tool_context: ToolContext) -> str:
+    """Pack a bag, and change every kind of state."""
+    state = tool_context.agent.state
+    state.set("bag", [what])
+    state.set("password", "hush hush")
+    state.set("nothing", None)
+    state.delete("list")
+    tool_context.invocation_state["trip"]["bags"] = 1
+    del tool_context.invocation_state["trip"]["draft"]
+    return "packed"
+
+
 def build(*script: Any, agent_id: str = "default", **options: Any) -> Agent:
     return Agent(
         model=ScriptedModel(list(script)),
-        tools=[book, approve],
+        tools=[book, approve, pack],
         plugins=[Durability("runs.db", **{"execution_id": "trip", **options})],
         callback_handler=None,
         agent_id=agent_id,
@@ -106,6 +119,34 @@ def test_an_input_that_a_hook_changed_is_shown_as_it_was_used() -> None:
     agent.add_hook(change, BeforeToolCallEvent)
     agent("Go")
     assert "Paris" not in json.dumps(shown()["calls"][0]["steps"][1]["input"])
+
+
+CHANGES = {
+    "state": {"set": {"bag": ["coat"], "password": "***", "nothing": None}, "deleted": ["list"]},
+    "invocation_state": {"set": {"trip.bags": 1}, "deleted": ["trip.draft"]},
+}
+
+
+def test_what_a_tool_changed_in_the_state_is_shown_with_its_step() -> None:
+    agent = build(call("pack", what="coat"), call("book", city="Paris"), "Packed.")
+    agent.state.set("list", ["coat"])
+    agent("Go", invocation_state={"trip": {"draft": True}})
+    model, packed, _, booked, _ = shown()["calls"][0]["steps"]
+    assert packed["state_changes"] == CHANGES
+    assert (model["state_changes"], booked["state_changes"]) == (None, None)
+    assert shown("1.0")[0]["state_changes"] == CHANGES
+    assert shown("1.0", "--unmasked")[0]["state_changes"]["state"]["set"]["password"] == "hush hush"
+    for text in (cli("show", "trip", "1.0", *STORE).stdout, cli("show", "trip", "--full", *STORE).stdout):
+        assert "hush" not in text
+        for line in (
+            'state: bag = ["coat"]',
+            'state: password = "***"',
+            "state: nothing = null",
+            "state: list was deleted",
+            "invocation_state: trip.bags = 1",
+            "invocation_state: trip.draft was deleted",
+        ):
+            assert line in text, text
 
 
 # Answers

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from strands_durable._records.codec import decode, digest, encodable, encode
+from strands_durable._records.codec import decode, decode_all, digest, encodable, encode
 from strands_durable.errors import NotSerializableError, UnreadableError
 
 VALUES: list[Any] = [
@@ -131,3 +131,15 @@ def test_a_digest_does_not_depend_on_order() -> None:
 
 def test_a_set_has_one_form_whatever_the_hash_seed() -> None:
     assert encode({"b", "a", "c"}) == encode({"c", "b", "a"}) == '{"$":"set","v":["a","b","c"]}'
+
+
+def test_values_that_are_read_together_are_those_that_are_read_one_by_one() -> None:
+    texts = [encode(value) for value in VALUES] + [encode({"n": n}) for n in range(600)]
+    assert list(map(repr, decode_all(texts))) == [repr(decode(text)) for text in texts]
+    assert decode_all([]) == []
+
+
+@pytest.mark.parametrize("damaged", ["1,2", "", "[1", "1]"])
+def test_a_damaged_value_among_those_that_are_read_together_is_an_error(damaged: str) -> None:
+    with pytest.raises(UnreadableError):
+        decode_all(["1", damaged, "3"])

@@ -16,6 +16,7 @@ import pytest
 
 import strands_durable
 from bench import document
+from strands_durable import errors
 from strands_durable._cli import main
 from strands_durable._cli.exit_codes import CANCELLED, FAILED, SUSPENDED
 from tests import commands, engines
@@ -102,6 +103,18 @@ def beside() -> Iterator[list[subprocess.Popen[str]]]:
         assert (process.returncode, unexpected(errors)) == (0, []), f"{process.args}: {errors}"
 
 
+@pytest.fixture
+def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of the function that docs/lambda.md shows, on AWS's local runner."""
+    from strands_durable.testing.aws_lambda import LocalLambda
+
+    blocks = [block for _, _, block in FENCE.findall((ROOT / "docs" / "lambda.md").read_text())]
+    Path("app.py").write_text(next(block for block in blocks if block.startswith("# app.py\n")))
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalLambda({"trip-planner": "app:handler"}) as aws:
+        yield aws.url("trip-planner")
+
+
 @pytest.mark.parametrize("page", [page for page in DOCS if " run\n" in page.read_text()], ids=named)
 def test_what_a_page_shows_is_what_happens(
     page: Path,
@@ -113,6 +126,8 @@ def test_what_a_page_shows_is_what_happens(
     if page.name == "temporal.md":  # it has its reader say once where everything runs
         server = request.getfixturevalue("temporal")
         monkeypatch.setenv("STRANDS_DURABLE_BACKEND", f"{server.url}?task_queue=page&prefix=page-")
+    if page.name == "lambda.md":
+        monkeypatch.setenv("STRANDS_DURABLE_BACKEND", request.getfixturevalue("function"))
     for language, is_run, block in FENCE.findall(page.read_text()):
         if is_run and language == "python":
             name = re.match(r"# (\w+\.py)\n", block)
@@ -184,6 +199,17 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert listed == {*strands_durable.__all__, "testing"}, (
         "each has a line `::: strands_durable.NAME` in docs/reference"
     )
+
+
+def test_every_error_has_a_row_with_its_cause_and_its_remedy() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    rows = {
+        name: [cause, remedy]
+        for name, cause, remedy in re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", text, re.MULTILINE)
+    }
+    public = {name for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, Exception)}
+    assert rows.keys() == public
+    assert all(len(cell) > 20 for cells in rows.values() for cell in cells)
 
 
 def test_the_map_has_every_folder_of_the_package() -> None:

@@ -15,9 +15,9 @@ import pytest
 from strands import Agent, ToolContext, tool
 
 from strands_durable import Durability, DurableBackend, connect, durable_agent
-from strands_durable._journal.sqlite.blobs import PLACES
-from strands_durable._journal.sqlite.open_files import stores
-from strands_durable._journal.sqlite.removal import _OF_CALLS, _OF_EXECUTION
+from strands_durable._sqlite.blobs import PLACES
+from strands_durable._sqlite.open_files import stores
+from strands_durable._sqlite.removal import _OF_CALLS, _OF_EXECUTION
 from strands_durable.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
 from strands_durable.testing import Answer, CrashPoints, ScriptedModel, call, forget_process
 from tests.processes import run
@@ -93,7 +93,7 @@ def test_an_id_can_be_used_again() -> None:
 
 def test_every_table_with_rows_of_an_execution_is_emptied() -> None:
     record("trip", "one")
-    shared = {"configs", "blobs", "secrets", "sqlite_sequence", "uses", "removals"}
+    shared = {"configs", "blobs", "secrets", "sqlite_sequence", "uses", "removals", "watches"}
     assert {table for table, _ in (*_OF_CALLS, *_OF_EXECUTION)} == set(counts()) - shared
     assert {table for table, _ in PLACES} <= set(counts()) - shared
 

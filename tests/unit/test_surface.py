@@ -41,6 +41,7 @@ ERRORS = [
     errors.ExecutionFailedError("trip", "ValueError: no"),
     errors.ExecutionCancelledError("trip"),
     errors.ExecutionNotFoundError("trip", "runs.db"),
+    errors.BytesNotFoundError("trip", "0" * 64),
     errors.InDoubtError("trip", "1/0:x", "nobody knows"),
     errors.NotSerializableError("The result of tool 'x'", "result['a']", "object"),
     errors.UnreadableError("it is cut off", execution_id="trip"),
@@ -51,6 +52,8 @@ ERRORS = [
     errors.UnknownToolError("agent 'planner'", "payy", "pay", ["look", "pay"]),
     errors.UnknownToolError("agent 'planner'", "payy", None, []),
     errors.RerunError("trip", "load_tool", "1/0:x", "it returned an error: no such file"),
+    errors.WorkerLostError("trip", 3, "process 7 on here"),
+    errors.StepTooLongError("trip", "search", 900),
     errors.BackendUnavailableError("runs.db", "the disk is full"),
     errors.UnsupportedFeatureError("This", "that", "Do so."),
 ]

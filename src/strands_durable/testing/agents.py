@@ -152,6 +152,22 @@ def contract_structured(folder: str, script: list[Any]) -> Agent:
     return _agent(folder, script, "structured", structured_output_model=Trip)
 
 
+@durable_agent
+def contract_deadline(folder: str, script: list[Any]) -> Agent:
+    """An agent whose tool asks a person and waits for a limited time."""
+
+    @tool(context=True)
+    def ask_until(what: str, seconds: float, tool_context: ToolContext, default: Any = None) -> str:
+        """Ask a person, for a limited time."""
+        reason = {"question": what, "expires_in": seconds, "default": default}
+        answer = tool_context.interrupt(f"ask {what}", reason=reason)
+        _mark(folder, "answered", answer=answer)
+        return f"{what}: {answer}"
+
+    model = _Model(folder, script, "deadline")
+    return Agent(name="deadline", model=model, tools=[ask_until], callback_handler=None)
+
+
 class _Slow(_Model):
     """A model that answers long after the others."""
 

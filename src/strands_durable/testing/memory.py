@@ -7,22 +7,22 @@ Everything is in one object of this process, shared by all backends with the sam
 from __future__ import annotations
 
 import asyncio
-import builtins
 import itertools
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from .._enginekit.backend import LogBackend, selected
+from .._dispatch.deadlines import expiring
+from .._enginekit.backend import LogBackend
 from .._enginekit.change_sets import ChangeSet
 from .._enginekit.handle import AT_WORK
 from .._enginekit.log import Entry, Position, Presence, RecordedExecution, StaleError
 from .._enginekit.session import SessionPool
 from .._records.executions import ExecutionRecord
+from .._records.listing import Listing
 
-_POLL_SECONDS, _REFUSED_SECONDS = 0.005, 0.05
+_POLL_SECONDS, _REFUSED_SECONDS, _DEADLINE_SECONDS = 0.005, 0.05, 0.2
 _numbers = itertools.count(1)
 
 
@@ -117,10 +117,10 @@ class MemoryBackend(LogBackend):
             self._service.stops |= {execution_id} & self._service.owners.keys()
             return execution_id in self._service.owners
 
-    async def list(self, **wanted: Any) -> builtins.list[ExecutionRecord]:
+    async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, the most recently changed first."""
-        known = [await self.read(each) for each in list(self._service.entries)]
-        return selected([each.detail(await self.presence(each.execution_id)).execution for each in known], **wanted)
+        known = [await self.read(each) for each in tuple(self._service.entries)]
+        return asked.chosen([each.detail(await self.presence(each.execution_id)).execution for each in known])
 
     def lose_workers(self) -> None:
         """Give up every worker as if it were frozen: others take over its executions, and what it appends is refused."""
@@ -141,10 +141,11 @@ class MemoryBackend(LogBackend):
         """Run executions until ``stop`` is set, also suspected ones: nothing can kill this worker alone."""
         worker = _Worker(self, self._service, f"worker {next(_numbers)}")
         try:
-            while stop is None or not stop.is_set():
-                worker.look(concurrency)
-                await asyncio.sleep(_POLL_SECONDS)
-            return await worker.pool.drained(drain_seconds)
+            async with expiring(self, _DEADLINE_SECONDS):
+                while stop is None or not stop.is_set():
+                    worker.look(concurrency)
+                    await asyncio.sleep(_POLL_SECONDS)
+                return await worker.pool.drained(drain_seconds)
         finally:
             await worker.end()
 

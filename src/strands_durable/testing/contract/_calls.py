@@ -193,6 +193,9 @@ class CallsContract:
         bench.run(handle.cancel())
         bench.fails(handle, errors.ExecutionCancelledError)
         assert bench.status(handle) is S.CANCELLED
+        bench.until(
+            lambda: bench.marks("cancel seen")
+        )  # an engine may end the execution before its process hears of it
         assert bench.booked() == ["Paris"]
         assert len(bench.marks("cancel seen")) == 1
         done = [step.kind for step in bench.run(handle.steps()) if step.status == "done"]
@@ -204,6 +207,7 @@ class CallsContract:
         bench.until_waiting()
         bench.run(handle.cancel())
         bench.fails(handle, errors.ExecutionCancelledError)
+        bench.until(lambda: bench.marks("cancel seen"))
         assert len(bench.marks("cancel seen")) == 1
         assert not [step for step in bench.run(handle.steps()) if step.name == "last"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 from typing import Any
 
@@ -29,8 +30,41 @@ def data(result: ExecutionResult) -> Any:
     return json.loads(json.dumps(result.to_json()))
 
 
+def _picture(first: int) -> bytes:
+    """Return bytes that are larger than what is stored with the text around it."""
+    return bytes([first, *range(256)] * 20)
+
+
+def _seen(picture: bytes) -> list[Any]:
+    return [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": picture}}}]
+
+
 class ResultsContract:
     """Results and streams."""
+
+    def test_c27_a_step_shows_what_it_changed_in_the_state(self, bench: Bench) -> None:
+        handle = bench.dispatch(BOOK, "Booked.")
+        bench.result(handle)
+        changes = [step.state_changes for step in bench.run(handle.steps())]
+        assert changes == [None, {"state": {"set": {"booked": ["Paris"]}}}, None]
+
+    def test_c27_large_bytes_are_shown_by_their_size_and_read_by_their_digest(self, bench: Bench) -> None:
+        handle = bench.dispatch("Seen.", prompt=_seen(_picture(1)))
+        bench.result(handle)
+        shown = bench.run(handle.detail()).calls[0].input[1]["image"]["source"]["bytes"]
+        assert shown == f"<{len(_picture(1))} bytes>"
+        assert shown.digest == hashlib.sha256(_picture(1)).hexdigest()
+        assert bench.run(handle.recorded_bytes(shown.digest)) == _picture(1)
+
+    def test_c27_bytes_of_another_execution_cannot_be_read(self, bench: Bench) -> None:
+        handles = [bench.dispatch("Seen.", prompt=_seen(_picture(n)), execution_id=f"trip-{n}") for n in (1, 2)]
+        for handle in handles:
+            bench.result(handle)
+        other = hashlib.sha256(_picture(2)).hexdigest()
+        assert bench.run(handles[1].recorded_bytes(other)) == _picture(2)
+        for digest in (other, "", "%", "nonsense"):
+            with pytest.raises(errors.BytesNotFoundError):
+                bench.run(handles[0].recorded_bytes(digest))
 
     def test_c27_a_result_is_that_of_strands(self, bench: Bench) -> None:
         script = (BOOK, BOOK, "Booked both.")
