@@ -17,7 +17,7 @@ import pytest
 from strands import Agent
 
 from strands_durable import Durability, Notification, Webhook, connect
-from strands_durable._dispatch import notifier
+from strands_durable._dispatch import hooks
 from strands_durable.testing import ScriptedModel, forget_process
 from tests import reported
 from tests.receiver import SECRET
@@ -120,7 +120,7 @@ def test_c37_no_run_fails_because_of_what_is_recorded_about_watches() -> None:
 
 
 def test_c37_what_happened_while_no_worker_ran_is_tried_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(hooks, "GIVE_UP_SECONDS", 0.0)
     calls: list[float] = []
 
     def fails_once(notification: Notification) -> None:

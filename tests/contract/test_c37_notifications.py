@@ -17,7 +17,7 @@ import pytest
 from strands import Agent
 
 from strands_durable import Durability, Notification, Webhook, connect, errors
-from strands_durable._dispatch import notifier
+from strands_durable._dispatch import hooks
 from strands_durable.testing import CrashPoints, ScriptedModel, forget_process
 from strands_durable.testing.memory import MemoryBackend
 from tests import reported
@@ -202,8 +202,8 @@ def test_c37_a_function_that_raises_is_called_again_and_one_that_does_not_is_not
 
 
 def test_c37_what_is_given_up_stays_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "GIVE_UP_SECONDS", 0.0)
-    monkeypatch.setattr(notifier, "GIVE_UP_TRIES", 1)
+    monkeypatch.setattr(hooks, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(hooks, "GIVE_UP_TRIES", 1)
 
     def refuse(notification: Notification) -> None:
         raise OSError("no receiver")

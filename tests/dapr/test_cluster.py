@@ -6,9 +6,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -92,6 +95,23 @@ def test_nothing_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     told = tmp_path / "pids"
     assert run(start_and_die, str(told)).exitcode == -signal.SIGKILL
     until(lambda: not any(psutil.pid_exists(pid) for pid in json.loads(told.read_text())))
+
+
+def test_a_sidecar_that_exits_because_its_database_is_locked_is_started_again(tmp_path: Path) -> None:
+    cluster = DaprCluster(folder=tmp_path)
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("CREATE TABLE anything (id)")
+        other.execute("BEGIN EXCLUSIVE")
+
+        def release() -> None:
+            until(lambda: cluster.sidecars[0].log.exists() and "is locked" in cluster.sidecars[0].log.read_text())
+            other.execute("ROLLBACK")
+
+        with ThreadPoolExecutor() as pool:
+            released = pool.submit(release)
+            with cluster:
+                released.result()
+                assert cluster.sidecars[0].is_healthy()
 
 
 def test_a_sidecar_that_does_not_start_says_why() -> None:

@@ -18,7 +18,7 @@ from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError
 
 if TYPE_CHECKING:
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
-    from .notifier import Callback
+    from .hooks import Callback
     from .sync import SyncBackend, SyncHandle
     from .webhooks import Webhook
 

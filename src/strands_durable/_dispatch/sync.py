@@ -22,7 +22,7 @@ from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
-    from .notifier import Callback
+    from .hooks import Callback
     from .webhooks import Webhook
 
 T = TypeVar("T")

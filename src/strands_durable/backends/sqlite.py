@@ -15,7 +15,8 @@ from .._dispatch.background import DRAIN_SECONDS, WorkerThread
 from .._dispatch.connect import with_worker
 from .._dispatch.deadlines import expiring
 from .._dispatch.examination import examined
-from .._dispatch.notifier import Callback, hooks, hooks_of, notifying
+from .._dispatch.hooks import Callback, hooks, hooks_of
+from .._dispatch.notifier import notifying
 from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests

@@ -17,6 +17,8 @@ import psutil
 from ...errors import BackendUnavailableError
 
 _PATIENCE_SECONDS = 60
+_STARTS = 4
+"""How often a process that exits before it answers is started: a sidecar gives up on a database that another one opens."""
 _GUARD = 'read _; kill -9 "$0"'
 """Run by a shell beside the process: its input ends when the process that started both exits, however it exits."""
 
@@ -67,13 +69,18 @@ class DaprProcess:
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
 
     def await_health(self) -> None:
-        """Return when it answers; stop it and raise if it does not."""
+        """Return when it answers; start it again if it exits instead, and raise if that does not help."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        starts = 1
         try:
             while not self.is_healthy():
                 code = None if self._process is None else self._process.poll()
-                if code is not None:
+                if code is not None and starts == _STARTS:
                     raise self._unusable(f"it exited with code {code}", self._log_end())
+                if code is not None:
+                    starts += 1
+                    self.kill()
+                    self.launch()
                 if time.monotonic() > deadline:
                     raise self._unusable(f"it did not answer within {_PATIENCE_SECONDS} s", self._log_end())
                 time.sleep(0.02)

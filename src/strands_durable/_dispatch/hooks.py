@@ -1,0 +1,168 @@
+"""Hooks: functions and webhooks of this process that are called when an execution waits, fails or completes; of any engine.
+
+Here is how one is called and how long a failed call waits for the next. What is to be delivered, and whether it was, is
+recorded by each engine in its own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._records.deadline import TimedOut, limited
+from .._records.notifications import EVENTS, Event, Notification
+from .webhooks import Webhook
+
+Callback = Callable[[Notification], Awaitable[None] | None]
+GIVE_UP_SECONDS, GIVE_UP_TRIES = 86_400.0, 10
+"""What is given up: older than that, and tried so often. After a time without workers, one try would not be enough."""
+MAX_DELAY_SECONDS = 600.0
+_HOOK_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A function or a webhook, and what it is called for."""
+
+    name: str
+    events: frozenset[Event]
+    call: Callback
+
+    @classmethod
+    def of(cls, target: Callback | Webhook, *events: Event) -> Hook:
+        """Return the hook of a function or a webhook."""
+        if isinstance(target, Webhook):
+            return cls(str(target), frozenset(target.events), target.send)
+        return cls(getattr(target, "__qualname__", type(target).__name__), frozenset(events), target)
+
+
+class Hooks:
+    """The hooks of this process, by what identifies a backend: the path of a file, or a URL."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[Hashable, list[Hook]] = defaultdict(list)
+
+    def add(self, backend: Hashable, *hooks: Hook) -> None:
+        """Have hooks called for executions of a backend; two that are called the same get different names."""
+        known = self._hooks[backend]
+        for hook in hooks:
+            if not any((hook.call, hook.events) == (each.call, each.events) for each in known):
+                count = sum(each.name.partition(" #")[0] == hook.name for each in known)
+                known.append(replace(hook, name=f"{hook.name} #{count + 1}") if count else hook)
+
+    def of(self, backend: Hashable) -> list[Hook]:
+        """Return the hooks for a backend."""
+        return list(self._hooks.get(backend, ()))
+
+    def events(self, backend: Hashable) -> frozenset[Event]:
+        """Return what the hooks for a backend are called for."""
+        return frozenset(event for hook in self.of(backend) for event in hook.events)
+
+
+hooks = Hooks()
+
+
+def delay_seconds(tries: int) -> float:
+    """Return how long to wait after a number of tries: twice as long each time, and not the same for all."""
+    return min(MAX_DELAY_SECONDS, 2.0 ** min(tries - 1, 20)) * random.uniform(0.9, 1.1)
+
+
+def is_given_up(tries: int, at: float) -> bool:
+    """Return whether a notification of an event of that time is not tried again."""
+    return tries >= GIVE_UP_TRIES and time.time() - at > GIVE_UP_SECONDS
+
+
+async def deliver(
+    backend: Hashable, notification: Notification, taken: Collection[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Call the hooks for a backend that have not taken a notification yet, by name.
+
+    Return those that have taken it by now, and why others have not.
+    """
+    took, failures = list(taken), dict[str, str]()
+    for hook in hooks.of(backend):
+        if notification.event in hook.events and hook.name not in took:
+            error = await called(hook, notification)
+            if error is None:
+                took.append(hook.name)
+            else:
+                failures[hook.name] = error
+    return took, failures
+
+
+async def called(hook: Hook, notification: Notification) -> str | None:
+    """Call a hook; return why it has failed, None if it has not."""
+    try:
+        await limited(_outcome(hook, notification), _HOOK_SECONDS)
+    except TimedOut:
+        return f"it has not returned within {_HOOK_SECONDS:g} s"
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        return "it was cancelled"
+    except (Exception, SystemExit) as error:  # a function that calls sys.exit() must not end the worker
+        return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return None
+
+
+async def _outcome(hook: Hook, notification: Notification) -> None:
+    """Call a hook and wait for it: in this loop if it is async, else in a thread; what it returns may have to be awaited."""
+    is_async = inspect.iscoroutinefunction(hook.call)
+    found = hook.call(notification) if is_async else await _in_thread(lambda: hook.call(notification))
+    if inspect.isawaitable(found):
+        await found
+
+
+def _is_cancelled() -> bool:
+    """Return whether the delivery itself was cancelled, and not what it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run a function in a thread that does not keep the process from exiting; return what it returns."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def end(found: Any, error: Exception | None) -> None:
+        if outcome.done():
+            return
+        if error is None:
+            outcome.set_result(found)
+        else:
+            outcome.set_exception(error)
+
+    def run() -> None:
+        found: Any = None
+        error: Exception | None = None
+        try:
+            found = function()
+        except BaseException as raised:  # a future takes no StopIteration, and passes SystemExit on to the loop
+            error = RuntimeError(f"{type(raised).__name__}: {raised}")
+            if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+                error = raised
+        with suppress(RuntimeError):  # the worker has ended
+            loop.call_soon_threadsafe(end, found, error)
+
+    threading.Thread(target=run, name="strands-durable-notify", daemon=True).start()
+    return await outcome
+
+
+def hooks_of(
+    on_suspended: Callback | None,
+    on_failed: Callback | None,
+    on_completed: Callback | None,
+    webhooks: tuple[Webhook, ...],
+) -> list[Hook]:
+    """Return the hooks that `DurableBackend.notify` was given."""
+    given = zip(EVENTS, (on_suspended, on_failed, on_completed), strict=True)
+    functions = [Hook.of(function, event) for event, function in given if function is not None]
+    return [*functions, *(Hook.of(webhook) for webhook in webhooks)]
