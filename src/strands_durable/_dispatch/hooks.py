@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from .._records.deadline import TimedOut, limited
@@ -26,6 +25,7 @@ GIVE_UP_SECONDS, GIVE_UP_TRIES = 86_400.0, 10
 """What is given up: older than that, and tried so often. After a time without workers, one try would not be enough."""
 MAX_DELAY_SECONDS = 600.0
 _HOOK_SECONDS = 30.0
+_chance = Random()
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Hooks:
 hooks = Hooks()
 
 
-def delay_seconds(tries: int) -> float:
+def delay_seconds(tries: int, chance: Random | None = None) -> float:
     """Return how long to wait after a number of tries: twice as long each time, and not the same for all."""
-    return min(MAX_DELAY_SECONDS, 2.0 ** min(tries - 1, 20)) * random.uniform(0.9, 1.1)
+    return min(MAX_DELAY_SECONDS, 2.0 ** min(tries - 1, 20)) * (chance or _chance).uniform(0.9, 1.1)
 
 
-def is_given_up(tries: int, at: float) -> bool:
-    """Return whether a notification of an event of that time is not tried again."""
-    return tries >= GIVE_UP_TRIES and time.time() - at > GIVE_UP_SECONDS
+def is_given_up(tries: int, age_seconds: float) -> bool:
+    """Return whether a notification of an event of that age is not tried again."""
+    return tries >= GIVE_UP_TRIES and age_seconds > GIVE_UP_SECONDS
 
 
 async def deliver(

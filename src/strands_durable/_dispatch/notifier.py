@@ -128,7 +128,7 @@ class Notifier:
     def _settle(self, notices: Notices, notice: Notice, failures: dict[str, str]) -> None:
         error = "; ".join(f"{name}: {why}" for name, why in failures.items())[:_ERROR_LENGTH]
         facts = (notice.notice_id, notice.event, notice.tries, error)
-        if is_given_up(notice.tries, notice.at):
+        if is_given_up(notice.tries, time.time() - notice.at):
             logger.error("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | notification given up", *facts)
             self._taken.pop(notice.notice_id, None)
             notices.give_up(notice, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -73,14 +73,10 @@ class Activities:
         payload_store: PayloadStore,
         link: Link,
         only: Container[str] | None = None,
+        reports: Sequence[str] = (),
     ) -> None:
-        self._client, self._queue, self._loop, self._payload_store, self._only = (
-            client,
-            queue,
-            loop,
-            payload_store,
-            only,
-        )
+        self._client, self._queue, self._loop, self._payload_store = client, queue, loop, payload_store
+        self._only, self._reports = only, list(reports)
         self._link, self._held = link, DetachedExecutions(client, queue, link)
         self._runner = ExecutionRunner(_LONG_SECONDS)
         self._live: dict[Key, ActiveExecution] = {}
@@ -341,7 +337,10 @@ class Activities:
             await self._send(pieces, name, info)
         waiting = [asked(ticket_id, ticket, ticket_id in batch.inner) for ticket_id, ticket in batch.tickets.items()]
         held = [{**asked(ticket_id, ticket, False), "held": True} for ticket_id, ticket in running.items()]
-        return {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *waiting]}
+        message: BatchMessage = {"epoch": epoch, "number": batch.number, "rows": rows, "turns": [*held, *waiting]}
+        if batch.number == 1 and self._reports:
+            message["reports"] = self._reports
+        return message
 
     async def _send(self, pieces: Pieces, name: str, info: activity.Info) -> None:
         """Send what is too large for one payload, unless the history would become too large."""

@@ -8,7 +8,7 @@ import json
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
@@ -21,8 +21,10 @@ from ..._dispatch import registry
 from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
 from ..._dispatch.connect import with_worker
 from ..._dispatch.deadlines import expiring
+from ..._dispatch.hooks import Callback, hooks, hooks_of
 from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
+from ..._dispatch.webhooks import Webhook
 from ..._enginekit.backend import LogBackend
 from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
@@ -43,6 +45,9 @@ from ._pollers import unattended
 from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
 from ._url import DEFAULT_ADDRESS, TemporalConfig
 from ._visibility import records
+
+if TYPE_CHECKING:
+    from ._deliveries import Deliveries
 
 T = TypeVar("T")
 S = ExecutionStatus
@@ -139,6 +144,28 @@ class TemporalBackend(LogBackend):
         """
         if self._worker is not None and registry.agents:
             self._worker.start(self)
+
+    def notify(
+        self,
+        *,
+        on_suspended: Callback | None = None,
+        on_failed: Callback | None = None,
+        on_completed: Callback | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        """Have the workers of this process report executions, each by a workflow of its own."""
+        hooks.add(self._hooks_key, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
+
+    @property
+    def _hooks_key(self) -> str:
+        """What hooks are registered by: the same for all backends of a URL, whatever their workers run."""
+        return with_worker(self.url, "off")
+
+    def _deliveries(self) -> Deliveries | None:
+        from ._deliveries import Deliveries
+
+        events = hooks.events(self._hooks_key)
+        return Deliveries(self.working("off"), self._hooks_key, events) if events else None
 
     def _handle(self, execution_id: str) -> ExecutionHandle:
         if self._worker is not None and self._worker.only is not None:
@@ -332,6 +359,7 @@ class TemporalBackend(LogBackend):
             stop=stop,
             **more,
             plugins=self._plugins,
+            deliveries=self._deliveries(),
         )
 
 

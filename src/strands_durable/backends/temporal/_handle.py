@@ -98,8 +98,12 @@ class TemporalHandle(LogHandle):
 
     async def _resumed(self, known: RecordedExecution) -> bool:
         """Start a new run of a failed workflow; else signal that the next worker may accept drift."""
+        history = cast(ExecutionHistory, known)
+        if known.status is S.FAILED and not history.is_closed:  # its failure is recorded, and its workflow about to end
+            await self._brought_in(self._at_rest())
+            return False
         if known.status is S.FAILED:
-            await self._backend.resume_run(cast(ExecutionHistory, known))
+            await self._backend.resume_run(history)
         else:
             handle = await self._backend.workflow(self.execution_id)
             await self._backend.asked(handle.signal(ACCEPT_DRIFT))

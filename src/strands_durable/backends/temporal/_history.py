@@ -77,6 +77,11 @@ class ExecutionHistory(RecordedExecution):
         self._applied, self.position = places, log.position()
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the workflow has ended."""
+        return self._closed is not None
+
+    @property
     def failure(self) -> str:
         """Why the workflow has ended, if the execution itself has not failed."""
         return self._logs[-1].failure or f"its workflow has ended as {self.ended_as}"

@@ -21,6 +21,9 @@ CANCEL = "cancel_agent"
 PIECE = "piece"
 CARRY = "carry_agent"
 COMMIT = "commit"
+NOTIFY_WORKFLOW = "strands_durable_notify"
+NOTIFY = "notify"
+"""Delivers a notification; also the end of the task queue of workers that have hooks."""
 STALE = "Stale"
 MALFORMED = "Malformed"
 NOT_HERE = "NotHere"
@@ -110,12 +113,45 @@ class BatchMessage(TypedDict, total=False):
     """The task queue of the worker, in the first batch of an epoch."""
     stops: bool
     """Whether the worker accepts a cancel request on that queue."""
+    reports: list[str]
+    """The events that the hooks of the worker are called for, in the first batch of an epoch, if it has hooks."""
     end: dict[str, Any]
     """The state of the execution, in the last batch of an epoch."""
     whole: dict[str, Any]
     """The whole execution, or a reference to it, if the workflow is to be continued as new."""
     whole_bytes: int
     """The size of the whole execution, if it does not fit into a payload."""
+
+
+class Notifying(TypedDict):
+    """The input of the workflow that has a notification delivered."""
+
+    execution_id: str
+    workflow_id: str
+    notice_id: str
+    event: str
+    at: float
+    heartbeat_seconds: float
+
+
+class Delivering(TypedDict):
+    """The input of the activity that calls the hooks of a worker."""
+
+    execution_id: str
+    workflow_id: str
+    notice_id: str
+    event: str
+    at: float
+    tries: int
+    taken: list[str]
+    """The hooks that have taken it already."""
+
+
+class Delivered(TypedDict):
+    """Which hooks have taken a notification by now, and why others have not."""
+
+    taken: list[str]
+    failures: dict[str, str]
 
 
 class _Stepping(TypedDict):
@@ -150,6 +186,7 @@ def batch_message_of(given: Any) -> BatchMessage | None:
     if not isinstance(turns, list) or not all(_is_turn(turn) for turn in turns):
         return None
     is_one = _is_rows(given.get("rows")) and isinstance(queue, str) and isinstance(end, dict)
+    is_one = is_one and _is_list(given.get("reports", []), str)
     return cast(BatchMessage, given) if is_one else None
 
 

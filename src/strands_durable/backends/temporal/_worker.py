@@ -18,6 +18,8 @@ from ..._enginekit.payloads import PayloadStore
 from ..._records.logs import safe_logger
 from ._activities import Activities
 from ._connectivity import Link
+from ._deliveries import Deliveries
+from ._notify_workflow import NotifyWorkflow
 from ._quarantine import calling_for
 from ._slots import SlotSupplier, tuner
 from ._workflow import ExecutionWorkflow
@@ -48,15 +50,17 @@ async def work(
     quarantine: QuarantineProcess | None = None,
     is_trial: bool = False,
     plugins: Sequence[Plugin] = (),
+    deliveries: Deliveries | None = None,
 ) -> bool:
     """Run executions until ``stop`` is set, then let the current steps end; return True if all of them did.
 
     With ``only``, run only the executions of these workflows. ``quarantine``, if given, runs executions that may have killed
-    their worker; with ``is_trial``, this process runs only those.
+    their worker; with ``is_trial``, this process runs only those. ``deliveries``, if given, calls the hooks of this process.
     """
     own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", AgentLoop()
     link = Link(client, heartbeat_seconds)
-    activities = Activities(client, own, loop, payload_store, link, only)
+    reports = () if deliveries is None else deliveries.events
+    activities = Activities(client, own, loop, payload_store, link, only, reports)
     throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
     driving = {**common, **_driving(activities, drain_seconds)}
@@ -64,6 +68,8 @@ async def work(
     if not is_trial:
         slots = SlotSupplier(lambda: concurrency + activities.waiting())
         workers.append(_executions_worker(client, task_queue, slots, driving))
+        if deliveries is not None:
+            workers.append(deliveries.worker(client, task_queue, {**common, "graceful_shutdown_timeout": _GRACE}))
     if quarantine is None:
         alone = SlotSupplier(lambda: 1 + activities.waiting(alone=True))
         workers.append(Worker(client, task_queue=suspects, tuner=tuner(alone), **driving))
@@ -103,7 +109,7 @@ def _executions_worker(client: Client, task_queue: str, slots: SlotSupplier, dri
     return Worker(
         client,
         task_queue=task_queue,
-        workflows=[ExecutionWorkflow],
+        workflows=[ExecutionWorkflow, NotifyWorkflow],
         workflow_runner=sandbox(),
         tuner=tuner(slots),
         sticky_queue_schedule_to_start_timeout=_STICKY,

@@ -22,6 +22,7 @@ from ..._enginekit.supervision import Offer, Supervisor
 from ._activity_calls import ask, carry, start_driving
 from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
 from ._history_size import Growth
+from ._notify_workflow import start_notifying
 from ._protocol import (
     ACCEPT_DRIFT,
     ALIVE,
@@ -69,10 +70,36 @@ class ExecutionWorkflow:
         self._has_begun = False
         """Whether a step was let run since this run of the workflow began."""
         self._growth = Growth(start)
+        self._reports: list[str] = []
+        """The events that workers report."""
 
     @workflow.run
     async def run(self, start: Start) -> Any:
         """Run the execution to its end, and return its result."""
+        try:
+            end = await self._run(start)
+        except (ApplicationError, ActivityError) as error:
+            if not is_cancelled_exception(error):
+                await self._report_end("failed")
+            raise
+        await self._report_end(end["status"].lower())
+        self._show(end["status"])
+        if end["status"] == "FAILED":
+            raise failure(start["execution_id"], end["error"])
+        return end["result"]
+
+    async def _report_end(self, event: str) -> None:
+        """Have the end of the execution reported; what is recorded as ended stays so, even if it is cancelled now."""
+        if event in self._reports:
+            starting = asyncio.ensure_future(start_notifying(self._start, event))
+            while not starting.done():
+                try:
+                    await asyncio.shield(starting)
+                except asyncio.CancelledError:
+                    continue
+
+    async def _run(self, start: Start) -> dict[str, Any]:
+        """Have workers run the execution until it has completed or failed; return how."""
         if PREVIOUS in start["rows"]:
             await self._take_over()
         while True:
@@ -80,14 +107,12 @@ class ExecutionWorkflow:
             end = {} if message is None else message["end"]
             status = end.get("status")
             self._steps, self._totals = end.get("steps", self._steps), end.get("totals", self._totals)
-            if status == "COMPLETED":
-                self._show(status)
-                return end["result"]
-            if status == "FAILED":
-                self._show(status)
-                raise failure(start["execution_id"], end["error"])
+            if status in ("COMPLETED", "FAILED"):
+                return end
             if status == "SUSPENDED":
                 self._show(status)
+                if "suspended" in self._reports:
+                    await start_notifying(start, "suspended")
                 await workflow.wait_condition(lambda: self._is_woken)
                 self._is_woken = False
                 continue
@@ -319,6 +344,7 @@ class ExecutionWorkflow:
 
     def _take(self, message: BatchMessage) -> None:
         """Take a batch; the first of an epoch shows that a worker has the execution."""
+        self._reports = message.get("reports", self._reports)
         if self._epochs.take(message):
             self._show("RUNNING")
 

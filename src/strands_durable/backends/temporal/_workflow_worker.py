@@ -28,9 +28,9 @@ async def workflow_worker(client: Client, task_queue: str) -> AsyncIterator[None
     """Run the workflows of a task queue in this process, without running agents."""
     from temporalio.worker import Worker
 
+    from ._notify_workflow import NotifyWorkflow
     from ._workflow import ExecutionWorkflow
 
-    async with Worker(
-        client, task_queue=task_queue, workflows=[ExecutionWorkflow], workflow_runner=sandbox(), identity=HOST
-    ):
+    workflows = [ExecutionWorkflow, NotifyWorkflow]
+    async with Worker(client, task_queue=task_queue, workflows=workflows, workflow_runner=sandbox(), identity=HOST):
         yield

@@ -1,0 +1,71 @@
+"""Calls the hooks of a worker: the activity of the workflow that has a notification delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, cast
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from ..._dispatch.hooks import deliver
+from ..._enginekit.log import Presence
+from ..._enginekit.notices import Notice, notification_of
+from ..._records.crash_points import reach
+from ..._records.logs import safe_logger
+from ..._records.notifications import Event
+from ...errors import ExecutionNotFoundError
+from ._errors import translated
+from ._heartbeat import beating
+from ._history import execution_history
+from ._protocol import NOTIFY, Delivered, Delivering
+
+if TYPE_CHECKING:
+    from ._backend import TemporalBackend
+
+logger = safe_logger(__name__)
+
+_AT_ONCE = 8
+
+
+class Deliveries:
+    """Calls the hooks of this process for a backend."""
+
+    def __init__(self, backend: TemporalBackend, hooks_key: Hashable, events: frozenset[Event]) -> None:
+        self._backend, self._hooks_key = backend, hooks_key
+        self.events = sorted(events)
+
+    def worker(self, client: Client, task_queue: str, options: dict[str, Any]) -> Worker:
+        """Return a worker on the task queue of workers that have hooks."""
+        return Worker(
+            client,
+            task_queue=f"{task_queue}/{NOTIFY}",
+            activities=[self.deliver],
+            max_concurrent_activities=_AT_ONCE,
+            **options,
+        )
+
+    @activity.defn(name=NOTIFY)
+    async def deliver(self, given: dict[str, Any]) -> Delivered:
+        """Call the hooks that have not taken a notification yet."""
+        async with beating():
+            return await self._delivered(cast(Delivering, given))
+
+    async def _delivered(self, given: Delivering) -> Delivered:
+        backend = self._backend
+        try:
+            with translated(backend.config, given["execution_id"]):
+                known = await execution_history(await backend.client(), backend.payload_store, given["workflow_id"])
+        except ExecutionNotFoundError:  # removed in the meantime
+            return {"taken": given["taken"], "failures": {}}
+        notice = Notice(notice_id=given["notice_id"], event=cast(Event, given["event"]), at=given["at"])
+        reach("notify:before")
+        taken, failures = await deliver(
+            self._hooks_key, notification_of(known.detail(Presence()), notice), given["taken"]
+        )
+        reach("notify:after")
+        for name, error in failures.items():
+            facts = (notice.notice_id, notice.event, given["tries"], f"{name}: {error}")
+            logger.warning("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | not delivered, retrying", *facts)
+        return {"taken": taken, "failures": failures}

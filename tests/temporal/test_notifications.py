@@ -1,0 +1,175 @@
+"""C37 on Temporal: a question, a failure and an end are reported by workflows of their own, which hold no run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+
+from strands_durable import ExecutionStatus, Notification, Webhook
+from strands_durable._dispatch import hooks
+from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.testing.temporal import TemporalServer
+from tests import reported
+from tests.receiver import SECRET, is_signed, receiving
+from tests.temporal.running import history, kinds, url_of, working
+from tests.waiting import until, until_async
+
+PATIENCE = 60.0
+AGENTS = {"planner": reported.planner, "asker": reported.asker, "broken": reported.broken}
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(main)
+
+
+async def dispatch(backend: TemporalBackend, agent: str, **given: Any) -> Any:
+    return await backend.dispatch(AGENTS[agent].spec, "Go", execution_id=agent, **given)
+
+
+async def notify_workflows(backend: TemporalBackend) -> Counter[str]:
+    """Return how many workflows that report something are in each state."""
+    query = f"WorkflowType = 'strands_durable_notify' AND TaskQueue = '{backend.config.task_queue}'"
+    client = await backend.client()
+    found = [each.status async for each in client.list_workflows(query)]
+    return Counter(each.name for each in found if each is not None)
+
+
+def test_c37_questions_failures_and_ends_are_reported_with_what_they_are_about(temporal: TemporalServer) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        await dispatch(backend, "planner", tags={"tenant": "acme"})
+        await dispatch(backend, "broken")
+        asked = await dispatch(backend, "asker")
+        await asyncio.to_thread(until, lambda: len(receiver.bodies) == 3)
+        (question,) = next(body["questions"] for body in receiver.bodies if body["event"] == "suspended")
+        await asked.respond({question["interrupt_id"]: "yes"})
+        await asked.result(PATIENCE)
+        await asyncio.to_thread(until, lambda: len(receiver.bodies) == 4)
+        listed = sorted(each.execution_id for each in await backend.list())
+        assert listed == ["asker", "broken", "planner"], "what reports an execution is not listed as one"
+
+    with receiving() as receiver:
+        TemporalBackend(url).notify(webhooks=[Webhook(receiver.url, SECRET)])
+        with working(url):
+            run(main())
+    assert all(is_signed(*request) for request in receiver.requests)
+    assert sorted((body["execution_id"], body["event"]) for body in receiver.bodies) == [
+        ("asker", "completed"), ("asker", "suspended"), ("broken", "failed"), ("planner", "completed"),
+    ]  # fmt: skip
+    found = {(body["execution_id"], body["event"]): body for body in receiver.bodies}
+    assert found["planner", "completed"]["tags"] == {"tenant": "acme"}
+    assert found["planner", "completed"]["agent"] == "c37-planner"
+    assert found["asker", "suspended"]["questions"][0]["reason"] == {"what": "trip"}
+    assert "ScriptError" in found["broken", "failed"]["error"]
+    assert len({body["id"] for body in receiver.bodies}) == 4
+
+
+def test_c37_a_receiver_that_fails_twice_gets_the_same_notification_again(temporal: TemporalServer) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        await (await dispatch(backend, "planner")).result(PATIENCE)
+        await asyncio.to_thread(until, lambda: receiver.bodies)
+
+    with receiving(failures=2) as receiver:
+        TemporalBackend(url).notify(webhooks=[Webhook(receiver.url, SECRET)])
+        with working(url):
+            run(main())
+    assert receiver.answered == [500, 500, 204]
+    assert len({headers["Strands-Durable-Id"] for headers, _ in receiver.requests}) == 1
+
+
+def test_c37_a_hook_that_hangs_or_fails_holds_no_run_and_repeats_no_other(temporal: TemporalServer) -> None:
+    url, calls = url_of(temporal), Counter[str]()
+
+    async def takes(notification: Notification) -> None:
+        calls["takes"] += 1
+
+    async def fails_once(notification: Notification) -> None:
+        calls["fails"] += 1
+        if calls["fails"] == 1:
+            raise OSError("not up yet")
+
+    async def hangs(notification: Notification) -> None:
+        calls["hangs"] += 1
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        await (await dispatch(backend, "planner")).result(PATIENCE)
+        await asyncio.to_thread(until, lambda: calls["fails"] == 2)
+        failed = await dispatch(backend, "broken")
+        await asyncio.to_thread(until, lambda: calls["hangs"] == 1)
+        assert await failed.status() is ExecutionStatus.FAILED, "it has ended although its report has not"
+
+    backend = TemporalBackend(url)
+    backend.notify(on_completed=takes)
+    backend.notify(on_completed=fails_once, on_failed=hangs)
+    with working(url):
+        run(main())
+    assert calls == {"takes": 1, "fails": 2, "hangs": 1}
+
+
+def test_c37_a_failure_can_be_resumed_by_the_hook_that_reports_it(temporal: TemporalServer) -> None:
+    """The report may arrive before the workflow that has failed has ended."""
+    url, seen = url_of(temporal), list[str]()
+
+    async def resume(notification: Notification) -> None:
+        seen.append(notification.notification_id)
+        if len(seen) == 1:
+            await (await TemporalBackend(url).get(notification.execution_id)).resume()
+
+    async def main() -> None:
+        handle = await dispatch(TemporalBackend(url), "broken")
+        await asyncio.to_thread(until, lambda: len(seen) == 2)
+        detail = await handle.detail()
+        assert len(detail.calls[0].failures) == 2
+
+    TemporalBackend(url).notify(on_failed=resume)
+    with working(url):
+        run(main())
+    assert len(set(seen)) == 2
+
+
+def test_c37_nothing_is_started_where_no_worker_reports(temporal: TemporalServer) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        await (await dispatch(backend, "planner")).result(PATIENCE)
+        assert kinds(await history(backend, "planner"))["START_CHILD_WORKFLOW_EXECUTION_INITIATED"] == 0
+
+    with working(url):
+        run(main())
+
+
+def test_c37_what_is_given_up_fails_with_the_reason(temporal: TemporalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(hooks, "GIVE_UP_TRIES", 1)
+    url = url_of(temporal)
+
+    def refuse(notification: Notification) -> None:
+        raise OSError("no receiver")
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        handle = await dispatch(backend, "planner")
+        await handle.result(PATIENCE)
+
+        async def has_failed() -> bool:
+            return (await notify_workflows(backend))[WorkflowExecutionStatus.FAILED.name] == 1
+
+        await until_async(has_failed)
+        assert await handle.status() is ExecutionStatus.COMPLETED
+
+    TemporalBackend(url).notify(on_completed=refuse)
+    with working(url):
+        run(main())
