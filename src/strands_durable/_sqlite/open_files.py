@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import BackendUnavailableError
 from .database import Store
 from .heartbeat import LeaseRenewer
-from .process_forks import REST_SECONDS
+from .os_fork import REST_SECONDS
 
 BUSY_SECONDS = 10.0
 REPLICA = "replica:"

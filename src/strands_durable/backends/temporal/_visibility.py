@@ -37,12 +37,21 @@ _TEMPORAL = {
 
 async def records(client: Client, config: TemporalConfig, asked: Listing) -> list[ExecutionRecord]:
     """Return executions, most recently changed first."""
-    found: list[ExecutionRecord] = []
     listed = _in_order(config, client.list_workflows(_query(config, asked)))
-    async for record in _looked_at(client, config, asked, listed):
-        found.append(record)
-        if len(found) == asked.limit:
+    return await first_page(asked, _looked_at(client, config, asked, listed))
+
+
+async def first_page(asked: Listing, records: AsyncIterator[ExecutionRecord]) -> list[ExecutionRecord]:
+    """Return as many of the records as are asked for; of those that changed at the same time, the ones with the lowest ids.
+
+    Temporal orders the latter in another way: all of them are read, or the next page would begin after one that has not been
+    on any.
+    """
+    found: list[ExecutionRecord] = []
+    async for record in records:
+        if asked.limit is not None and len(found) >= asked.limit and record.updated_at < found[-1].updated_at:
             break
+        found.append(record)
     return asked.chosen(found)
 
 
