@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.worker import Plugin, ReplayerConfig, Worker, WorkerConfig
 
 from strands_durable import ExecutionStatus, Notification, Webhook
 from strands_durable._dispatch import hooks
@@ -137,6 +138,44 @@ def test_c37_a_failure_can_be_resumed_by_the_hook_that_reports_it(temporal: Temp
     with working(url):
         run(main())
     assert len(set(seen)) == 2
+
+
+class Forgetful(Plugin):
+    """Has a worker replay a workflow from its beginning for each task."""
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        config["max_cached_workflows"] = 0
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        await next(worker)
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        return config
+
+    def run_replayer(self, replayer: Any, histories: Any, next: Any) -> Any:
+        return next(replayer, histories)
+
+
+def test_c37_reports_are_started_once_by_workers_that_replay_the_workflow_for_each_task(
+    temporal: TemporalServer,
+) -> None:
+    url, seen = url_of(temporal), list[str]()
+
+    def report(notification: Notification) -> None:
+        seen.append(notification.event)
+
+    async def main() -> None:
+        handle = await dispatch(TemporalBackend(url), "asker")
+        result = await handle.result(PATIENCE)
+        await handle.respond({result.interrupts[0].id: "yes"})
+        assert str(await handle.result(PATIENCE)) == "Approved.\n"
+        await asyncio.to_thread(until, lambda: len(seen) == 2)
+
+    TemporalBackend(url).notify(on_suspended=report, on_completed=report)
+    with working(url, plugins=[Forgetful()]):
+        run(main())
+    assert seen == ["suspended", "completed"]
 
 
 def test_c37_nothing_is_started_where_no_worker_reports(temporal: TemporalServer) -> None:
