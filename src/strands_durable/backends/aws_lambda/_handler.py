@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from aws_durable_execution_sdk_python import DurableContext, RetryableSerDesError, durable_execution
@@ -25,7 +25,6 @@ from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.progress import end_of
 from ..._records.executions import ExecutionStatus
 from ...errors import BackendUnavailableError, ExecutionFailedError, UnsupportedFeatureError
-from ._client import FunctionClient
 from ._operations import LambdaOperations, OperationLimits
 from ._protocol import CHAINED_BYTES, LIMITS, SEGMENT
 from ._url import LambdaConfig
@@ -63,7 +62,7 @@ def lambda_handler(
         on_suspended, on_failed, on_completed: Called with a `Notification` when an execution waits for a person, has failed or
             has completed, at least once, by a durable execution of its own that retries for a day. Sync or async.
         webhooks: URLs that receive the same.
-        boto3_client: A Lambda client to use instead of new ones, also for AWS's SDK.
+        boto3_client: A Lambda client for AWS's SDK to use instead of its own.
         settings: ``stop_poll_seconds`` (3): how often a running step checks whether the execution was stopped. For tests:
             ``max_operations`` (2,500) and ``max_bytes`` (80,000,000), after which a further durable execution continues;
             ``exits`` (True), whether the process ends if a tool's thread outlives the invocation.
@@ -80,13 +79,12 @@ def lambda_handler(
     return durable_execution(_serving(agents, found, limits, boto3_client), boto3_client=boto3_client)
 
 
-def _serving(agents: Sequence[DurableAgent], settings: RunSettings, limits: OperationLimits, boto: Any) -> Handler:
+def _serving(agents: Sequence[DurableAgent], settings: RunSettings, limits: OperationLimits, client: Any) -> Handler:
     """Return what one invocation does: run an execution or a segment of one, or deliver a report."""
     by_name = {agent.name: agent for agent in agents}
-    function = cache(lambda config: FunctionClient(config, boto))  # a boto3 client takes a while to make
 
     def serve(event: Any, context: DurableContext) -> Any:
-        operations = LambdaOperations(context, limits, function)
+        operations = LambdaOperations(context, limits, client)
         try:
             if isinstance(event, dict) and "notice" in event:
                 return run_delivery(operations, event["notice"], settings.hooks_key)

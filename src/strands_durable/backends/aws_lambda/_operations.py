@@ -18,6 +18,7 @@ from aws_durable_execution_sdk_python import (
 )
 from aws_durable_execution_sdk_python.config import CallbackConfig, Duration, StepConfig, StepSemantics
 from aws_durable_execution_sdk_python.exceptions import BackgroundThreadError, SuspendExecution
+from aws_durable_execution_sdk_python.lambda_service import LambdaClient
 from aws_durable_execution_sdk_python.retries import RetryPresets, RetryStrategyConfig, create_retry_strategy
 from aws_durable_execution_sdk_python.serdes import PassThroughSerDes
 
@@ -69,13 +70,8 @@ class LambdaCallback:
 class LambdaOperations:
     """The operations of one durable execution, in one invocation."""
 
-    def __init__(
-        self,
-        context: DurableContext,
-        limits: OperationLimits | None = None,
-        function: Callable[[LambdaConfig], FunctionClient] = FunctionClient,
-    ) -> None:
-        self._context, self._limits, self._function = context, limits or OperationLimits(), function
+    def __init__(self, context: DurableContext, limits: OperationLimits | None = None, client: Any = None) -> None:
+        self._context, self._limits, self._client = context, limits or OperationLimits(), client
         lambda_context: Any = context.lambda_context
         self.limit = TimeLimit(lambda_context.get_remaining_time_in_millis)
         self.owner = f"{lambda_context.aws_request_id} {uuid.uuid4().hex[:8]}"
@@ -126,7 +122,8 @@ class LambdaOperations:
         """Start a durable execution of the version that runs, in a step: AWS starts no second one of a name."""
 
         def started() -> None:
-            function = self._function(LambdaConfig.running(self._context.lambda_context))
+            client = self._client or LambdaClient.initialize_client().client  # the SDK's own, which is there already
+            function = FunctionClient(LambdaConfig.running(self._context.lambda_context), client)
             asyncio.run(function.start(name, json.dumps(given(), separators=(",", ":")).encode()))
 
         return self.attempt(f"start {name}", started, _START_TRIES)
