@@ -2,8 +2,8 @@
 
 The message that records a status names the notice, if the function has hooks for it. The next operation starts an execution
 that is named after the notice and delivers it; nothing waits for that one. If the process is killed in between, the operation
-runs again, and the engine starts no second execution of a name. What delivers makes one step for each try, and leaves its
-process between tries.
+runs again, and the engine starts no second execution of a name. What delivers calls each hook in a step of its own, and
+leaves its process between tries.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil
 from typing import Any, TypedDict
 
-from ..._dispatch import hooks as registered
-from ..._dispatch.hooks import Hook, delay_seconds, deliver, hooks
+from ..._dispatch.hooks import (
+    GIVE_UP_SECONDS,
+    GIVE_UP_TRIES,
+    MAX_DELAY_SECONDS,
+    Hook,
+    called,
+    delay_seconds,
+    hooks,
+)
 from ..._records.crash_points import reach
 from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
@@ -35,12 +42,15 @@ Delivery = dict[str, Any]
 """The input of an execution that delivers: a `Notification` as JSON."""
 
 
-class _Try(TypedDict):
-    """What a try to deliver records."""
+class _Called(TypedDict, total=False):
+    """What the call of one hook records."""
 
-    took: list[str]
-    """The hooks that have taken the notification so far, by name."""
-    failures: dict[str, str]
+    hook: str
+    """Its name; none if no hook was left."""
+    error: str
+    """Why it has not taken the notification."""
+    is_last: bool
+    """Whether the try ends with it."""
 
 
 def key_of(*given: Hook) -> Hashable:
@@ -84,41 +94,63 @@ class Reports:
 
 def run_delivery(operations: Operations, given: Delivery, hooks_key: Hashable) -> dict[str, Any]:
     """Deliver a notification to the hooks of a function, in as many tries as it takes; return how that has ended."""
-    notification = _from_json(given)
-    found: _Try = {"took": [], "failures": {}}
-    tries = 0
+    notification, taken, tries = _from_json(given), list[str](), 0
     while True:
         tries += 1
-        body = partial(_tried, notification, hooks_key, found["took"], tries)
-        try:
-            found = json.loads(operations.step(f"try {tries}", body, once=True))
-        except InterruptedOperationError:  # which hooks were called is not known, so all that are left are called again
-            found = {"took": found["took"], "failures": {"the process": "it died during the try"}}
-        if not found["failures"] or _is_over(tries):
+        failures = _try(operations, partial(_call_next, hooks_key, notification, tries), f"try {tries}", taken)
+        if not failures or _is_over(tries):
             break
         operations.wait(ceil(delay_seconds(tries)))
-    if found["failures"]:
-        facts = (notification.notification_id, notification.event, tries, _text(found["failures"]))
-        logger.error("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | notification given up", *facts)
-    return {"notification_id": notification.notification_id, "tries": tries, "given_up": found["failures"]}
-
-
-def _tried(notification: Notification, key: Hashable, taken: list[str], tries: int) -> str:
-    """Call the hooks that have not taken a notification yet."""
-    reach("notify:before")
-    took, failures = asyncio.run(deliver(key, notification, taken))
-    reach("notify:after")
     if failures:
         facts = (notification.notification_id, notification.event, tries, _text(failures))
-        logger.warning("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | not delivered", *facts)
-    found: _Try = {"took": took, "failures": {name: why[:ERROR_LENGTH] for name, why in failures.items()}}
+        logger.error("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | notification given up", *facts)
+    return {"notification_id": notification.notification_id, "tries": tries, "failures": failures}
+
+
+def _try(
+    operations: Operations, call_next: Callable[[Collection[str]], str], name: str, taken: list[str]
+) -> dict[str, str]:
+    """Call each hook that has not taken a notification yet, in a step of its own; return why some have not, by name.
+
+    A step that dies is not repeated: a hook that kills its process, or hangs until its time is over, fails as any other does.
+    """
+    failures: dict[str, str] = {}
+    while True:
+        try:
+            found: _Called = json.loads(operations.step(name, partial(call_next, {*taken, *failures}), once=True))
+        except InterruptedOperationError:
+            return {**failures, "a hook": "its process died"}
+        if "error" in found:
+            failures[found["hook"]] = found["error"]
+        elif "hook" in found:
+            taken.append(found["hook"])
+        if found["is_last"]:
+            return failures
+
+
+def _call_next(hooks_key: Hashable, notification: Notification, tries: int, done: Collection[str]) -> str:
+    """Call one of the hooks that were not called yet, not always the same one first: it may keep others from being called."""
+    rest = [each for each in hooks.of(hooks_key) if notification.event in each.events and each.name not in done]
+    found: _Called = {"is_last": len(rest) < 2}
+    if rest:
+        hook = rest[tries % len(rest)]
+        found["hook"] = hook.name
+        reach("notify:before")
+        error = asyncio.run(called(hook, notification))
+        reach("notify:after")
+        if error is not None:
+            found["error"] = error[:ERROR_LENGTH]
+            facts = (notification.notification_id, notification.event, tries, hook.name, error)
+            logger.warning(
+                "notification_id=<%s>, event=<%s>, tries=<%d>, hook=<%s>, error=<%s> | not delivered, retrying", *facts
+            )
     return json.dumps(found)
 
 
 def _is_over(tries: int) -> bool:
     """Return whether that was the last try. Only their number decides, not the clock: a replay makes the same operations."""
-    waited = sum(min(registered.MAX_DELAY_SECONDS, 2.0**count) for count in range(min(tries - 1, 1_000)))
-    return tries >= registered.GIVE_UP_TRIES and waited >= registered.GIVE_UP_SECONDS
+    waited = sum(min(MAX_DELAY_SECONDS, 2.0**count) for count in range(min(tries - 1, 1_000)))
+    return tries >= GIVE_UP_TRIES and waited >= GIVE_UP_SECONDS
 
 
 def _text(failures: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ from aws_durable_execution_sdk_python.serdes import PassThroughSerDes
 
 from ..._enginekit.operations.port import InterruptedOperationError, Reply
 from ..._enginekit.time_limit import TimeLimit
+from ..._records.crash_points import reach
 from ...errors import BackendUnavailableError
 from ._client import FunctionClient
 from ._protocol import SUB_TYPE
@@ -125,6 +126,7 @@ class LambdaOperations:
             client = self._client or LambdaClient.initialize_client().client  # the SDK's own, which is there already
             function = FunctionClient(LambdaConfig.running(self._context.lambda_context), client)
             asyncio.run(function.start(name, json.dumps(given(), separators=(",", ":")).encode()))
+            reach("start:after")
 
         return self.attempt(f"start {name}", started, _START_TRIES)
 
