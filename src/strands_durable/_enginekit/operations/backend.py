@@ -32,7 +32,7 @@ class CallbackBackend(LogBackend):
     """Runs executions on an engine that invokes functions, which ask through callbacks."""
 
     invoker: str
-    takes_hooks: str
+    _takes_hooks: str
     """What the function is made with, which takes its hooks."""
 
     # What an engine adds
@@ -80,7 +80,7 @@ class CallbackBackend(LogBackend):
         raise UnsupportedFeatureError(
             f"Notifications on {url_for_people(self.url)}, from a client",
             f"{self.invoker}, which reports what happens",
-            f"Pass the hooks to {self.takes_hooks}(..., on_failed=..., webhooks=[...]), and deploy the function.",
+            f"Pass the hooks to {self._takes_hooks}(..., on_failed=..., webhooks=[...]), and deploy the function.",
         )
 
     async def work(

@@ -40,7 +40,7 @@ class LambdaBackend(CallbackBackend):
         client: A boto3 client of Lambda to use instead of a new one.
     """
 
-    invoker, takes_hooks = "AWS invokes the function", "lambda_handler"
+    invoker, _takes_hooks = "AWS invokes the function", "lambda_handler"
 
     def __init__(self, url: str, *, client: Any = None) -> None:
         self.url = url
