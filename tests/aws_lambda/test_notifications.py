@@ -202,6 +202,23 @@ def test_c37_each_failure_of_an_execution_is_reported(make: Any) -> None:
     assert len({each.notification_id for each in found}) == 2
 
 
+def test_c37_an_execution_that_aws_has_ended_while_it_waited_is_reported_when_it_asks_again(make: Any) -> None:
+    with receiving() as receiver:
+        function = make(**webhook(receiver))
+        handle = function.dispatch(ask("trip"), "Done.")
+        function.result(handle)
+        until(lambda: have_ended(function, 1))
+        known = asyncio.run(function.backend.read("run"))
+        assert asyncio.run(function.backend.resume_attempt(known)), "as resume() does after AWS's own timeout"
+        until(lambda: have_ended(function, 2))
+        answer(handle)
+        function.result(handle)
+        until(lambda: have_ended(function, 3))
+    assert Counter(body["event"] for body in receiver.bodies) == {"suspended": 2, "completed": 1}
+    assert len({body["id"] for body in receiver.bodies}) == 3
+    assert all(body["questions"] for body in receiver.bodies if body["event"] == "suspended")
+
+
 def test_c37_an_execution_in_segments_is_reported_once(tmp_path: Path) -> None:
     handlers: dict[str, Any] = {}
     with LocalLambda({"seg": lambda *given: handlers["seg"](*given)}) as aws, receiving() as receiver:

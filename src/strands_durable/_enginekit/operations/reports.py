@@ -65,6 +65,7 @@ class Reports:
 
     def __init__(self, operations: Operations, known: RecordedExecution, hooks_key: Hashable) -> None:
         self._operations, self._known, self._key = operations, known, hooks_key
+        self._has_tried = False
 
     def about(self, status: ExecutionStatus) -> Message:
         """Return what is recorded with a status: a notice, if the function has a hook for it."""
@@ -80,11 +81,12 @@ class Reports:
             return
         error = self._operations.start(f"notice-{notice['id']}", partial(self._delivery, notice, catch_up))
         reach("notice:after")
-        if error is not None:
+        if error is not None and self._has_tried:  # not each time that the record is read
             facts = (self._known.execution_id, notice["id"], notice["event"], error)
             logger.error("execution_id=<%s>, notification_id=<%s>, event=<%s>, error=<%s> | notification lost", *facts)
 
     def _delivery(self, notice: NoticeRecord, catch_up: Callable[[], None]) -> dict[str, Any]:
+        self._has_tried = True
         reach("notice:before")
         catch_up()
         found = Notice(notice_id=notice["id"], event=notice["event"], at=notice["at"])
