@@ -140,6 +140,19 @@ def test_a_history_that_does_not_say_yet_what_continues_it_is_read_again() -> No
     assert not log.update(history), "next time, the name may be there"
 
 
+def test_a_step_whose_result_is_not_in_the_history_yet_is_read_again() -> None:
+    class Early(Renumbered):
+        def get_durable_execution_history(self, **given: Any) -> Any:
+            page = super().get_durable_execution_history(**given)
+            return {"Events": [{**event, "SubType": "strands-durable"} for event in page["Events"]]}
+
+    history = Early()
+    history.kinds += ["StepSucceeded", "ChainedInvokeStarted"]
+    log = EventLog("arn", LambdaBackend("lambda://f:1").payload_store)
+    assert log.update(history), "what was there before it"
+    assert not log.update(history), "next time, the result may be there"
+
+
 def test_a_history_that_is_numbered_anew_is_read_again() -> None:
     history = Renumbered()
     log = EventLog("arn", LambdaBackend("lambda://f:1").payload_store)

@@ -8,8 +8,10 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
+from ..._dispatch.hooks import Callback
 from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.requests import Requests
+from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import user_name
 from ..._records.executions import ExecutionStatus
 from ..._records.printable import url_for_people
@@ -30,6 +32,9 @@ class CallbackBackend(LogBackend):
     """Runs executions on an engine that invokes functions, which ask through callbacks."""
 
     invoker: str
+    _takes_hooks: str
+    """What the function is made with, which takes its hooks."""
+
     # What an engine adds
 
     @abstractmethod
@@ -62,6 +67,21 @@ class CallbackBackend(LogBackend):
     async def presence(self, execution_id: str) -> Presence:
         """Return why the function does not run an execution, if it does not."""
         return (await self.read(execution_id)).presence
+
+    def notify(
+        self,
+        *,
+        on_suspended: Callback | None = None,
+        on_failed: Callback | None = None,
+        on_completed: Callback | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        """Raise: the function has the hooks, since no process of a client runs anything."""
+        raise UnsupportedFeatureError(
+            f"Notifications on {url_for_people(self.url)}, from a client",
+            f"{self.invoker}, which reports what happens",
+            f"Pass the hooks to {self._takes_hooks}(..., on_failed=..., webhooks=[...]), and deploy the function.",
+        )
 
     async def work(
         self,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
+from ..._records.notifications import Event
 from ..._records.step_gate import StepTicket
 from ..change_sets import ChangeSet
 from ..payloads import PayloadStore
@@ -24,7 +25,9 @@ from ..time_limit import TimeLimit
 DISPATCH, START, INTERRUPTED, PIECE = "dispatch", "start the agent", "resume after an interruption", "large batch"
 ACCEPT_DRIFT = "accept drift"
 """The callback by which a function that refuses an execution is allowed to run it with another version."""
+ERROR_LENGTH = 10_000
 _NAME_LENGTH = 256
+_REASON_BYTES = 100_000
 
 Notify = Callable[[str, dict[str, Any]], None]
 """Called with a callback id and the question: execution_id, interrupt_id, name, reason, rejected."""
@@ -86,6 +89,12 @@ class Operations(Protocol):
     def attempt(self, name: str, body: Callable[[], None]) -> str | None:
         """Call a body a few times until it does not raise; return the last error if it always did."""
 
+    def start(self, name: str, given: Callable[[], dict[str, Any]]) -> str | None:
+        """Start another execution of this function, which nothing waits for, with an input; return why that was impossible.
+
+        A process that dies meanwhile leaves this to the next one. Only the first start of a name has an effect.
+        """
+
     def wait(self, seconds: int) -> None:
         """Leave this process for some seconds."""
 
@@ -114,6 +123,8 @@ class RunSettings:
     """Whether the process ends if a tool's thread outlives the run: a frozen thread would continue in a later one."""
     handover_bytes: int | None = None
     """How large the rows may be with which another log continues; None: none can."""
+    hooks_key: Hashable = None
+    """Finds the hooks that are called when an execution waits, fails or completes."""
 
 
 class Question(TypedDict):
@@ -122,6 +133,14 @@ class Question(TypedDict):
     id: str
     name: str
     reason: Any
+
+
+class NoticeRecord(TypedDict):
+    """An event that is to be reported, as it is recorded."""
+
+    id: str
+    event: Event
+    at: float
 
 
 class Message(TypedDict, total=False):
@@ -142,6 +161,8 @@ class Message(TypedDict, total=False):
     questions: list[Question]
     notify: bool
     """Whether the function has a hook that is called with each new question."""
+    notice: NoticeRecord
+    """The report of its status, if the function has a hook for it: the next operation starts what delivers it."""
     answered: list[str]
     rejected: dict[str, str]
     """Questions whose answer cannot be used, and why; they are asked again."""
@@ -167,6 +188,11 @@ def operation_name(tickets: Iterable[StepTicket]) -> str:
 def callback_name(question: str) -> str:
     """Return the name of the callback that answers a question."""
     return plain_name(f"answer {question}")
+
+
+def reason_bytes(questions: int) -> int:
+    """Return how large the reason of each question may be where questions are shown to people; the rows have it in full."""
+    return _REASON_BYTES // max(5, questions)
 
 
 def plain_name(text: str) -> str:

@@ -15,12 +15,10 @@ from ..._records.results import OpenInterrupt
 from ...errors import DurableError
 from ..log import RecordedExecution
 from .answers import Answer, answers_in
-from .port import START, Callback, Message, Operations, Question, RunSettings, callback_name, plain_name
+from .port import START, Callback, Message, Operations, Question, RunSettings, callback_name, plain_name, reason_bytes
 
 logger = safe_logger(__name__)
 
-_REASON_BYTES = 100_000
-"""How large the reasons of all questions may be together: they are shown to people, the rows have them in full."""
 _NAME_LENGTH = 300
 
 
@@ -55,12 +53,12 @@ class Questions:
         found = [each for each in interrupts_of(record) if each.id not in answered]
         return {
             "status": ExecutionStatus.SUSPENDED.value,
-            "questions": [_question(each, _REASON_BYTES // max(5, len(found))) for each in found],
+            "questions": [_question(each, reason_bytes(len(found))) for each in found],
             "notify": self._settings.notify is not None,
         }
 
-    def await_answers(self, message: Message) -> None:
-        """Create a callback for each new question, and leave the process until one of them is answered."""
+    def ask(self, message: Message) -> None:
+        """Create a callback for each new question, and call the hook for it."""
         questions = {question["id"]: question for question in message.get("questions", [])}
         new = [name for name in questions if name not in self._callbacks]
         for name in new:
@@ -68,6 +66,10 @@ class Questions:
             reach("callback:after")
         for name in new if message.get("notify") else ():
             self._call_hook(questions[name], message.get("rejected", {}).get(name))
+
+    def await_answers(self, message: Message) -> None:
+        """Take the answers that have arrived; if none has, leave the process until one does."""
+        questions = {question["id"]: question for question in message.get("questions", [])}
         open_names = self._collect(questions)
         if open_names and not self.answers:
             self._callbacks[open_names[0]].wait()

@@ -37,6 +37,7 @@ from .history import MessageLog
 from .port import (
     ACCEPT_DRIFT,
     DISPATCH,
+    ERROR_LENGTH,
     INTERRUPTED,
     PIECE,
     START,
@@ -48,6 +49,7 @@ from .port import (
     packed,
 )
 from .questions import Questions
+from .reports import Reports
 
 if TYPE_CHECKING:
     from ..driver import Batch
@@ -58,7 +60,6 @@ logger = safe_logger(__name__)
 S = ExecutionStatus
 _MAX_REFUSED_SECONDS = 3_600
 _LOOK_EVERY = 25
-_ERROR_LENGTH = 10_000
 
 
 class OperationRun:
@@ -82,6 +83,7 @@ class OperationRun:
         self._batch: Batch
         self._reported: list[list[Any]] = []
         self._questions = Questions(operations, self._known, settings)
+        self._reports = Reports(operations, self._known, settings.hooks_key)
         self._is_drift_accepted = self._is_live = self._is_left_behind = False
         self._refusals = 0
         self._fitted_at, self._does_fit = -_LOOK_EVERY, True
@@ -97,9 +99,12 @@ class OperationRun:
                 if {"status", "segment", "wait"} & message.keys():
                     self._quit(not self._is_left_behind)
                 if message.get("status") == S.SUSPENDED.value:
+                    self._questions.ask(message)
+                    self._reports.start(message, self._catch_up)
                     self._questions.await_answers(message)
                 elif "status" in message or "segment" in message:
                     self._catch_up()
+                    self._reports.start(message, self._catch_up)
                     return message
                 elif "refused" in message:
                     self._await_acceptance(message["wait"])
@@ -198,7 +203,8 @@ class OperationRun:
     def _started(self) -> Message | None:
         """Start the agent; return a message instead if it waits for answers, or if this function may not run it."""
         if self._known.status is S.SUSPENDED:  # the log before this one has ended while it waited
-            return {"next": START, **self._questions.asking()}
+            is_known = self._questions.has_open
+            return {"next": START, **self._questions.asking(), **({} if is_known else self._reports.about(S.SUSPENDED))}
         from ..head import Head
 
         head = Head(
@@ -279,10 +285,10 @@ class OperationRun:
         end = head.driver.ended()
         self._is_left_behind = not head.has_stopped
         if end.status is S.SUSPENDED:
-            return self._questions.asking()
+            return {**self._questions.asking(), **self._reports.about(end.status)}
         if end.status not in (S.PENDING, S.RUNNING):
-            found: Message = {"status": end.status.value}
-            return found if end.error is None else {**found, "error": summary(end.error)[:_ERROR_LENGTH]}
+            found: Message = {"status": end.status.value, **self._reports.about(end.status)}
+            return found if end.error is None else {**found, "error": summary(end.error)[:ERROR_LENGTH]}
         if head.is_log_full:
             return {"segment": True}
         seconds = max(head.wait_seconds or 0, ceil(end.not_before - time.time()))

@@ -12,13 +12,14 @@ from ..._enginekit.compaction import prune
 from ..._enginekit.listing import read_latest
 from ..._enginekit.operations.backend import CallbackBackend
 from ..._enginekit.operations.history import LogChain, OperationHistory
+from ..._enginekit.operations.inputs import Start
 from ..._enginekit.payloads import PayloadStore
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import Listing
 from ...errors import BackendUnavailableError, ExecutionNotFoundError, PayloadTooLargeError
 from ._client import FunctionClient
 from ._history import EventLog
-from ._protocol import CHAINED_BYTES, LIMITS, Start, attempt_of, execution_name
+from ._protocol import CHAINED_BYTES, LIMITS, attempt_of, execution_name
 from ._url import LambdaConfig
 
 S = ExecutionStatus
@@ -39,7 +40,7 @@ class LambdaBackend(CallbackBackend):
         client: A boto3 client of Lambda to use instead of a new one.
     """
 
-    invoker = "AWS invokes the function"
+    invoker, _takes_hooks = "AWS invokes the function", "lambda_handler"
 
     def __init__(self, url: str, *, client: Any = None) -> None:
         self.url = url

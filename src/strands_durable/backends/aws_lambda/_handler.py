@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -12,18 +12,24 @@ from aws_durable_execution_sdk_python import DurableContext, RetryableSerDesErro
 from aws_durable_execution_sdk_python.config import InvokeConfig
 from aws_durable_execution_sdk_python.serdes import JsonSerDes
 
+from ..._dispatch.hooks import Callback, hooks_of
 from ..._dispatch.registry import DurableAgent
+from ..._dispatch.webhooks import Webhook
 from ..._enginekit.change_sets import ChangeSet
+from ..._enginekit.operations.inputs import Start, begun
 from ..._enginekit.operations.port import Notify, RunSettings
-from ..._enginekit.operations.run import OperationRun, dispatched, load
+from ..._enginekit.operations.reports import key_of, run_delivery
+from ..._enginekit.operations.run import OperationRun, load
 from ..._enginekit.operations.segments import SegmentEnd, run_chain, run_segment
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.progress import end_of
 from ..._records.executions import ExecutionStatus
 from ...errors import BackendUnavailableError, ExecutionFailedError, UnsupportedFeatureError
 from ._operations import LambdaOperations, OperationLimits
-from ._protocol import CHAINED_BYTES, LIMITS, SEGMENT, Start
+from ._protocol import CHAINED_BYTES, LIMITS, SEGMENT
+from ._url import LambdaConfig
 
+Handler = Callable[[Any, Any], Any]
 _RESULT_BYTES = 200_000
 _INVOKE: InvokeConfig[Any, Any] = InvokeConfig(JsonSerDes(), JsonSerDes())
 
@@ -33,6 +39,10 @@ def lambda_handler(
     payloads: str | None = None,
     notify: Notify | None = None,
     answer_seconds: int = 0,
+    on_suspended: Callback | None = None,
+    on_failed: Callback | None = None,
+    on_completed: Callback | None = None,
+    webhooks: Sequence[Webhook] = (),
     boto3_client: Any = None,
     **settings: Any,
 ) -> Callable[[Any, Any], Any]:
@@ -49,6 +59,9 @@ def lambda_handler(
             a durable step, at least once for each question. If it raises three times, that is logged; the question stays open.
         answer_seconds: How long a question stays open; 0 for as long as the execution may. After that, the tool that asked
             gets ``{"error": "..."}`` as its answer; a question about a step in doubt is answered with ``"fail"``.
+        on_suspended, on_failed, on_completed: Called with a `Notification` when an execution waits for a person, has failed or
+            has completed, at least once, by a durable execution of its own that retries for a day. Sync or async.
+        webhooks: URLs that receive the same.
         boto3_client: A Lambda client for AWS's SDK to use instead of its own.
         settings: ``stop_poll_seconds`` (3): how often a running step checks whether the execution was stopped. For tests:
             ``max_operations`` (2,500) and ``max_bytes`` (80,000,000), after which a further durable execution continues;
@@ -58,44 +71,30 @@ def lambda_handler(
         raise UnsupportedFeatureError("lambda_handler()", "it names no agent", "Pass one: lambda_handler(planner).")
     load()  # while the process starts, not in the first invocation
     limits = OperationLimits(**{name: settings.pop(name) for name in asdict(OperationLimits()) if name in settings})
+    key = key_of(*hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
     found = RunSettings(
-        agents=frozenset(agent.name for agent in agents),
-        payload_store=PayloadStore(payloads, LIMITS),
-        notify=notify,
-        answer_seconds=answer_seconds,
-        handover_bytes=CHAINED_BYTES,
-        **settings,
-    )
+        agents=frozenset(agent.name for agent in agents), payload_store=PayloadStore(payloads, LIMITS), notify=notify,
+        answer_seconds=answer_seconds, handover_bytes=CHAINED_BYTES, hooks_key=key, **settings,
+    )  # fmt: skip
+    return durable_execution(_serving(agents, found, limits, boto3_client), boto3_client=boto3_client)
+
+
+def _serving(agents: Sequence[DurableAgent], settings: RunSettings, limits: OperationLimits, client: Any) -> Handler:
+    """Return what one invocation does: run an execution or a segment of one, or deliver a report."""
     by_name = {agent.name: agent for agent in agents}
 
-    def handler(event: Any, context: DurableContext) -> Any:
-        operations = LambdaOperations(context, limits)
+    def serve(event: Any, context: DurableContext) -> Any:
+        operations = LambdaOperations(context, limits, client)
         try:
-            execution_id, rows = _begun(event, operations, by_name)
-            run = OperationRun(operations, execution_id, rows, found)
+            if isinstance(event, dict) and "notice" in event:
+                return run_delivery(operations, event["notice"], settings.hooks_key)
+            execution_id, rows = begun(event, operations, by_name)
+            run = OperationRun(operations, execution_id, rows, settings)
             return run_segment(run) if event.get("segment") else _ended(run, execution_id, context)
         except BackendUnavailableError as error:
             raise RetryableSerDesError(str(error)) from error
 
-    return durable_execution(handler, boto3_client=boto3_client)
-
-
-def _begun(event: Any, operations: LambdaOperations, agents: dict[str, DurableAgent]) -> tuple[str, ChangeSet]:
-    """Return the id and the rows of the execution; record one that was not dispatched by our client."""
-    if isinstance(event, dict) and "rows" in event:
-        return event["execution_id"], event["rows"]
-    if not isinstance(event, dict) or "prompt" not in event:
-        raise UnsupportedFeatureError(
-            "This input of the function",
-            'it is neither from strands-durable nor has it a "prompt"',
-            'Dispatch with connect("lambda://..."), or pass {"prompt": ..., "agent": ..., "execution_id": ...}.',
-        )
-    name = event.get("agent") or next(iter(agents))
-    if name not in agents:
-        known = ", ".join(sorted(agents))
-        raise UnsupportedFeatureError(f"Agent {name!r}", f"this function has {known}", "Name one of them.")
-    spec = partial(agents[name].spec_with, **event.get("arguments", {}))
-    return dispatched(operations, spec, event["prompt"], event.get("execution_id"), event.get("invocation_state"))
+    return serve
 
 
 def _ended(run: OperationRun, execution_id: str, context: DurableContext) -> dict[str, Any]:
@@ -110,9 +109,8 @@ def _ended(run: OperationRun, execution_id: str, context: DurableContext) -> dic
 
 def _invoke(context: DurableContext, execution_id: str, number: int, rows: ChangeSet) -> SegmentEnd:
     """Let a further durable execution continue this one."""
-    lambda_context: Any = context.lambda_context
-    arn = str(lambda_context.invoked_function_arn).split(":")[:7]
-    version = ":".join([*arn, str(lambda_context.function_version)])  # an alias may point to another one by now
+    function = LambdaConfig.running(context.lambda_context)
     given: Start = {"execution_id": execution_id, "rows": rows, "segment": True}
+    version = f"{function.function}:{function.qualifier}"
     end: SegmentEnd = context.invoke(version, given, name=f"{SEGMENT}{number}", config=_INVOKE)
     return end

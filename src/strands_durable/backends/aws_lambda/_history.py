@@ -66,7 +66,10 @@ class EventLog(MessageLog):
             if "rows" in start:
                 self.begin(start["rows"])
         elif kind == "StepSucceeded" and event.get("SubType") == SUB_TYPE:
-            self.add(json.loads(self._payload(details, "Result") or "{}"))
+            text = self._payload(details, "Result")
+            self._is_partial |= text is None  # a local runner may show the end of a step before its result
+            if text is not None:
+                self.add(json.loads(text))
         elif kind == "CallbackStarted":
             self.callbacks.start(event["Id"], event.get("Name", ""), details.get("CallbackId", ""))
         elif kind.startswith("Callback"):
@@ -74,7 +77,7 @@ class EventLog(MessageLog):
             self.callbacks.end(event["Id"], text, has_succeeded=kind == "CallbackSucceeded")
         elif kind == "ChainedInvokeStarted" and event.get("Name", "").startswith(SEGMENT):
             self.segment = details.get("DurableExecutionArn")
-            self._is_partial = self.segment is None
+            self._is_partial |= self.segment is None
         elif (how := kind.removeprefix("Execution")) in _CLOSED:
             self.closed = _CLOSED[how]
             error = (details.get("Error") or {}).get("Payload") or {}

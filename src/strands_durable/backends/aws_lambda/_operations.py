@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,17 +18,19 @@ from aws_durable_execution_sdk_python import (
 )
 from aws_durable_execution_sdk_python.config import CallbackConfig, Duration, StepConfig, StepSemantics
 from aws_durable_execution_sdk_python.exceptions import BackgroundThreadError, SuspendExecution
+from aws_durable_execution_sdk_python.lambda_service import LambdaClient
 from aws_durable_execution_sdk_python.retries import RetryPresets, RetryStrategyConfig, create_retry_strategy
 from aws_durable_execution_sdk_python.serdes import PassThroughSerDes
 
 from ..._enginekit.operations.port import InterruptedOperationError, Reply
 from ..._enginekit.time_limit import TimeLimit
+from ..._records.crash_points import reach
 from ...errors import BackendUnavailableError
+from ._client import FunctionClient
 from ._protocol import SUB_TYPE
+from ._url import LambdaConfig
 
-_ATTEMPTS = RetryStrategyConfig(
-    max_attempts=3, initial_delay=Duration.from_seconds(1), max_delay=Duration.from_seconds(5)
-)
+_NOTIFY_TRIES, _START_TRIES = 3, 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +71,8 @@ class LambdaCallback:
 class LambdaOperations:
     """The operations of one durable execution, in one invocation."""
 
-    def __init__(self, context: DurableContext, limits: OperationLimits | None = None) -> None:
-        self._context, self._limits = context, limits or OperationLimits()
+    def __init__(self, context: DurableContext, limits: OperationLimits | None = None, client: Any = None) -> None:
+        self._context, self._limits, self._client = context, limits or OperationLimits(), client
         lambda_context: Any = context.lambda_context
         self.limit = TimeLimit(lambda_context.get_remaining_time_in_millis)
         self.owner = f"{lambda_context.aws_request_id} {uuid.uuid4().hex[:8]}"
@@ -105,14 +109,26 @@ class LambdaOperations:
         self._bytes += len(text)
         return text
 
-    def attempt(self, name: str, body: Callable[[], None]) -> str | None:
-        """Make a step that AWS repeats twice if it fails."""
+    def attempt(self, name: str, body: Callable[[], None], tries: int = _NOTIFY_TRIES) -> str | None:
+        """Make a step that AWS repeats if it fails, within seconds."""
         self.count += 1
+        retries = RetryStrategyConfig(tries, Duration.from_seconds(1), Duration.from_seconds(5))
         try:
-            self._context.step(lambda _: body(), name, StepConfig(create_retry_strategy(_ATTEMPTS)))
+            self._context.step(lambda _: body(), name, StepConfig(create_retry_strategy(retries)))
         except StepError as error:
             return str(error)
         return None
+
+    def start(self, name: str, given: Callable[[], dict[str, Any]]) -> str | None:
+        """Start a durable execution of the version that runs, in a step: AWS starts no second one of a name."""
+
+        def started() -> None:
+            client = self._client or LambdaClient.initialize_client().client  # the SDK's own, which is there already
+            function = FunctionClient(LambdaConfig.running(self._context.lambda_context), client)
+            asyncio.run(function.start(name, json.dumps(given(), separators=(",", ":")).encode()))
+            reach("start:after")
+
+        return self.attempt(f"start {name}", started, _START_TRIES)
 
     def wait(self, seconds: int) -> None:
         """Suspend the function."""

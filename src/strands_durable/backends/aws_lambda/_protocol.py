@@ -1,12 +1,10 @@
-"""What the function and its clients exchange: the input of the function, and the names of durable executions."""
+"""What the function and its clients have in common: limits, and the names of durable executions."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, TypedDict
 
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.payloads import PayloadLimits
 from ..._records.keys import checked_id
 
@@ -20,19 +18,6 @@ CHAINED_BYTES = 900_000
 """AWS refuses the input of a chained invocation, or of an asynchronous one, above 1 MiB."""
 
 _PLAIN = re.compile(r"(?!.*--)[A-Za-z0-9_-]{1,56}")
-
-
-class Start(TypedDict, total=False):
-    """The input of the function: an execution as its rows, or a prompt for which the function makes them."""
-
-    execution_id: str
-    agent: str
-    rows: ChangeSet
-    segment: bool
-    """Whether another execution of the function waits for this one, which continues it."""
-    prompt: Any
-    arguments: dict[str, Any]
-    invocation_state: dict[str, Any]
 
 
 def execution_name(execution_id: str, attempt: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ..._enginekit.urls import options_of
 from ...errors import UnsupportedFeatureError
@@ -45,6 +46,13 @@ class LambdaConfig:
             endpoint=options.get("endpoint"),
             payloads=options.get("payloads"),
         )
+
+    @classmethod
+    def running(cls, context: Any) -> LambdaConfig:
+        """Return the version of the function that runs with a Lambda context: an alias may point to another one by now."""
+        arn = str(context.invoked_function_arn).split(":")[:7]
+        version = str(context.function_version)
+        return cls(function=":".join(arn), qualifier=version, region=arn[3], endpoint=None, payloads=None)
 
     def __str__(self) -> str:
         return f"lambda://{self.function}:{self.qualifier}"

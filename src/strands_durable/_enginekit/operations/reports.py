@@ -1,0 +1,175 @@
+"""Reports that an execution waits, has failed or has completed: each is delivered by another execution of the same function.
+
+The message that records a status names the notice, if the function has hooks for it. The next operation starts an execution
+that is named after the notice and delivers it; nothing waits for that one. If the process is killed in between, the operation
+runs again, and the engine starts no second execution of a name. What delivers calls each hook in a step of its own, and
+leaves its process between tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import asdict, replace
+from functools import partial
+from math import ceil
+from typing import Any, TypedDict
+
+from ..._dispatch.hooks import (
+    GIVE_UP_SECONDS,
+    GIVE_UP_TRIES,
+    MAX_DELAY_SECONDS,
+    Hook,
+    called,
+    delay_seconds,
+    hooks,
+)
+from ..._records.crash_points import reach
+from ..._records.executions import ExecutionStatus
+from ..._records.logs import safe_logger
+from ..._records.notifications import Notification
+from ..._records.views import Question
+from ..log import Presence, RecordedExecution
+from ..notices import Notice, event_of, notification_of
+from .port import ERROR_LENGTH, InterruptedOperationError, Message, NoticeRecord, Operations, reason_bytes
+
+logger = safe_logger(__name__)
+
+Delivery = dict[str, Any]
+"""The input of an execution that delivers: a `Notification` as JSON."""
+
+
+class _Called(TypedDict, total=False):
+    """What the call of one hook records."""
+
+    hook: str
+    """Its name; none if no hook was left."""
+    error: str
+    """Why it has not taken the notification."""
+    is_last: bool
+    """Whether the try ends with it."""
+
+
+def key_of(*given: Hook) -> Hashable:
+    """Register the hooks of a function; return what finds them."""
+    key = object()
+    hooks.add(key, *given)
+    return key
+
+
+class Reports:
+    """The notices of one execution, in the process that runs it now."""
+
+    def __init__(self, operations: Operations, known: RecordedExecution, hooks_key: Hashable) -> None:
+        self._operations, self._known, self._key = operations, known, hooks_key
+        self._has_tried = False
+
+    def about(self, status: ExecutionStatus) -> Message:
+        """Return what is recorded with a status: a notice, if the function has a hook for it."""
+        event = event_of(status.value)
+        if event is None or event not in hooks.events(self._key):
+            return {}
+        return {"notice": {"id": uuid.uuid4().hex, "event": event, "at": time.time()}}
+
+    def start(self, message: Message, catch_up: Callable[[], None]) -> None:
+        """Start what delivers the notice of a message, if it has one; ``catch_up`` applies all that is recorded."""
+        notice = message.get("notice")
+        if notice is None:
+            return
+        error = self._operations.start(f"notice-{notice['id']}", partial(self._delivery, notice, catch_up))
+        reach("notice:after")
+        if error is not None and self._has_tried:  # not each time that the record is read
+            facts = (self._known.execution_id, notice["id"], notice["event"], error)
+            logger.error("execution_id=<%s>, notification_id=<%s>, event=<%s>, error=<%s> | notification lost", *facts)
+
+    def _delivery(self, notice: NoticeRecord, catch_up: Callable[[], None]) -> dict[str, Any]:
+        self._has_tried = True
+        reach("notice:before")
+        catch_up()
+        found = Notice(notice_id=notice["id"], event=notice["event"], at=notice["at"])
+        notification = notification_of(self._known.detail(Presence()), found)
+        return {"execution_id": notification.execution_id, "notice": _as_json(notification)}
+
+
+def run_delivery(operations: Operations, given: Delivery, hooks_key: Hashable) -> dict[str, Any]:
+    """Deliver a notification to the hooks of a function, in as many tries as it takes; return how that has ended."""
+    notification, taken, tries = _from_json(given), list[str](), 0
+    while True:
+        tries += 1
+        failures = _try(operations, partial(_call_next, hooks_key, notification, tries), f"try {tries}", taken)
+        if not failures or _is_over(tries):
+            break
+        operations.wait(ceil(delay_seconds(tries)))
+    if failures:
+        facts = (notification.notification_id, notification.event, tries, _text(failures))
+        logger.error("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | notification given up", *facts)
+    return {"notification_id": notification.notification_id, "tries": tries, "failures": failures}
+
+
+def _try(
+    operations: Operations, call_next: Callable[[Collection[str]], str], name: str, taken: list[str]
+) -> dict[str, str]:
+    """Call each hook that has not taken a notification yet, in a step of its own; return why some have not, by name.
+
+    A step that dies is not repeated: a hook that kills its process, or hangs until its time is over, fails as any other does.
+    """
+    failures: dict[str, str] = {}
+    while True:
+        try:
+            found: _Called = json.loads(operations.step(name, partial(call_next, {*taken, *failures}), once=True))
+        except InterruptedOperationError:
+            return {**failures, "a hook": "its process died"}
+        if "error" in found:
+            failures[found["hook"]] = found["error"]
+        elif "hook" in found:
+            taken.append(found["hook"])
+        if found["is_last"]:
+            return failures
+
+
+def _call_next(hooks_key: Hashable, notification: Notification, tries: int, done: Collection[str]) -> str:
+    """Call one of the hooks that were not called yet, not always the same one first: it may keep others from being called."""
+    rest = [each for each in hooks.of(hooks_key) if notification.event in each.events and each.name not in done]
+    found: _Called = {"is_last": len(rest) < 2}
+    if rest:
+        hook = rest[tries % len(rest)]
+        found["hook"] = hook.name
+        reach("notify:before")
+        error = asyncio.run(called(hook, notification))
+        reach("notify:after")
+        if error is not None:
+            found["error"] = error[:ERROR_LENGTH]
+            facts = (notification.notification_id, notification.event, tries, hook.name, error)
+            logger.warning(
+                "notification_id=<%s>, event=<%s>, tries=<%d>, hook=<%s>, error=<%s> | not delivered, retrying", *facts
+            )
+    return json.dumps(found)
+
+
+def _is_over(tries: int) -> bool:
+    """Return whether that was the last try. Only their number decides, not the clock: a replay makes the same operations."""
+    waited = sum(min(MAX_DELAY_SECONDS, 2.0**count) for count in range(min(tries - 1, 1_000)))
+    return tries >= GIVE_UP_TRIES and waited >= GIVE_UP_SECONDS
+
+
+def _text(failures: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in failures.items())[:300]
+
+
+def _as_json(notification: Notification) -> Delivery:
+    """Return a notification as the input of an execution, without what is too large for one."""
+    error, most = notification.error, reason_bytes(len(notification.questions))
+    asked = [
+        each if len(json.dumps(each.reason, default=str)) <= most else replace(each, reason=None)
+        for each in notification.questions
+    ]
+    small = replace(notification, questions=tuple(asked), error=None if error is None else error[:ERROR_LENGTH])
+    found: Delivery = json.loads(json.dumps(asdict(small), default=str))
+    return found
+
+
+def _from_json(given: Delivery) -> Notification:
+    return Notification(**{**given, "questions": tuple(Question(**each) for each in given["questions"])})
