@@ -14,7 +14,6 @@ import pytest
 
 from strands_durable import ExecutionHandle, Webhook, connect
 from strands_durable._records import crash_points
-from strands_durable.testing import CrashPoints
 from tests import reported
 from tests.crash.sidecars import DaprSite
 from tests.crash.site import PATIENCE_SECONDS
@@ -24,6 +23,7 @@ from tests.waiting import until
 
 AGENTS = {"planner": reported.planner, "asker": reported.asker, "broken": reported.broken}
 EVENTS = {"planner": "completed", "asker": "suspended", "broken": "failed"}
+OURS = ("notice.", "notify:", "append:after")
 FIRST, LAST = "notice.record:before", "notice.unlist:after"
 
 
@@ -33,18 +33,22 @@ def site(tmp_path: Path) -> Iterator[DaprSite]:
         yield site
 
 
-def report(url: str, folder: str, receiver: str) -> None:
-    """Be a worker that reports to a receiver until the file ``stop`` exists, and writes down the points it has reached."""
-    points = CrashPoints()
-    with points.recording():
-        asyncio.run(_work(url, folder, receiver))
-    Path(folder, "reached").write_text("\n".join(points.reached))
+def report(url: str, folder: str, receiver: str, point: str = "") -> None:
+    """Be a worker that reports to a receiver, and dies at a point that it reaches after its first notice has begun.
 
+    Without a point, it works until the file ``stop`` exists, and writes down which ones it has reached since then.
+    """
+    reached: list[str] = []
 
-def report_until(url: str, folder: str, receiver: str, point: str) -> None:
-    """Be such a worker that dies at a point."""
-    with CrashPoints().crashing(point):
-        asyncio.run(_work(url, folder, receiver))
+    def listen(name: str) -> None:
+        if name == FIRST or (reached and name.startswith(OURS)):  # the agent, in another thread, may still be ending
+            reached.append(name)
+        if reached and name == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    crash_points.listen(listen)
+    asyncio.run(_work(url, folder, receiver))
+    Path(folder, "reached").write_text("\n".join(reached))
 
 
 def report_frozen(url: str, folder: str, receiver: str, point: str) -> None:
@@ -86,7 +90,7 @@ def ends(site: DaprSite, handle: ExecutionHandle) -> bool:
 
 
 def reached_points(site: DaprSite, agent: str) -> list[str]:
-    """Return the points of an undisturbed run, from the commit that ends it until nothing is left of its notification."""
+    """Return the points of an undisturbed run, from before its notice is written until nothing is left of it."""
     with receiving() as receiver:
         site.dispatch("whole", agent=AGENTS[agent])
         worker = site.worker(receiver.url, target=report)
@@ -95,11 +99,8 @@ def reached_points(site: DaprSite, agent: str) -> list[str]:
         worker.join().checked()
         Path(site.folder, "stop").unlink()
     found = Path(site.folder, "reached").read_text().splitlines()
-    names = [point.partition("@")[0] for point in found]
-    first, last = names.index(FIRST), names.index(LAST)
-    before = max(index for index, name in enumerate(names[:first]) if name == "append:before")
-    assert {"append:after", "notice.claim:after", "notify:before", "notify:after"} <= set(names[first:last])
-    return found[before : last + 1]
+    assert {"append:after", "notice.claim:after", "notify:before", "notify:after"} <= set(found)
+    return list(dict.fromkeys(found[: found.index(LAST) + 1]))
 
 
 @pytest.mark.timeout(600)
@@ -112,7 +113,7 @@ def test_c37_a_worker_killed_between_commit_and_delivery_loses_no_notification(
     for number, point in enumerate(points):
         with receiving() as receiver:
             handle = site.dispatch(f"run-{number}", agent=AGENTS[agent])
-            victim = site.worker(receiver.url, point, target=report_until)
+            victim = site.worker(receiver.url, point, target=report)
             assert victim.join().exitcode == -signal.SIGKILL, point
             heir = site.worker(receiver.url, target=report)
             until(lambda handle=handle: ends(site, handle), PATIENCE_SECONDS)
