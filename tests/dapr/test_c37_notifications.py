@@ -287,6 +287,7 @@ def test_c37_damaged_notices_stop_no_others_and_no_run(bench: DaprBench) -> None
             head = await log.stored_head(name)
             assert head is not None
             await store.save(Value(key=notices_key(name, head.life), data=data))
+        await store.save(Value(key=bench.backend.engine.notices.watch_keys[0], data=b"{"))
 
     bench.run(damage())
     report(bench, on_suspended=found.append, on_completed=found.append)

@@ -40,7 +40,7 @@ WATCHED_SECONDS = 7 * 86_400.0
 _KNOWN_SECONDS = 15.0
 """How old the knowledge of what is watched may be; a worker's periodic reads renew it."""
 _TRIES, _LOOKS, _AGAIN_SECONDS = 400, 3, 0.05
-_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, LookupError)
+DAMAGE = (ValueError, TypeError, LookupError, AttributeError)
 """What reading a damaged value raises."""
 
 Standing = Literal["counts", "open", "void"]
@@ -64,7 +64,7 @@ class StoredNotice(Notice):
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> StoredNotice:
-        """Read a notice; raise one of `_DAMAGE` if it is damaged."""
+        """Read a notice; raise one of `DAMAGE` if it is damaged."""
         base, place = ((str(epoch), int(number)) for epoch, number in (found["base"], found["place"]))
         if found["event"] not in EVENTS or isinstance(found["taken"], str):
             raise ValueError("it is damaged")
@@ -116,7 +116,7 @@ class Notices:
         for key in self.watch_keys:
             try:
                 found |= {name: float(until) for name, until in json.loads(values[key])["items"].items()}
-            except _DAMAGE:
+            except DAMAGE:
                 continue
         self._watched, self._known_at = found, time.monotonic()
 
@@ -135,7 +135,7 @@ class Notices:
         notice = StoredNotice(notice_id=uuid.uuid4().hex, event=event, at=time.time(), base=base.last, place=new.last)
         try:
             await self._record(execution_id, new.life, notice)
-        except _DAMAGE as error:  # no run fails because of what is reported of it
+        except DAMAGE as error:  # no run fails because of what is reported of it
             logger.error("execution_id=<%s>, event=<%s>, error=<%s> | not reported", execution_id, event, error)
             return False
         return True
@@ -252,7 +252,7 @@ def _notices(data: bytes) -> list[StoredNotice]:
     for each in _entries(data).values():
         try:
             found.append(StoredNotice.of(each))
-        except _DAMAGE:
+        except DAMAGE:
             logger.error("value=<%s> | a notice is damaged and is not delivered", str(each)[:100])
     return found
 

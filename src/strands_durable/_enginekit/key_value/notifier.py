@@ -23,7 +23,7 @@ from ..log import Presence, read
 from ..notices import notification_of
 from .engine import KeyValueEngine
 from .head import Head
-from .notices import WATCHED_SECONDS, StoredNotice, parts_of
+from .notices import DAMAGE, WATCHED_SECONDS, StoredNotice, parts_of
 
 logger = safe_logger(__name__)
 
@@ -34,7 +34,7 @@ _FIRST_SECONDS, _MAX_SECONDS = 0.25, 30.0
 """How soon, and at last how seldom, an execution is looked at again whose notices this process cannot deliver yet."""
 _AT_ONCE, _LOOKED_AT = 8, 100
 """How many are delivered at a time, and how many executions are looked at: thousands may wait for a receiver."""
-_ERROR_LENGTH = 300
+_ERROR_LENGTH, _STOP_SECONDS = 300, 1.0
 
 
 @dataclass
@@ -70,11 +70,11 @@ class Notifier:
         """The deliveries that are running, by notice."""
         self._news, self._silent_about = asyncio.Event(), ""
         self._notices.on_commit = self._changed
-        self._running: asyncio.Task[None] | None = None
+        self._looking: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Deliver what is due until `finish` or `close`."""
-        self._running = asyncio.create_task(self._run())
+        self._looking.add(asyncio.create_task(self._run()))
 
     async def _run(self) -> None:
         while True:
@@ -86,12 +86,11 @@ class Notifier:
 
     async def finish(self, seconds: float) -> None:
         """Deliver what is due, for at most ``seconds``; another worker delivers the rest."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        await _stopped(self._looking)
         if hooks.events(self._key):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._deliver_all(), seconds)
+            finishing = asyncio.create_task(self._deliver_all())
+            self._looking.add(finishing)
+            await asyncio.wait([finishing], timeout=seconds)
         await self.close()
 
     async def _deliver_all(self) -> None:
@@ -103,10 +102,7 @@ class Notifier:
 
     async def close(self) -> None:
         """Stop; what was claimed here is free once this worker has no heartbeat."""
-        tasks = [*self._tasks.values(), *([self._running] if self._running is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _stopped({*self._looking, *self._tasks.values()})
 
     def _changed(self, name: str) -> None:
         """Look at an execution at once."""
@@ -151,7 +147,10 @@ class Notifier:
     async def _watch(self, events: frozenset[Event]) -> None:
         watched, at = self._watched
         if watched != events or time.monotonic() - at > WATCHED_SECONDS / 100:
-            await self._notices.watch(events)
+            try:
+                await self._notices.watch(events)
+            except DAMAGE as error:  # this process records its events in any case
+                logger.warning("store=<%s>, error=<%s> | other workers may not record events", self._key, error)
             self._watched = events, time.monotonic()
 
     async def _check(self, name: str, seen: _Sighting, notices: list[StoredNotice], head: Head | None) -> None:
@@ -244,3 +243,11 @@ class Notifier:
         logger.warning("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | not delivered, retrying", *facts)
         later = time.time() + delay_seconds(claimed.tries)
         await self._notices.replace(name, claimed, replace(left, not_before=later))
+
+
+async def _stopped(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait a moment for them: a client may turn the cancellation of a request into an error of its own."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_STOP_SECONDS)
