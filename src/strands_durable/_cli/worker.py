@@ -117,7 +117,7 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
     workers resume the executions. A second Ctrl-C stops it at once and leaves running steps in doubt.
 
     With --webhook, requests are delivered at least once, also after a kill, and retried for a day. Executions that were run
-    inline are reported, too. SQLite only.
+    inline are reported, too. On AWS Lambda the function has the hooks.
     """
     from .._dispatch.agent_files import agents_of
     from .._strands.patches import silence_printing

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
+from ..._dispatch.hooks import Callback, hooks, hooks_of
 from ..._dispatch.ports import ExecutionHandle
+from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import Owner
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
+from ..._records.views import ExecutionDetail
 from ...errors import ExecutionBusyError, ExecutionNotFoundError
 from ..backend import LogBackend
 from ..change_sets import ChangeSet
@@ -43,6 +48,12 @@ class KeyValueHandle(LogHandle):
         if is_done and not known.position.is_at_rest:
             await self._backend._ensure_open(self.execution_id)  # recorded before, by a client that may have died then
         return is_done
+
+    async def detail(self, run: int | None = None) -> ExecutionDetail:
+        """Return what `strands-durable show` shows, with what was not reported yet."""
+        known, notices = await self._read(whole=True), self._backend.engine.notices
+        detail = known.detail(await self._presence(known), run)
+        return replace(detail, undelivered=await notices.undelivered(self.execution_id, known.position))
 
     async def _at_rest(self) -> None:
         head = await self._backend.head(self.execution_id)
@@ -143,6 +154,17 @@ class KeyValueBackend(LogBackend):
             return known.detail(await self.presence(execution_id)).execution
         except ExecutionNotFoundError:
             return None  # removed in the meantime
+
+    def notify(
+        self,
+        *,
+        on_suspended: Callback | None = None,
+        on_failed: Callback | None = None,
+        on_completed: Callback | None = None,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
+        """Have the workers of this process report executions of the store."""
+        hooks.add(self.engine.store.where, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that has ended, with all it recorded."""

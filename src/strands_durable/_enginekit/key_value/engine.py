@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..change_sets import ChangeSet
 from .heartbeat import Workers
 from .log import KeyValueLog
+from .notices import Notices
 from .open_executions import OpenExecutions
 from .shared_map import SharedMap
 from .store import KeyValueStore
@@ -23,10 +24,12 @@ class KeyValueEngine:
     """All executions, with the times at which they were dispatched."""
     open: OpenExecutions
     workers: Workers
+    notices: Notices
 
     @classmethod
     def at(cls, store: KeyValueStore, on_append: Callable[[str, ChangeSet], None] | None = None) -> KeyValueEngine:
         """Return what is in a store."""
-        log = KeyValueLog(store, on_append)
-        index, workers = SharedMap(store, "executions"), Workers(store)
-        return cls(store=store, log=log, index=index, open=OpenExecutions(store, log), workers=workers)
+        notices, index, workers = Notices(store), SharedMap(store, "executions"), Workers(store)
+        log = KeyValueLog(store, on_append, notices)
+        open_ = OpenExecutions(store, log)
+        return cls(store=store, log=log, index=index, open=open_, workers=workers, notices=notices)

@@ -111,6 +111,14 @@ class Head:
         """Return whether a batch counts."""
         return any(epoch == place[0] and place[1] <= count for epoch, count in self.log)
 
+    def had(self, place: Place) -> bool:
+        """Return whether a batch counts, or did before the log was compacted; not known of more than one compaction."""
+        return any(epoch == place[0] and place[1] <= count for epoch, count in (*self.log, *self.replaced))
+
+    def knows(self, place: Place) -> bool:
+        """Return whether the epoch of a batch is on record, so that `had` is certain of what was to follow it."""
+        return any(epoch == place[0] for epoch, _ in (*self.log, *self.replaced))
+
     def next(self, changes: ChangeSet) -> Head:
         """Return the head after a further batch."""
         log = (*self.log[:-1], (self.last[0], self.last[1] + 1)) if self.is_ours else (*self.log, _new_epoch())

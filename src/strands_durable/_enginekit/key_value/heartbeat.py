@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..._journal.owner import Owner
@@ -49,16 +50,20 @@ class Workers:
         self._note(name, (await self._store.get(_key(name)))[0])
         return self._silent_seconds(name) < _SILENT_SECONDS
 
-    async def watch(self, heartbeat: Heartbeat) -> None:
-        """Look at all workers, so that it is known how long they have been silent."""
+    async def watch(self, heartbeat: Heartbeat, also: Sequence[str] = ()) -> dict[str, bytes]:
+        """Look at all workers, so that it is known how long they have been silent.
+
+        Return the values of further keys, which are read in the same request.
+        """
         names = list(await self._map.items())
-        beats = await self._store.get_many([_key(name) for name in names])
+        beats = await self._store.get_many([*also, *(_key(name) for name in names)])
         for name in names:
             self._note(name, beats.get(_key(name), b""))
         dead = [name for name in names if self._silent_seconds(name) > _FORGOTTEN_SECONDS]
         await self._map.discard(dict.fromkeys(dead))
         if heartbeat.has_joined and heartbeat.name not in names:
             await heartbeat.join()  # while this process was frozen, another one has forgotten it
+        return {key: beats[key] for key in also if key in beats}
 
     def _known(self, owner: str | None) -> bool | None:
         """Return whether an owner is alive if that is known without its heartbeat."""

@@ -3,6 +3,7 @@
     strands-durable/X/head        names the batches that count
     strands-durable/X/E.N         batch N of epoch E; E.N.K are its pieces if it is large
     strands-durable/X/ask.P, note a cancel request for the owner in a period of work; why no worker takes it
+    strands-durable/X/notices.L   what is to be reported of it in its life L
 
 Stores differ: one reports a refused swap with another error than the next, one writes the other keys of a transaction that it
 refuses, one brings a deleted key back when it is written with an old ETag. So only the head that is read back decides, an
@@ -16,6 +17,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...errors import BackendUnavailableError, ExecutionNotFoundError
 from ..change_sets import ChangeSet
@@ -23,6 +25,9 @@ from ..log import Entry, StaleError
 from .head import REMOVED, Head, Place
 from .packing import pack, unpack
 from .store import PREFIX, KeyValueStore, Value, WriteError
+
+if TYPE_CHECKING:
+    from .notices import Notices
 
 _PIECE_BYTES = 1_000_000
 _MISSING_SECONDS = 10.0
@@ -42,16 +47,27 @@ def ask_key(execution_id: str, head: Head) -> str:
     return key_of(execution_id, f"ask.{head.period}")
 
 
+def notices_key(execution_id: str, life: str) -> str:
+    """Return the key of what is to be reported of an execution."""
+    return key_of(execution_id, f"notices.{life}")
+
+
 class KeyValueLog:
     """Keeps change sets in a key-value store. A position is a `Head`.
 
     Args:
         store: The store.
         on_append: Called after each append.
+        notices: Records what is to be reported of executions.
     """
 
-    def __init__(self, store: KeyValueStore, on_append: Callable[[str, ChangeSet], None] | None = None) -> None:
-        self._store, self._on_append = store, on_append
+    def __init__(
+        self,
+        store: KeyValueStore,
+        on_append: Callable[[str, ChangeSet], None] | None = None,
+        notices: Notices | None = None,
+    ) -> None:
+        self._store, self._on_append, self._notices = store, on_append, notices
         self._deleting: set[asyncio.Task[None]] = set()
 
     async def head(self, execution_id: str) -> Head | None:
@@ -120,8 +136,12 @@ class KeyValueLog:
         """Commit a batch, unless another writer was faster."""
         if base is None:
             return await self.create(execution_id, changes)
-        new = base.next(changes)
-        found = await self._committed(execution_id, base, new, await self._prepared(execution_id, new.last, changes))
+        new, notices = base.next(changes), self._notices
+        batch = await self._prepared(execution_id, new.last, changes)
+        is_announced = notices is not None and await notices.announce(execution_id, base, new)
+        found = await self._committed(execution_id, base, new, batch)
+        if notices is not None and is_announced:
+            notices.committed(execution_id, new.life)
         if self._on_append is not None:
             self._on_append(execution_id, changes)
         return found
@@ -157,7 +177,8 @@ class KeyValueLog:
         """Delete an execution; its head stays as a tombstone, so that no writer of before creates it again."""
         await self._committed(execution_id, head, head.removed())
         await self._delete(execution_id, head.removed().old_batches())
-        await self._store.delete([ask_key(execution_id, head), key_of(execution_id, "note")])
+        others = (ask_key(execution_id, head), key_of(execution_id, "note"), notices_key(execution_id, head.life))
+        await self._store.delete(others)
 
     async def _prepared(self, execution_id: str, place: Place, changes: ChangeSet) -> Value:
         """Return the value of a batch; what is too large for one value is written now, in pieces."""

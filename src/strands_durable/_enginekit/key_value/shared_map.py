@@ -35,6 +35,11 @@ class SharedMap:
     def _key(self, shard: int) -> str:
         return f"{PREFIX}/-{self._name}/{shard}"
 
+    @property
+    def keys(self) -> list[str]:
+        """The values that it is spread over."""
+        return [self._key(shard) for shard in range(self._shards)]
+
     def _shard(self, name: str) -> int:
         return zlib.crc32(name.encode()) % self._shards
 
@@ -95,7 +100,7 @@ class SharedMap:
 
     async def items(self) -> dict[str, float]:
         """Return all entries."""
-        shards = await self._store.get_many([self._key(shard) for shard in range(self._shards)])
+        shards = await self._store.get_many(self.keys)
         pages = [f"{key}.{page}" for key, data in shards.items() for page in json.loads(data)["pages"]]
         older = await self._store.get_many(pages)
         found = [*(older[page] for page in pages if page in older), *shards.values()]

@@ -271,7 +271,8 @@ class KeyValueWorker:
 
     async def sweep(self) -> None:
         """Check what is open: have it offered again, run it here if that does not help, remove it once it is at rest."""
-        await self.engine.workers.watch(self.heartbeat)
+        notices = self.engine.notices
+        notices.note(await self.engine.workers.watch(self.heartbeat, notices.watch_keys))
         over = []
         for entry in await self.engine.open.due():
             try:

@@ -11,6 +11,7 @@ from dapr.ext.workflow import WorkflowActivityContext, WorkflowRuntime
 
 from ..._dispatch.quarantine import QuarantineProcess, leaving
 from ..._enginekit.key_value.engine import KeyValueEngine
+from ..._enginekit.key_value.notifier import Notifier
 from ..._enginekit.key_value.worker import run_periodically
 from ._client import LOGGING, WORKER_SECONDS, Sidecar
 from ._step_events import StepEvents
@@ -21,7 +22,7 @@ from ._workflow import DISPATCH, RUN_AGENT, WORKFLOW, supervise
 BEAT_SECONDS, CHECK_SECONDS, TRIAL_SECONDS = 1.0, 5.0, 0.5
 _MANY = 100_000
 """Activities at a time: one that follows or waits costs next to nothing."""
-_LEAVE_SECONDS = 3.0
+_LEAVE_SECONDS, _REPORT_SECONDS = 3.0, 2.0
 
 
 async def work(
@@ -44,6 +45,8 @@ async def work(
         stack.callback(heartbeat.end)
         stack.push_async_callback(sidecar.close)
         stack.push_async_callback(worker.close)
+        notifier = Notifier(engine, worker.pool.owner.recorded())
+        stack.push_async_callback(notifier.close)
         for seconds, duty in _duties(worker, is_trial=is_trial):
             stack.callback(asyncio.create_task(run_periodically(seconds, duty)).cancel)
         if quarantine is not None:
@@ -51,10 +54,13 @@ async def work(
         if is_trial:
             await stack.enter_async_context(leaving(lambda: len(worker.live), stop))
         else:
+            notifier.start()
             await _connect(stack, runtime or _new_runtime(config), worker, stop)
             await heartbeat.join()
         await stop.wait()
         is_clean = await worker.drained(drain_seconds)
+        if not is_trial:
+            await notifier.finish(_REPORT_SECONDS)
         with suppress(TimeoutError):
             await asyncio.wait_for(heartbeat.leave(), _LEAVE_SECONDS)
         return is_clean
