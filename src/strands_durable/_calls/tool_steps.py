@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from .._records.codec import decode, encode
 from .._records.content_hash import is_same
 from .._records.counters import count
 from .._records.exceptions import describe
+from .._records.json_text import writer
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
 from .._records.steps import StepEnd, StepRecord, StepStatus
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
-_dump = json.JSONEncoder(default=str, ensure_ascii=False).encode
+_dump = writer(separators=(", ", ": "), default=str, ensure_ascii=False)
 _NO_RUN = {"runs": 0}
 """Recorded if a tool step ended but the tool itself did not run; Strands then counts nothing."""
 
@@ -268,6 +268,6 @@ def title_of(value: Any) -> str:
     """Return a short form of a tool's input, for people."""
     try:
         text = _dump(value).encode("utf-8", "replace").decode()
-    except ValueError:  # a circular reference, or a number too long to write
+    except (ValueError, RecursionError):  # a circular reference, or a number too long to write
         return "…"
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"

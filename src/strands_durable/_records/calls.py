@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .executions import ExecutionStatus
+from .json_text import writer
 
 CallKind = Literal["agent", "graph", "swarm"]
 
@@ -92,5 +92,5 @@ class CallProgress:
         return _dump(fields)
 
 
-_dump = json.JSONEncoder(separators=(",", ":")).encode
+_dump = writer()
 _INITIAL = vars(CallProgress())

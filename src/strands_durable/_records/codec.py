@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from ..errors import NotSerializableError, UnreadableError
+from .json_text import loads, writer
 from .registered_types import by_class
 from .value_forms import Unpackable, pack, unpack
 
@@ -39,7 +40,7 @@ def decode(text: str) -> Any:
         UnreadableError: It is not a recorded form, or one that this process cannot read.
     """
     try:
-        value = json.loads(text)
+        value = loads(text)
         return unpack(value) if _MARK in text else value
     except _DAMAGE as error:
         raise _unreadable(error) from error
@@ -131,8 +132,8 @@ def _unreadable(error: Exception) -> UnreadableError:
 
 
 # Packed values have no cycles, and nothing that JSON lacks.
-_dump_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-_dump_ascii = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_dump_text = writer(ensure_ascii=False)
+_dump_ascii = writer()
 
 
 def _dump(packed: Any) -> str:
