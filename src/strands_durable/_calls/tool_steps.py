@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._records import keys, patches
-from .._records.codec import decode, encode
-from .._records.content_hash import is_same
+from .._records.codec import decode, encode, read_back
 from .._records.counters import count
 from .._records.exceptions import describe
 from .._records.json_text import writer
@@ -125,7 +124,9 @@ class ToolSteps:
         ran: bool = False,
     ) -> ToolOutcome:
         """Commit a tool's outcome and return it as recorded. ``step`` is None if there was no intent."""
-        end = self.ending(request, step, outcome, status, ran=ran)
+        form = outcome.to_json()
+        text, recorded = self._read_back(request, step, form)
+        end = StepEnd(status, text, outcome.error, loop=None if ran else _NO_RUN)
         self._call.take_messages()
         with self._call.flushing("tool.done"):
             if step is None:
@@ -134,12 +135,11 @@ class ToolSteps:
                 step_id = step.step_id
                 self._call.journal.end_step(step_id, end)
         count("steps", "tool", end.status)
-        recorded = decode(str(end.result))
-        if not is_same(recorded, outcome.to_json()):  # if equal, keep one copy: Strands' traces hold this one for good
+        if recorded is not form:  # if equal, keep one copy: Strands' traces hold this one for good
             outcome = ToolOutcome.from_json(recorded)
         if status == "done":
             self._call.message_encoder.returned(step_id, outcome.result)
-        self._note(request, step_id, attempt, status, result=outcome.to_json())
+        self._note(request, step_id, attempt, status, result=recorded)
         return outcome
 
     def finish_late(
@@ -157,7 +157,7 @@ class ToolSteps:
         self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome, status: StepStatus, *, ran: bool
     ) -> StepEnd:
         """Return the recorded end of a tool that has an outcome."""
-        text = self._encoded(request, step, outcome)
+        text, _ = self._read_back(request, step, outcome.to_json())
         return StepEnd(status, text, outcome.error, loop=None if ran else _NO_RUN)
 
     def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> StepEnd:
@@ -246,14 +246,14 @@ class ToolSteps:
         self._latest[request.key] = record
         return record
 
-    def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome) -> str:
-        """Return the recorded form; a result that has none is recorded as unstorable, which puts the step in doubt."""
+    def _read_back(self, request: ToolRequest, step: StepRecord | None, form: dict[str, Any]) -> tuple[str, Any]:
+        """Return the text that is recorded, and what is read from it; without one, the step is unstorable and in doubt."""
         what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
         try:
-            text, limit = encode(outcome.to_json()), self._call.journal.max_text
+            (text, recorded), limit = read_back(form, keeps=True), self._call.journal.max_text
             if limit is not None and len(text) > limit:
                 raise PayloadTooLargeError(what, len(text), limit)
-            return text
+            return text, recorded
         except NotSerializableError as error:
             if step is not None:
                 with self._call.journal.transaction("tool.unstorable"):
