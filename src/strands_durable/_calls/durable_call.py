@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
@@ -17,6 +17,7 @@ from strands import Agent
 from .._journal.port import Journal
 from .._records import keys
 from .._records.calls import CallProgress, CallRecord
+from .._records.changed import changed
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
@@ -110,7 +111,7 @@ class DurableCall:
     # Progress
 
     def _next_attempt(self) -> None:
-        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
+        self.record = changed(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
 
     def _reopen(self, answers: dict[str, Any] | None) -> None:
         """Record, as part of a transaction, that the call resumes, and the answers it resumes with."""
@@ -130,7 +131,7 @@ class DurableCall:
             self.unwritten_traces = None
 
     def _stay(self, **changes: Any) -> None:
-        self.progress = CallProgress(**{**vars(self.progress), **changes})
+        self.progress = changed(self.progress, **changes)
 
     # Ending
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strands.types.exceptions import ContextWindowOverflowException
 
 from .._records import keys, model_states
+from .._records.changed import changed
 from .._records.codec import decode, encode, read_back
 from .._records.counters import count, count_tokens
 from .._records.exceptions import describe, revive
@@ -44,7 +45,7 @@ class ModelSteps:
         """Return the key of the model call that is about to start, and what is recorded under it."""
         if self.state in model_states.IS_EXPECTED:
             self._settle()
-            self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
+            self._call.progress = changed(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
         key = self.key("running")
         recorded = self._recorded(key)
         if self._may_be_retried:
