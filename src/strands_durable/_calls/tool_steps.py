@@ -53,6 +53,8 @@ class ToolSteps:
         self._call = call
         self._uses: list[tuple[int, Any]] = []
         self._passes: Counter[int] = Counter()
+        self._last: ToolRequest | None = None
+        """The last request: the hooks around a tool and its stage ask for the same one."""
         self._latest: dict[str, StepRecord] = {}
         self._reused: dict[int, StepRecord] = {}
         self._asking: list[tuple[ToolRequest, int, StepEnd]] = []
@@ -62,7 +64,7 @@ class ToolSteps:
         """The tools of ``message`` are about to run: find out which of them have already run."""
         call = self._call
         self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
-        self._passes, self._reused, self._latest = Counter(), {}, {}
+        self._passes, self._reused, self._latest, self._last = Counter(), {}, {}, None
         if call.record.attempt > 1:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
 
@@ -70,16 +72,19 @@ class ToolSteps:
         """Return a tool call with its key. Ids repeat, even in one message; the input object distinguishes duplicates."""
         tool_use_id, given = str(tool_use.get("toolUseId")), tool_use.get("input")
         twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
-        same = (index for index, use in twins if use.get("input") is given)
-        index = next(same, twins[0][0] if twins else 0)
-        retry = max(0, self._passes[index] - back)
-        return ToolRequest(
-            key=keys.tool_key(self._call.progress.ordinal, index, tool_use_id, retry),
-            name=str(tool_use.get("name")),
-            tool_use_id=tool_use_id,
-            index=index,
-            input=given,
-        )
+        index = twins[0][0] if twins else 0
+        if len(twins) > 1:
+            index = next((place for place, use in twins if use.get("input") is given), index)
+        key = keys.tool_key(self._call.progress.ordinal, index, tool_use_id, max(0, self._passes[index] - back))
+        known, name = self._last, str(tool_use.get("name"))
+        if (
+            known is None
+            or known.key != key
+            or known.input is not given
+            or (known.name, known.tool_use_id) != (name, tool_use_id)
+        ):
+            self._last = known = ToolRequest(key=key, name=name, tool_use_id=tool_use_id, index=index, input=given)
+        return known
 
     def look(self, key: str, phase: StepPhase) -> tuple[int, bool]:
         """Return the attempt, and whether the journal has the result: for the hooks around a tool call."""
