@@ -38,6 +38,7 @@ class ToolRequest:
     name: str
     tool_use_id: str
     index: int
+    retry: int
     input: Any
 
     @cached_property
@@ -54,7 +55,6 @@ class ToolSteps:
         self._uses: list[tuple[int, Any]] = []
         self._passes: Counter[int] = Counter()
         self._last: ToolRequest | None = None
-        """The last request: the hooks around a tool and its stage ask for the same one."""
         self._latest: dict[str, StepRecord] = {}
         self._reused: dict[int, StepRecord] = {}
         self._asking: list[tuple[ToolRequest, int, StepEnd]] = []
@@ -69,22 +69,35 @@ class ToolSteps:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
 
     def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
-        """Return a tool call with its key. Ids repeat, even in one message; the input object distinguishes duplicates."""
+        """Return a tool call with its key; the hooks around it and its stage ask for the same one."""
+        known = self._last
+        if known is None or not self._is_for(known, tool_use, back):
+            self._last = known = self._requested(tool_use, back)
+        return known
+
+    def _is_for(self, known: ToolRequest, tool_use: Any, back: int) -> bool:
+        return (
+            known.input is tool_use.get("input")
+            and known.tool_use_id == str(tool_use.get("toolUseId"))
+            and known.name == str(tool_use.get("name"))
+            and known.retry == max(0, self._passes[known.index] - back)
+        )
+
+    def _requested(self, tool_use: Any, back: int) -> ToolRequest:
+        """Ids repeat, even in one message; the input object distinguishes duplicates."""
         tool_use_id, given = str(tool_use.get("toolUseId")), tool_use.get("input")
         twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
-        index = twins[0][0] if twins else 0
-        if len(twins) > 1:
-            index = next((place for place, use in twins if use.get("input") is given), index)
-        key = keys.tool_key(self._call.progress.ordinal, index, tool_use_id, max(0, self._passes[index] - back))
-        known, name = self._last, str(tool_use.get("name"))
-        if (
-            known is None
-            or known.key != key
-            or known.input is not given
-            or (known.name, known.tool_use_id) != (name, tool_use_id)
-        ):
-            self._last = known = ToolRequest(key=key, name=name, tool_use_id=tool_use_id, index=index, input=given)
-        return known
+        same = (index for index, use in twins if use.get("input") is given)
+        index = next(same, twins[0][0] if twins else 0)
+        retry = max(0, self._passes[index] - back)
+        return ToolRequest(
+            key=keys.tool_key(self._call.progress.ordinal, index, tool_use_id, retry),
+            name=str(tool_use.get("name")),
+            tool_use_id=tool_use_id,
+            index=index,
+            retry=retry,
+            input=given,
+        )
 
     def look(self, key: str, phase: StepPhase) -> tuple[int, bool]:
         """Return the attempt, and whether the journal has the result: for the hooks around a tool call."""
