@@ -73,7 +73,8 @@ class DurableCall:
     head: Head | None = None
 
     def __init__(self, context: CallContext, record: CallRecord, progress: CallProgress, name: str) -> None:
-        self.control, self.local, self.options = context.control, context.local, context.options
+        self.local, self.options = context.local, context.options
+        self.take_control(context.control)
         self.outer, self.is_in_node = context.outer, context.is_in_node
         self.record, self.progress, self.name = record, progress, name
         self.is_open = False
@@ -88,15 +89,9 @@ class DurableCall:
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
 
-    @property
-    def journal(self) -> Journal:
-        """The journal of its execution."""
-        return self.control.journal
-
-    @property
-    def execution_id(self) -> str:
-        """The id of its execution."""
-        return self.control.execution_id
+    def take_control(self, control: ExecutionControl) -> None:
+        """Run under a lease, with the journal that is written under it."""
+        self.control, self.journal, self.execution_id = control, control.journal, control.execution_id
 
     def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return the context of the call as a whole, outside its steps."""
