@@ -1,4 +1,4 @@
-"""JSON text, written and read without what `json` does anew for each value: make an encoder, and look for blanks around it.
+"""JSON text, written and read without what `json` does again for each value: make an encoder, and look for blanks around it.
 
 Both took longer than the small values of a step themselves. Values must not hold themselves: nothing here looks for cycles.
 """
