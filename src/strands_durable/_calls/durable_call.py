@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
@@ -17,6 +17,7 @@ from strands import Agent
 from .._journal.port import Journal
 from .._records import keys
 from .._records.calls import CallProgress, CallRecord
+from .._records.changed import changed
 from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
@@ -72,7 +73,8 @@ class DurableCall:
     head: Head | None = None
 
     def __init__(self, context: CallContext, record: CallRecord, progress: CallProgress, name: str) -> None:
-        self.control, self.local, self.options = context.control, context.local, context.options
+        self.local, self.options = context.local, context.options
+        self.take_control(context.control)
         self.outer, self.is_in_node = context.outer, context.is_in_node
         self.record, self.progress, self.name = record, progress, name
         self.is_open = False
@@ -87,15 +89,9 @@ class DurableCall:
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
 
-    @property
-    def journal(self) -> Journal:
-        """The journal of its execution."""
-        return self.control.journal
-
-    @property
-    def execution_id(self) -> str:
-        """The id of its execution."""
-        return self.control.execution_id
+    def take_control(self, control: ExecutionControl) -> None:
+        """Run under a lease, with the journal that is written under it."""
+        self.control, self.journal, self.execution_id = control, control.journal, control.execution_id
 
     def context_of_call(self, phase: StepPhase) -> StepContext:
         """Return the context of the call as a whole, outside its steps."""
@@ -110,7 +106,7 @@ class DurableCall:
     # Progress
 
     def _next_attempt(self) -> None:
-        self.record = replace(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
+        self.record = changed(self.record, status=ExecutionStatus.RUNNING, attempt=self.record.attempt + 1)
 
     def _reopen(self, answers: dict[str, Any] | None) -> None:
         """Record, as part of a transaction, that the call resumes, and the answers it resumes with."""
@@ -130,7 +126,7 @@ class DurableCall:
             self.unwritten_traces = None
 
     def _stay(self, **changes: Any) -> None:
-        self.progress = CallProgress(**{**vars(self.progress), **changes})
+        self.progress = changed(self.progress, **changes)
 
     # Ending
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from strands.types.exceptions import ContextWindowOverflowException
 
 from .._records import keys, model_states
-from .._records.codec import decode, encode
+from .._records.changed import changed
+from .._records.codec import decode, encode, read_back
 from .._records.counters import count, count_tokens
 from .._records.exceptions import describe, revive
 from .._records.model_states import ModelState
@@ -44,7 +45,7 @@ class ModelSteps:
         """Return the key of the model call that is about to start, and what is recorded under it."""
         if self.state in model_states.IS_EXPECTED:
             self._settle()
-            self._call.progress = replace(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
+            self._call.progress = changed(self._call.progress, retry=self._call.progress.retry + 1, attempt=0)
         key = self.key("running")
         recorded = self._recorded(key)
         if self._may_be_retried:
@@ -128,8 +129,8 @@ class ModelSteps:
         """
         journal = self._call.journal
         lasting = redacted or self.is_unsynced or self._call.options.model_in_doubt != "retry"
-        text = encode(answer.to_json(), f"Execution {self._call.execution_id!r}: the answer of {key}")
-        recorded = ModelAnswer.from_json(decode(text))
+        text, found = read_back(answer.to_json(), f"Execution {self._call.execution_id!r}: the answer of {key}")
+        recorded = ModelAnswer.from_json(found)
         with journal.transaction("model.done", lasting=lasting):
             loop = place_in_loop(answer.metrics, *self._call.place_in_loop())
             step_id = self._insert(key, started_at, request, StepEnd("done", text, usage=answer.usage, loop=loop))

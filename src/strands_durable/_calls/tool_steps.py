@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,10 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._records import keys, patches
-from .._records.codec import decode, encode
-from .._records.content_hash import is_same
+from .._records.codec import decode, encode, read_back
 from .._records.counters import count
 from .._records.exceptions import describe
+from .._records.json_text import writer
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
 from .._records.steps import StepEnd, StepRecord, StepStatus
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 logger = safe_logger(__name__)
 
 _TITLE_LENGTH = 160
-_dump = json.JSONEncoder(default=str, ensure_ascii=False).encode
+_dump = writer(separators=(", ", ": "), default=str, ensure_ascii=False)
 _NO_RUN = {"runs": 0}
 """Recorded if a tool step ended but the tool itself did not run; Strands then counts nothing."""
 
@@ -39,6 +38,7 @@ class ToolRequest:
     name: str
     tool_use_id: str
     index: int
+    retry: int
     input: Any
 
     @cached_property
@@ -54,6 +54,7 @@ class ToolSteps:
         self._call = call
         self._uses: list[tuple[int, Any]] = []
         self._passes: Counter[int] = Counter()
+        self._last: ToolRequest | None = None
         self._latest: dict[str, StepRecord] = {}
         self._reused: dict[int, StepRecord] = {}
         self._asking: list[tuple[ToolRequest, int, StepEnd]] = []
@@ -63,12 +64,27 @@ class ToolSteps:
         """The tools of ``message`` are about to run: find out which of them have already run."""
         call = self._call
         self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
-        self._passes, self._reused, self._latest = Counter(), {}, {}
+        self._passes, self._reused, self._latest, self._last = Counter(), {}, {}, None
         if call.record.attempt > 1:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
 
     def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
-        """Return a tool call with its key. Ids repeat, even in one message; the input object distinguishes duplicates."""
+        """Return a tool call with its key; the hooks around it and its stage ask for the same one."""
+        known = self._last
+        if known is None or not self._is_for(known, tool_use, back):
+            self._last = known = self._requested(tool_use, back)
+        return known
+
+    def _is_for(self, known: ToolRequest, tool_use: Any, back: int) -> bool:
+        return (
+            known.input is tool_use.get("input")
+            and known.tool_use_id == str(tool_use.get("toolUseId"))
+            and known.name == str(tool_use.get("name"))
+            and known.retry == max(0, self._passes[known.index] - back)
+        )
+
+    def _requested(self, tool_use: Any, back: int) -> ToolRequest:
+        """Ids repeat, even in one message; the input object distinguishes duplicates."""
         tool_use_id, given = str(tool_use.get("toolUseId")), tool_use.get("input")
         twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
         same = (index for index, use in twins if use.get("input") is given)
@@ -79,6 +95,7 @@ class ToolSteps:
             name=str(tool_use.get("name")),
             tool_use_id=tool_use_id,
             index=index,
+            retry=retry,
             input=given,
         )
 
@@ -125,7 +142,9 @@ class ToolSteps:
         ran: bool = False,
     ) -> ToolOutcome:
         """Commit a tool's outcome and return it as recorded. ``step`` is None if there was no intent."""
-        end = self.ending(request, step, outcome, status, ran=ran)
+        form = outcome.to_json()
+        text, recorded = self._read_back(request, step, form)
+        end = StepEnd(status, text, outcome.error, loop=None if ran else _NO_RUN)
         self._call.take_messages()
         with self._call.flushing("tool.done"):
             if step is None:
@@ -134,12 +153,11 @@ class ToolSteps:
                 step_id = step.step_id
                 self._call.journal.end_step(step_id, end)
         count("steps", "tool", end.status)
-        recorded = decode(str(end.result))
-        if not is_same(recorded, outcome.to_json()):  # if equal, keep one copy: Strands' traces hold this one for good
+        if recorded is not form:  # if equal, keep one copy: Strands' traces hold this one for good
             outcome = ToolOutcome.from_json(recorded)
         if status == "done":
             self._call.message_encoder.returned(step_id, outcome.result)
-        self._note(request, step_id, attempt, status, result=outcome.to_json())
+        self._note(request, step_id, attempt, status, result=recorded)
         return outcome
 
     def finish_late(
@@ -157,7 +175,7 @@ class ToolSteps:
         self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome, status: StepStatus, *, ran: bool
     ) -> StepEnd:
         """Return the recorded end of a tool that has an outcome."""
-        text = self._encoded(request, step, outcome)
+        text, _ = self._read_back(request, step, outcome.to_json())
         return StepEnd(status, text, outcome.error, loop=None if ran else _NO_RUN)
 
     def asking(self, request: ToolRequest, interrupts: list[dict[str, Any]], *, ran: bool) -> StepEnd:
@@ -246,14 +264,14 @@ class ToolSteps:
         self._latest[request.key] = record
         return record
 
-    def _encoded(self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome) -> str:
-        """Return the recorded form; a result that has none is recorded as unstorable, which puts the step in doubt."""
+    def _read_back(self, request: ToolRequest, step: StepRecord | None, form: dict[str, Any]) -> tuple[str, Any]:
+        """Return the text that is recorded, and what is read from it; without one, the step is unstorable and in doubt."""
         what = f"Execution {self._call.execution_id!r}: the result of tool {request.name!r} ({request.tool_use_id})"
         try:
-            text, limit = encode(outcome.to_json()), self._call.journal.max_text
+            (text, recorded), limit = read_back(form, keeps=True), self._call.journal.max_text
             if limit is not None and len(text) > limit:
                 raise PayloadTooLargeError(what, len(text), limit)
-            return text
+            return text, recorded
         except NotSerializableError as error:
             if step is not None:
                 with self._call.journal.transaction("tool.unstorable"):
@@ -268,6 +286,6 @@ def title_of(value: Any) -> str:
     """Return a short form of a tool's input, for people."""
     try:
         text = _dump(value).encode("utf-8", "replace").decode()
-    except ValueError:  # a circular reference, or a number too long to write
+    except (ValueError, RecursionError):  # a circular reference, or a number too long to write
         return "…"
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"

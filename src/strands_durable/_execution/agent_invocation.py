@@ -104,7 +104,7 @@ class AgentInvocation(Invocation[Call]):
             return None
         if not self._context.control.lease.follows(call.control.lease):
             return None
-        call.control = self._context.control
+        call.take_control(self._context.control)
         return call
 
     def _resumed(self, record: CallRecord, is_answered: bool) -> Call:

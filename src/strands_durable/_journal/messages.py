@@ -11,10 +11,12 @@ from typing import Any
 from .._records.calls import CallRecord
 from .._records.codec import decode_all, encode
 from .._records.content_hash import content_hash
+from .._records.json_text import writer
 from .._records.outcomes import ModelAnswer, ToolOutcome
 from .port import Journal
 
 Message = Any
+_dump = writer()
 
 
 class MessageEncoder:
@@ -38,7 +40,7 @@ class MessageEncoder:
     def describe(self, message: Message) -> str:
         """Return the recorded form of ``message``."""
         if self._answer is not None and self._answer[0] == content_hash(message):
-            return encode({"step": self._answer[1]})
+            return _dump({"step": self._answer[1]})
         content, tracking_id = message["content"], message.get("tracking_id")
         if set(message) - {"role", "content", "tracking_id"} or message["role"] != "user":
             return encode({"message": message}, "A message")

@@ -9,6 +9,7 @@ from typing import Any
 from .._records.calls import CallRecord
 from .._records.codec import decode, encode
 from .._records.executions import ExecutionStatus
+from .._records.json_text import writer
 from .._records.steps import StepEnd, StepRecord
 from .unreadable import reading
 
@@ -17,6 +18,9 @@ CALL = (
     " parent, place, kind, member"
 )
 STEP = "id, key, attempt, kind, name, status, title, result, error, usage, config, started_at, ended_at"
+
+
+_dump = writer()
 
 
 def span(prefix: str) -> tuple[str, str]:
@@ -37,7 +41,7 @@ def columns_of(end: StepEnd) -> dict[str, Any]:
 
 
 def _compact(counts: dict[str, int] | None) -> str | None:
-    return None if counts is None else json.dumps(counts, separators=(",", ":"))
+    return None if counts is None else _dump(counts)
 
 
 @reading()

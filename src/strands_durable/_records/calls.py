@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import ne
 from typing import Any, Literal
 
 from .executions import ExecutionStatus
+from .json_text import writer
 
 CallKind = Literal["agent", "graph", "swarm"]
 
@@ -88,9 +90,10 @@ class CallProgress:
 
     def to_text(self) -> str:
         """Return the recorded form, without fields that have their initial value."""
-        fields = {name: value for name, value in vars(self).items() if value != _INITIAL[name]}
-        return _dump(fields)
+        fields = vars(self)
+        return _dump(dict(compress(fields.items(), map(ne, fields.values(), _INITIAL))))
 
 
-_dump = json.JSONEncoder(separators=(",", ":")).encode
-_INITIAL = vars(CallProgress())
+_dump = writer()
+_INITIAL = [*vars(CallProgress()).values()]
+"""In the order of the fields, which every record has."""

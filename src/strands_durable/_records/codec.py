@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 import re
 from typing import Any
 
 from ..errors import NotSerializableError, UnreadableError
+from .json_text import loads, writer
 from .registered_types import by_class
-from .value_forms import Unpackable, pack, unpack
+from .value_forms import MAX_DEPTH, Unpackable, pack, unpack
 
 _MARK = '"$"'
 _REGISTERED_MARK = '{"$":"type"'
@@ -32,6 +34,38 @@ def encode(value: Any, what: str = "A value") -> str:
     return text
 
 
+def read_back(value: Any, what: str = "A value", *, keeps: bool = False) -> tuple[str, Any]:
+    """Return the recorded form of ``value``, and what is read from it; with ``keeps``, ``value`` itself if it is the same.
+
+    Most values are plain: what is read from their JSON is the same down to the types, and so they need no packing.
+    """
+    try:
+        text = _dump_plain(value)
+        found = loads(text)
+        if _is_plain(text) and _is_same(found, value):
+            return text, value if keeps else found
+    except (ValueError, TypeError, RecursionError):
+        pass
+    text = encode(value, what)
+    found = decode(text)
+    return text, value if keeps and _is_same(found, value) else found
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return True if two values are equal down to their types; False if that cannot be determined."""
+    try:
+        return marshal.dumps(one, 2) == marshal.dumps(other, 2)
+    except ValueError:
+        return False
+
+
+def _is_plain(text: str) -> bool:
+    """Return True if JSON has no escapes, no lone surrogates, and not the depth at which `pack` refuses a value."""
+    if not text.isascii():
+        text.encode()
+    return _MARK not in text and text.count("{") + text.count("[") <= MAX_DEPTH
+
+
 def decode(text: str) -> Any:
     """Return the value whose recorded form is ``text``.
 
@@ -39,7 +73,7 @@ def decode(text: str) -> Any:
         UnreadableError: It is not a recorded form, or one that this process cannot read.
     """
     try:
-        value = json.loads(text)
+        value = loads(text)
         return unpack(value) if _MARK in text else value
     except _DAMAGE as error:
         raise _unreadable(error) from error
@@ -131,8 +165,9 @@ def _unreadable(error: Exception) -> UnreadableError:
 
 
 # Packed values have no cycles, and nothing that JSON lacks.
-_dump_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-_dump_ascii = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_dump_text = writer(ensure_ascii=False)
+_dump_ascii = writer()
+_dump_plain = writer(ensure_ascii=False, allow_nan=False)
 
 
 def _dump(packed: Any) -> str:

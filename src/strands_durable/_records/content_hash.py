@@ -14,11 +14,3 @@ def content_hash(value: Any, what: str = "A message") -> int:
         return hash(marshal.dumps(value, 2))
     except ValueError:
         return hash(encode(value, what))
-
-
-def is_same(one: Any, other: Any) -> bool:
-    """Return True if two values are equal down to their types; False if that cannot be determined."""
-    try:
-        return marshal.dumps(one, 2) == marshal.dumps(other, 2)
-    except ValueError:
-        return False

@@ -36,7 +36,8 @@ def is_model_key(key: str) -> bool:
 
 def tool_key(ordinal: int, index: int, tool_use_id: str, retry: int) -> str:
     """Name the tool call at ``index`` of model answer ``ordinal``; ids alone repeat, even within one answer."""
-    printable = tool_use_id.encode("utf-8", "backslashreplace").decode()
+    is_plain = tool_use_id.isascii()
+    printable = tool_use_id if is_plain else tool_use_id.encode("utf-8", "backslashreplace").decode()
     return f"{ordinal:06d}/{index:03d}:{printable}~{retry}"
 
 

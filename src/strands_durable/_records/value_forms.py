@@ -26,7 +26,7 @@ from . import registered_types
 
 _PLAIN = frozenset({str, int, bool, type(None)})
 _TEXT = frozenset({str})
-_MAX_DEPTH = 200
+MAX_DEPTH = 200
 
 
 class Unpackable(Exception):
@@ -48,8 +48,8 @@ def pack(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if depth > _MAX_DEPTH:
-        raise Unpackable(kind.__name__, f" nested deeper than {_MAX_DEPTH} levels, or in a circle")
+    if depth > MAX_DEPTH:
+        raise Unpackable(kind.__name__, f" nested deeper than {MAX_DEPTH} levels, or in a circle")
     if kind is dict:
         return _pack_dict(value, depth)
     if kind is list:

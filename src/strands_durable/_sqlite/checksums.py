@@ -72,7 +72,10 @@ def sum_of(table: str, text: str) -> int:
 
 def sum_from(start: int, text: str) -> int:
     """Return the checksum of a row of the table that starts so."""
-    return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"), start)
+    try:
+        return _BASE | zlib.crc32(text.encode(), start)
+    except UnicodeEncodeError:  # a lone surrogate
+        return _BASE | zlib.crc32(text.encode("utf-8", "surrogatepass"), start)
 
 
 @functools.cache

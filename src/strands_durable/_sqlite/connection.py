@@ -55,9 +55,10 @@ class _Shape:
     def cells(self, found: Mapping[str, Any], before: Sequence[Any]) -> list[Any]:
         """Return the covered columns of a row as SQLite will give them back; what is not named is as it was before."""
         cells = list(map(found.get, self.covered, before))
-        for place in self.integers:
-            if type(cells[place]) is bool:
-                cells[place] = int(cells[place])
+        if bool in map(type, cells):
+            for place in self.integers:
+                if type(cells[place]) is bool:
+                    cells[place] = int(cells[place])
         for place in self.reals:
             if type(cells[place]) is int:
                 cells[place] = float(cells[place])
@@ -96,8 +97,10 @@ def _insert_sql(table: str, names: tuple[str, ...], replaces: bool) -> str:
 
 
 @functools.cache
-def _insert_summed_sql(table: str, apart: tuple[str, ...], replaces: bool) -> str:
-    return _insert_sql(table, (*_shape(table).covered, "sum", *apart), replaces)
+def _inserting(table: str, names: tuple[str, ...], replaces: bool) -> tuple[str, tuple[str, ...]]:
+    """Return what writes a row with its checksum, and which of its columns come after that."""
+    apart = tuple(name for name in _shape(table).apart if name in names)
+    return _insert_sql(table, (*_shape(table).covered, "sum", *apart), replaces), apart
 
 
 @functools.cache
@@ -284,9 +287,8 @@ class Connection(sqlite3.Connection):
             self.execute(sql, self._without_bytes([*cells.values()]))
             return ()
         covered, checksum = self._summed(shape, cells, shape.defaults)
-        apart = tuple([name for name in shape.apart if name in cells])
-        sql = _insert_summed_sql(shape.table, apart, replaces)
-        self.execute(sql, [*covered, checksum, *[cells[name] for name in apart]])
+        sql, apart = _inserting(shape.table, tuple(cells), replaces)
+        self.execute(sql, [*covered, checksum, *map(cells.__getitem__, apart)])
         return covered
 
     def _overwrite(self, shape: _Shape, before: Sequence[Any], changes: Mapping[str, Any], key: Sequence[Any]) -> None:

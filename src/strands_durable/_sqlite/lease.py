@@ -35,10 +35,10 @@ class Lease:
 
     def check(self, connection: Connection) -> bool:
         """Raise `LeaseLostError` if the execution has a new owner; return whether it is to be cancelled."""
-        found = ownership.holder(connection, self.row_id)
-        if found.fence != self.fence:
-            raise LeaseLostError(self.execution_id, str(Owner.parse(found.owner)) if found.owner else "another process")
-        return found.is_cancel_asked
+        fence, owner, is_cancel_asked = ownership.holder(connection, self.row_id)
+        if fence != self.fence:
+            raise LeaseLostError(self.execution_id, str(Owner.parse(owner)) if owner else "another process")
+        return bool(is_cancel_asked)
 
     def follows(self, other: Lease) -> bool:
         """Return True if this lease is the next one after ``other``: the execution had no owner between."""

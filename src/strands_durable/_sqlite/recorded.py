@@ -18,6 +18,7 @@ class Recorded:
 
     def __init__(self, lease: Lease, observer: Observer | None = None) -> None:
         self.lease, self.store, self._observer = lease, lease.store, observer
+        self._connection: Connection = lease.store.connection
         self.execution_id, self.run = lease.execution_id, lease.run
         self.with_chunks: set[tuple[int, str]] = set()
         """Call and key of the running steps whose chunks are written for readers."""
@@ -44,10 +45,6 @@ class Recorded:
         """Forget what was read of the state: it is about to change."""
         self._states.clear()
         self._sources.clear()
-
-    @property
-    def _connection(self) -> Connection:
-        return self.store.connection
 
     def last_number(self) -> int:
         """Return how many steps of the execution have ended."""

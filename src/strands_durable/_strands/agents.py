@@ -147,8 +147,12 @@ def sync_function(tool: Any) -> Callable[..., Any] | None:
 
 def with_function(tool: Any, function: Callable[..., Any]) -> Any:
     """Return a copy of a tool that calls another function."""
-    copied = copy.copy(tool)
-    copied._tool_func = function
+    if type(tool) not in (DecoratedFunctionTool, PythonAgentTool):
+        copied = copy.copy(tool)
+        copied._tool_func = function
+        return copied
+    copied = object.__new__(type(tool))  # what `copy.copy` does, in a quarter of the time
+    vars(copied).update(vars(tool), _tool_func=function)
     return copied
 
 

@@ -37,16 +37,43 @@ class _NotPlain(Exception):
 def _plain_copy(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
-        found = value.copy()
-        for key, item in value.items():
-            if type(item) not in _ATOMS:
-                found[key] = _plain_copy(item)
-        return found
+        return _copied_dict(value)
     if kind is list:
-        return [item if type(item) in _ATOMS else _plain_copy(item) for item in value]
+        return _copied_list(value)
     if kind in _ATOMS:
         return value
     raise _NotPlain
+
+
+# Both know the type of what they copy, and look for the types that messages are made of before they look into a set.
+
+
+def _copied_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    found = value.copy()
+    for key, item in value.items():
+        kind = type(item)
+        if kind is str or kind is int:
+            continue
+        if kind is dict:
+            found[key] = _copied_dict(item)
+        elif kind is list:
+            found[key] = _copied_list(item)
+        elif kind not in _ATOMS:
+            raise _NotPlain
+    return found
+
+
+def _copied_list(value: list[Any]) -> list[Any]:
+    found = value.copy()
+    for place, item in enumerate(value):
+        kind = type(item)
+        if kind is dict:
+            found[place] = _copied_dict(item)
+        elif kind is list:
+            found[place] = _copied_list(item)
+        elif kind not in _ATOMS:
+            raise _NotPlain
+    return found
 
 
 def copied(value: Any, memo: Any = None) -> Any:
