@@ -296,7 +296,7 @@ class DurableBackend(ABC):
         raise UnsupportedFeatureError(
             f"Notifications on {url_for_people(self.url)}",
             "this engine cannot record them with the change that they are about",
-            "Poll list(status=..., since=...), or run on SQLite.",
+            "Poll list(status=..., since=...).",
         )
 
     @abstractmethod

@@ -54,6 +54,8 @@ class DaprWorker(KeyValueWorker):
         self._sidecar, self._steps, self._workflows = sidecar, steps, Workflows(sidecar, engine)
         self._absent: dict[str, int] = {}
         """What runs here and had a workflow, with the number of checks since it has none."""
+        self._paused: set[str] = set()
+        """What runs here and is left after its current steps, because a person has paused it."""
         self._supervised: dict[str, str] = {}
         """The executions that workflows have asked for and still wait for, with their lives: they had a workflow, though Dapr
         may not have answered since."""
@@ -128,6 +130,7 @@ class DaprWorker(KeyValueWorker):
         """Forget an execution."""
         self._steps.end(execution_id)
         self._absent.pop(execution_id, None)
+        self._paused.discard(execution_id)
 
     async def notify(self, execution_id: str, head: Head) -> None:
         """Start or wake the workflow of an execution."""
@@ -161,7 +164,9 @@ class DaprWorker(KeyValueWorker):
             self.pool.cancel(execution_id)
         elif not instance.has_ended:
             self._absent[execution_id] = 0
-            if instance.status is WorkflowStatus.SUSPENDED:
+            if instance.status is WorkflowStatus.SUSPENDED and execution_id not in self._paused:
+                logger.info("execution_id=<%s> | paused with Dapr's tools, left after its current steps", execution_id)
+                self._paused.add(execution_id)
                 self.pool.release(execution_id)
 
     def _check_absent(self, execution_id: str, head: Head) -> None:

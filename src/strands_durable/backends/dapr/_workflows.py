@@ -88,10 +88,21 @@ class Workflows:
     async def settle(self, execution_id: str, head: Head) -> None:
         """Replace a workflow that has not noticed for a while that its execution is at rest."""
         instance = await self.of(execution_id, head)
-        is_active = instance is not None and instance.status is WorkflowStatus.RUNNING
-        if instance is None or not is_active or (not head.has_ended and instance.shows == head.status):
+        if instance is None or instance.is_terminated or instance.status is WorkflowStatus.SUSPENDED:
             return
-        logger.warning("execution_id=<%s> | its workflow has lost its activity and is replaced", execution_id)
-        await self._sidecar.supersede(execution_id)
-        if not head.has_ended:
+        if not instance.has_ended:
+            if not head.has_ended and instance.shows == head.status:
+                return
+            logger.warning("execution_id=<%s> | its workflow has lost its activity and is replaced", execution_id)
+            await self._sidecar.supersede(execution_id)
+            await self._until_ended(execution_id, head)
+        if not head.has_ended:  # also if the worker that superseded it was killed before it started another
             await self.notify(execution_id)
+
+    async def _until_ended(self, execution_id: str, head: Head) -> None:
+        """Return when a superseded workflow has ended, or after a moment: an event that is sent to it until then is lost."""
+        for _ in range(_ENDING_TRIES):
+            instance = await self.of(execution_id, head)
+            if instance is None or instance.has_ended:
+                return
+            await asyncio.sleep(_ENDING_SECONDS)
