@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from strands_durable import register_type
-from strands_durable._records.codec import decode, encode, peek
+from strands_durable._records.codec import decode, encode, peek, read_back
 from strands_durable.errors import NotSerializableError
 
 COUNT = 25_000
@@ -267,3 +267,47 @@ def test_whatever_is_taken_comes_back_equal_and_of_the_same_type() -> None:
         taken += 1
     assert len(named) >= 14
     assert COUNT // 3 < taken < COUNT * 9 // 10  # both ways are tried
+
+
+def test_reading_back_writes_what_encode_does_and_reads_what_decode_does() -> None:
+    values, plain = Values(seed=15), 0
+    for number in range(COUNT // 5):
+        value = values.make()
+        try:
+            text = encode(value)
+        except NotSerializableError:
+            with pytest.raises(NotSerializableError):
+                read_back(value)
+            continue
+        written, found = read_back(value)
+        assert written == text, f"value {number}: {value!r}"
+        assert is_same(found, value), f"value {number}: {value!r} came back as {found!r}"
+        kept = read_back(value, keeps=True)[1]
+        assert is_same(kept, value), number
+        plain += kept is value
+    assert plain > COUNT // 50, "plain values are kept"
+
+
+@pytest.mark.parametrize(
+    "value", [{"$": 1}, {"a": "\ud800"}, float("nan"), 10**4000, {1: 2}, (1,), {"a": [(1,)]}, -0.0]
+)
+def test_values_that_are_not_plain_are_read_back_as_they_are_recorded(value: Any) -> None:
+    try:
+        text = encode(value)
+    except NotSerializableError:
+        with pytest.raises(NotSerializableError):
+            read_back(value)
+        return
+    assert read_back(value)[0] == text
+    assert is_same(read_back(value)[1], decode(text))
+
+
+def test_a_value_that_is_too_deep_or_holds_itself_is_refused() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    deep: Any = "leaf"
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (circle, deep):
+        with pytest.raises(NotSerializableError):
+            read_back(value)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ from .._calls.context import StepContext, within
 from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
-from .._records.changed import changed
 from .._records.deadline import TimedOut
 from .._records.exceptions import describe
 from .._records.keys import path
@@ -180,7 +180,7 @@ class ToolRun:
         def run(*args: Any, **given: Any) -> Any:
             return thread.run(function, *args, **given)
 
-        return changed(context, tool=with_function(context.tool, run))
+        return replace(context, tool=with_function(context.tool, run))
 
     def _take(self) -> None:
         """Claim the outcome for this call, unless the tool's thread records it because the call has ended."""
