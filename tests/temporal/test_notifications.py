@@ -140,6 +140,60 @@ def test_c37_a_failure_can_be_resumed_by_the_hook_that_reports_it(temporal: Temp
     assert len(set(seen)) == 2
 
 
+def test_c37_a_worker_without_a_hook_for_the_event_leaves_it_to_one_that_has(
+    temporal: TemporalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = url_of(temporal)
+    other, seen, is_up = f"{url}&max_events=0", list[str](), False  # the same queue, and hooks of its own
+
+    def report(notification: Notification) -> None:
+        if not is_up:
+            raise OSError("not up yet")
+        seen.append(notification.event)
+
+    TemporalBackend(url).notify(on_suspended=report)
+    TemporalBackend(other).notify(on_failed=report)
+    with working(url):
+        run(dispatch(TemporalBackend(url), "asker"))
+        until(lambda: "not up yet" in caplog.text)
+    is_up = True
+    with working(other):
+        until(lambda: "it has no hook for suspended" in caplog.text)
+    assert seen == []
+    with working(url):
+        until(lambda: seen == ["suspended"])
+
+
+def test_c37_what_was_removed_is_not_reported_as_the_next_execution_of_its_id(
+    temporal: TemporalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, seen, is_up = url_of(temporal), list[str](), False
+
+    def report(notification: Notification) -> None:
+        if not is_up:
+            raise OSError("not up yet")
+        seen.append(notification.event)
+
+    async def main() -> None:
+        nonlocal is_up
+        backend = TemporalBackend(url)
+        await (await backend.dispatch(reported.planner.spec, "Go", execution_id="trip")).result(PATIENCE)
+        await asyncio.to_thread(until, lambda: "not up yet" in caplog.text)
+        await backend.remove("trip")
+        await backend.dispatch(reported.asker.spec, "Go", execution_id="trip")
+        is_up = True
+
+        async def is_done() -> bool:
+            return (await notify_workflows(backend))[WorkflowExecutionStatus.COMPLETED.name] == 1
+
+        await until_async(is_done, PATIENCE)
+
+    TemporalBackend(url).notify(on_completed=report)
+    with working(url):
+        run(main())
+    assert seen == []
+
+
 class Forgetful(Plugin):
     """Has a worker replay a workflow from its beginning for each task."""
 

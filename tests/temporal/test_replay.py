@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.temporal import agents
 from tests.temporal.record import HISTORIES, RECORDS, file_of
 
 RECORDED = sorted(HISTORIES.glob("*/*.json"))
+REPORTED = ("completes", "fails_and_is_resumed", "is_answered")
 RESUMED = ("completes", "goes_on_in_new_runs", "is_throttled", "is_a_graph", "is_carried_in_pieces")
 
 
@@ -100,6 +102,29 @@ def run(whole: ChangeSet) -> ExecutionStatus:
 def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(workflows=[ExecutionWorkflow], workflow_runner=sandbox())
     history = WorkflowHistory.from_json("run", path.read_text())
+    replayed = asyncio.run(replayer.replay_workflow(history, raise_on_replay_failure=False))
+    assert replayed.replay_failure is None, str(replayed.replay_failure)
+
+
+def reporting(history: str) -> str:
+    """Return a history whose workers said which events they report, run by a version of the workflow that ignored that."""
+    found, count = json.loads(history), 0
+    for event in found["events"]:
+        signal = event.get("workflowExecutionSignaledEventAttributes", {})
+        if signal.get("signalName") == "progress":
+            (payload,) = signal["input"]["payloads"]
+            batch = json.loads(base64.b64decode(payload["data"]))
+            if batch["number"] == 1:
+                batch["reports"], count = ["completed", "failed", "suspended"], count + 1
+                payload["data"] = base64.b64encode(json.dumps(batch).encode()).decode()
+    assert count
+    return json.dumps(found)
+
+
+@pytest.mark.parametrize("path", [path for path in RECORDED if path.stem in REPORTED], ids=named)
+def test_c37_a_history_replays_in_which_an_older_version_has_ignored_what_is_reported(path: Path) -> None:
+    replayer = Replayer(workflows=[ExecutionWorkflow], workflow_runner=sandbox())
+    history = WorkflowHistory.from_json("run", reporting(path.read_text()))
     replayed = asyncio.run(replayer.replay_workflow(history, raise_on_replay_failure=False))
     assert replayed.replay_failure is None, str(replayed.replay_failure)
 

@@ -284,9 +284,14 @@ class Call(DurableCall):
         with self.flushing(label):
             yield
 
-    def flushing(self, label: str, *, lasting: bool = True) -> AbstractContextManager[None]:
+    @contextmanager
+    def flushing(self, label: str, *, lasting: bool = True) -> Iterator[None]:
         """Commit what was captured, together with what the block writes."""
-        return _Flushing(self, label, lasting)
+        with self.journal.transaction(label, lasting=lasting):
+            yield
+            self._flush()  # last, so that the head includes what the step left when it ended
+        if lasting:
+            self.models.is_unsynced = False
 
     def sync_answer(self) -> None:
         """Sync the answer before one of its tools runs without an intent: a power cut must not undo it."""
@@ -322,8 +327,7 @@ class Call(DurableCall):
     def _stay(self, **changes: Any) -> None:
         super()._stay(ranges=self.history.ranges, **changes)
 
-    def flush(self) -> None:
-        """Write what was captured, as part of a transaction."""
+    def _flush(self) -> None:
         if self._rows:
             self.journal.write_messages(self.record.lineage, self._rows)
             self._rows = []
@@ -332,27 +336,3 @@ class Call(DurableCall):
         if self.progress is not self._written:
             self.journal.write_head(self.record.call_id, [("progress", self.progress.to_text())])
             self._written = self.progress
-
-
-class _Flushing(AbstractContextManager[None]):
-    """A transaction that ends with what a call has captured; a class for the reason that `Transaction` is one."""
-
-    def __init__(self, call: Call, label: str, lasting: bool) -> None:
-        self._call, self._lasting = call, lasting
-        self._transaction = call.journal.transaction(label, lasting=lasting)
-
-    def __enter__(self) -> None:
-        self._transaction.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            self._transaction.__exit__(kind, error, trace)
-            return
-        try:
-            self._call.flush()  # last, so that the head includes what the step left when it ended
-        except BaseException as failure:
-            self._transaction.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        self._transaction.__exit__(None, None, None)
-        if self._lasting:
-            self._call.models.is_unsynced = False

@@ -1,9 +1,9 @@
-"""Lists executions of an engine that must read each of them: no more are read than the list needs."""
+"""Lists executions of an engine that has no index for that: no more are read than the list needs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from .._records.executions import ExecutionRecord
@@ -33,3 +33,17 @@ async def read_latest(
         read_now = await asyncio.gather(*(read(each) for _, each in group))
         records += [record for record in read_now if record is not None]
     return asked.chosen(records)
+
+
+async def first_page(asked: Listing, records: AsyncIterator[ExecutionRecord]) -> list[ExecutionRecord]:
+    """Return as many of the records as are asked for; of those that changed at the same time, the ones with the lowest ids.
+
+    An engine may order the latter in another way: all of them are read, or the next page would begin after one that has not
+    been on any.
+    """
+    found: list[ExecutionRecord] = []
+    async for record in records:
+        if asked.limit is not None and len(found) >= asked.limit and record.updated_at < found[-1].updated_at:
+            break
+        found.append(record)
+    return asked.chosen(found)

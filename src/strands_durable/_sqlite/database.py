@@ -138,60 +138,42 @@ class Store:
         with self._lock, self._mapped():
             return blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
 
-    def transaction(self, label: str, fence: Fence | None = None, *, lasting: bool = True) -> Transaction:
+    @contextmanager
+    def transaction(self, label: str, fence: Fence | None = None, *, lasting: bool = True) -> Iterator[Connection]:
         """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests.
 
         ``lasting=False`` leaves the fsync to the next commit: for what the journal could derive again. A killed process loses
         nothing by it; a power cut may undo it, but never without what came after.
         """
-        return Transaction(self, label, fence, lasting)
-
-    def begin(self, fence: Fence | None, lasting: bool) -> Connection:
-        """Begin a transaction; for `Transaction` alone, as the next three are."""
-        self._lock.acquire()
         connection = self._connection
-        try:
-            self.refuse_other(lately=True)  # after the commit they are looked at again
-            connection.begin(lasting=lasting)
-            if fence is not None:
-                fence.check(connection)
-        except BaseException as error:
-            self.undo(fence, error)
-            raise
-        return connection
-
-    def commit(self, label: str, fence: Fence | None, lasting: bool) -> None:
-        """Commit what a transaction has written."""
-        connection = self._connection
-        try:
-            connection.settle()
-            reach(f"{label}:before")
-            connection.execute("COMMIT")
-            count("commits")
-            if lasting:
-                self.refuse_other()  # a commit to a file that no other process sees is not a record
-        except BaseException as error:
-            self.undo(fence, error)
-            raise
-        try:
+        with self._lock:
+            try:
+                self._begin(connection, fence, lasting)
+                yield connection
+                connection.settle()
+                reach(f"{label}:before")
+                connection.execute("COMMIT")
+                count("commits")
+                if lasting:
+                    self.refuse_other()  # a commit to a file that no other process sees is not a record
+            except BaseException as error:
+                self._roll_back(connection)
+                if fence is not None:
+                    fence.rolled_back()
+                if isinstance(error, sqlite3.Error):
+                    raise translated(self.path, error, self._busy_seconds) from error
+                if isinstance(error, OSError):
+                    raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
+                raise
             if self._is_unscrubbed and time.monotonic() > self._scrubbed_at + _SCRUB_SECONDS:
                 self.scrub()
-        finally:
-            self._lock.release()
         reach(f"{label}:after")
 
-    def undo(self, fence: Fence | None, error: BaseException) -> None:
-        """Roll a transaction back that has failed; raise our error for a foreign one."""
-        try:
-            self._roll_back(self._connection)
-            if fence is not None:
-                fence.rolled_back()
-        finally:
-            self._lock.release()
-        if isinstance(error, sqlite3.Error):
-            raise translated(self.path, error, self._busy_seconds) from error
-        if isinstance(error, OSError):
-            raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
+    def _begin(self, connection: Connection, fence: Fence | None, lasting: bool) -> None:
+        self.refuse_other(lately=True)  # after the commit they are looked at again
+        connection.begin(lasting=lasting)
+        if fence is not None:
+            fence.check(connection)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         with suppress(sqlite3.Error):  # the error that led here is the one to report
@@ -320,22 +302,6 @@ class Store:
             raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
-
-
-class Transaction:
-    """One transaction of a store. Each step has two of them, and a generator in this place takes three times as long."""
-
-    def __init__(self, store: Store, label: str, fence: Fence | None, lasting: bool) -> None:
-        self._store, self._label, self._fence, self._lasting = store, label, fence, lasting
-
-    def __enter__(self) -> Connection:
-        return self._store.begin(self._fence, self._lasting)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self._store.commit(self._label, self._fence, self._lasting)
-        else:
-            self._store.undo(self._fence, error)
 
 
 def damaged(path: Path, what: str) -> BackendUnavailableError:

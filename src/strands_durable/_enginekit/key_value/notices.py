@@ -111,14 +111,14 @@ class Notices:
         return self._watches.keys
 
     def note(self, values: Mapping[str, bytes]) -> None:
-        """Take over what is watched."""
-        found: dict[str, float] = {}
+        """Take over what is watched; a value that a store misses once, or that is damaged, says nothing about that."""
         for key in self.watch_keys:
             try:
-                found |= {name: float(until) for name, until in json.loads(values[key])["items"].items()}
+                found = {name: float(until) for name, until in json.loads(values[key])["items"].items()}
             except DAMAGE:
                 continue
-        self._watched, self._known_at = found, time.monotonic()
+            self._watched |= found
+        self._known_at = time.monotonic()
 
     async def _is_watched(self, event: Event) -> bool:
         if event in hooks.events(self._store.where):

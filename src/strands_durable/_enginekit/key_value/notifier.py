@@ -133,13 +133,24 @@ class Notifier:
             self._seen.setdefault(name, _Sighting(at=at))
         due = sorted((name for name, seen in self._seen.items() if seen.due <= now), key=self._due_at)[:_LOOKED_AT]
         found = await self._notices.read(due)
-        heads = await self._engine.log.heads([parts_of(name)[0] for name in due])  # read last: not older than notices
+        heads = await self._heads([parts_of(name)[0] for name in due])  # read last: not older than notices
         for name in due:
             seen = self._seen.setdefault(name, _Sighting(at=listed[name]))  # a delivery may have ended meanwhile
             try:
                 await self._check(name, seen, found.get(name, []), heads.get(parts_of(name)[0]))
-            except DurableError as error:
+            except (DurableError, *DAMAGE) as error:
                 logger.debug("name=<%s>, error=<%s> | notices are looked at again", name, error)
+
+    async def _heads(self, execution_ids: list[str]) -> dict[str, Head]:
+        """Return the heads of executions; one that cannot be read keeps no other from being reported."""
+        try:
+            return await self._engine.log.heads(execution_ids)
+        except DAMAGE:
+            found: dict[str, Head] = {}
+            for each in execution_ids:
+                with suppress(*DAMAGE):
+                    found |= await self._engine.log.heads([each])
+            return found
 
     def _due_at(self, name: str) -> float:
         return self._seen[name].due

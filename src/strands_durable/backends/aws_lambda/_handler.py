@@ -86,7 +86,7 @@ def _serving(agents: Sequence[DurableAgent], settings: RunSettings, limits: Oper
     def serve(event: Any, context: DurableContext) -> Any:
         operations = LambdaOperations(context, limits, client)
         try:
-            if isinstance(event, dict) and "notice" in event:
+            if isinstance(event, dict) and "notice" in event and not {"prompt", "rows"} & event.keys():
                 return run_delivery(operations, event["notice"], settings.hooks_key)
             execution_id, rows = begun(event, operations, by_name)
             run = OperationRun(operations, execution_id, rows, settings)

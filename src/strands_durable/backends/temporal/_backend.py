@@ -39,7 +39,7 @@ from ._errors import error_of, is_unknown, translated, unreachable
 from ._handle import TemporalHandle
 from ._history import ExecutionHistory, execution_histories, execution_history, status_of
 from ._history_size import CARRIED_BYTES
-from ._memo import dispatched_tags, tags_memo, totals_memo
+from ._memo import CREATED_AT, dispatched_at, dispatched_tags, tags_memo, totals_memo
 from ._pending_activity import pending_activity_of
 from ._pollers import unattended
 from ._protocol import PREVIOUS, WORKFLOW, Start, task_timeout
@@ -184,7 +184,7 @@ class TemporalBackend(LogBackend):
         given = self._start_of(execution_id, agent)
         given["rows"] = self.payload_store.offload(changes, "What is dispatched")
         try:
-            memo = {"steps": 0, "created_at": time.time(), **tags_memo(dispatched_tags(changes))}
+            memo = {"steps": 0, CREATED_AT: dispatched_at(changes), **tags_memo(dispatched_tags(changes))}
             await self._start(given, WorkflowIDReusePolicy.REJECT_DUPLICATE, **memo)
         except WorkflowAlreadyStartedError:
             return False
@@ -223,7 +223,7 @@ class TemporalBackend(LogBackend):
         given["previous_run_id"] = known.run_id
         given["epoch"] = known.position[0]
         known_as = known.replica.detail().execution
-        memo = {"steps": known_as.steps, "created_at": known_as.created_at}
+        memo = {"steps": known_as.steps, CREATED_AT: known_as.created_at}
         memo |= {**tags_memo(known_as.tags), **totals_memo(known_as)}
         if (await self.describe(given["execution_id"])).run_id != known.run_id:
             return  # another client has resumed it, and it may have failed again: its steps must not run twice

@@ -18,7 +18,8 @@ from ..._records.notifications import Event
 from ...errors import ExecutionNotFoundError
 from ._errors import translated
 from ._heartbeat import beating
-from ._history import execution_history
+from ._history import ExecutionHistory, execution_history
+from ._memo import CREATED_AT
 from ._protocol import NOTIFY, Delivered, Delivering
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 logger = safe_logger(__name__)
 
 _AT_ONCE = 8
+_ERROR_LENGTH = 300
 
 
 class Deliveries:
@@ -59,13 +61,26 @@ class Deliveries:
                 known = await execution_history(await backend.client(), backend.payload_store, given["workflow_id"])
         except ExecutionNotFoundError:  # removed in the meantime
             return {"taken": given["taken"], "failures": {}}
+        if await _is_another(known, given):
+            return {"taken": given["taken"], "failures": {}}
+        if known.run_id == given["run_id"] and not known.is_closed and given["event"] == "failed":
+            return {"taken": given["taken"], "failures": {"execution": "its workflow is about to end"}}
         notice = Notice(notice_id=given["notice_id"], event=cast(Event, given["event"]), at=given["at"])
         reach("notify:before")
         taken, failures = await deliver(
             self._hooks_key, notification_of(known.detail(Presence()), notice), given["taken"]
         )
         reach("notify:after")
+        if notice.event not in self.events:
+            failures = {"worker": f"it has no hook for {notice.event}"}
+        failures = {name: error[:_ERROR_LENGTH] for name, error in failures.items()}
         for name, error in failures.items():
             facts = (notice.notice_id, notice.event, given["tries"], f"{name}: {error}")
             logger.warning("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | not delivered, retrying", *facts)
         return {"taken": taken, "failures": failures}
+
+
+async def _is_another(known: ExecutionHistory, given: Delivering) -> bool:
+    """Return whether the execution was removed, and its id has been used again since."""
+    memo = await known.description.memo()
+    return bool(memo.get(CREATED_AT, 0.0) != given["created_at"])

@@ -8,7 +8,7 @@ from typing import Any
 from ..._enginekit.change_sets import ChangeSet, rows_of
 from ..._records.executions import ExecutionRecord, TokenUsage
 
-TAGS, TOKENS, SECONDS = "tags", "tokens", "duration_seconds"
+TAGS, TOKENS, SECONDS, CREATED_AT = "tags", "tokens", "duration_seconds", "created_at"
 
 
 def tags_memo(tags: Mapping[str, str]) -> dict[str, Any]:
@@ -19,6 +19,11 @@ def tags_memo(tags: Mapping[str, str]) -> dict[str, Any]:
 def dispatched_tags(changes: ChangeSet) -> dict[str, str]:
     """Return the tags of what is dispatched."""
     return {row["name"]: row["value"] for row in rows_of(changes, "tags")}
+
+
+def dispatched_at(changes: ChangeSet) -> float:
+    """Return when an execution was dispatched, as it is recorded: a run that resumes it has the same time."""
+    return float(rows_of(changes, "executions")[0][CREATED_AT])
 
 
 def totals_memo(record: ExecutionRecord) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from ..._dispatch.hooks import delay_seconds, is_given_up
+from ._memo import CREATED_AT
 from ._protocol import NOTIFY, NOTIFY_WORKFLOW, Delivered, Delivering, Notifying, Start, task_timeout
 
 _GIVEN_UP = "NotificationGivenUp"
@@ -27,6 +28,8 @@ async def start_notifying(start: Start, event: str) -> None:
     given: Notifying = {
         "execution_id": start["execution_id"],
         "workflow_id": workflow.info().workflow_id,
+        "run_id": workflow.info().run_id,
+        "created_at": workflow.memo_value(CREATED_AT, 0.0),
         "notice_id": notice_id,
         "event": event,
         "at": workflow.time(),
@@ -72,6 +75,8 @@ class NotifyWorkflow:
         delivering: Delivering = {
             "execution_id": given["execution_id"],
             "workflow_id": given["workflow_id"],
+            "run_id": given["run_id"],
+            "created_at": given["created_at"],
             "notice_id": given["notice_id"],
             "event": given["event"],
             "at": given["at"],

@@ -128,6 +128,9 @@ class Notifying(TypedDict):
 
     execution_id: str
     workflow_id: str
+    run_id: str
+    created_at: float
+    """When the execution was dispatched: another one of the same id has another time."""
     notice_id: str
     event: str
     at: float
@@ -139,6 +142,8 @@ class Delivering(TypedDict):
 
     execution_id: str
     workflow_id: str
+    run_id: str
+    created_at: float
     notice_id: str
     event: str
     at: float

@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError
 
+from ..._enginekit.listing import first_page
 from ..._enginekit.log import Presence
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import ALL, Listing
 from ._errors import is_unknown
 from ._history import status_of
-from ._memo import SECONDS, TAGS, tokens_of
+from ._memo import CREATED_AT, SECONDS, TAGS, tokens_of
 from ._pending_activity import pending_activity_of
 from ._protocol import WORKFLOW
 from ._url import TemporalConfig
@@ -39,20 +40,6 @@ async def records(client: Client, config: TemporalConfig, asked: Listing) -> lis
     """Return executions, most recently changed first."""
     listed = _in_order(config, client.list_workflows(_query(config, asked)))
     return await first_page(asked, _looked_at(client, config, asked, listed))
-
-
-async def first_page(asked: Listing, records: AsyncIterator[ExecutionRecord]) -> list[ExecutionRecord]:
-    """Return as many of the records as are asked for; of those that changed at the same time, the ones with the lowest ids.
-
-    Temporal orders the latter in another way: all of them are read, or the next page would begin after one that has not been
-    on any.
-    """
-    found: list[ExecutionRecord] = []
-    async for record in records:
-        if asked.limit is not None and len(found) >= asked.limit and record.updated_at < found[-1].updated_at:
-            break
-        found.append(record)
-    return asked.chosen(found)
 
 
 def _query(config: TemporalConfig, asked: Listing) -> str:
@@ -179,7 +166,7 @@ async def _record_of(
         calls=1,
         steps=memo.get("steps", 0),
         owner=presence.owner,
-        created_at=memo.get("created_at", began),
+        created_at=memo.get(CREATED_AT, began),
         updated_at=max(began, changed, ended),
         agent=memo.get("agent"),
         note=presence.note,

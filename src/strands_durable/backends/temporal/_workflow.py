@@ -29,6 +29,7 @@ from ._protocol import (
     CANCEL,
     COMMIT,
     NOT_HERE,
+    NOTIFY,
     PIECE,
     PREVIOUS,
     PROGRESS,
@@ -90,13 +91,17 @@ class ExecutionWorkflow:
 
     async def _report_end(self, event: str) -> None:
         """Have the end of the execution reported; what is recorded as ended stays so, even if it is cancelled now."""
-        if event in self._reports:
+        if self._is_reported(event):
             starting = asyncio.ensure_future(start_notifying(self._start, event))
             while not starting.done():
                 try:
                     await asyncio.shield(starting)
                 except asyncio.CancelledError:
                     continue
+
+    def _is_reported(self, event: str) -> bool:
+        """Return whether a worker reports an event. If a version that knows no reports ran this task, history says so."""
+        return event in self._reports and workflow.patched(f"{NOTIFY}-{self._epochs.epoch}")
 
     async def _run(self, start: Start) -> dict[str, Any]:
         """Have workers run the execution until it has completed or failed; return how."""
@@ -111,7 +116,7 @@ class ExecutionWorkflow:
                 return end
             if status == "SUSPENDED":
                 self._show(status)
-                if "suspended" in self._reports:
+                if self._is_reported("suspended"):
                     await start_notifying(start, "suspended")
                 await workflow.wait_condition(lambda: self._is_woken)
                 self._is_woken = False

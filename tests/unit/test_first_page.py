@@ -1,13 +1,13 @@
-"""Pages of a list on Temporal, which orders workflows that ended at the same time in its own way."""
+"""Pages of a list on an engine, such as Temporal, that orders what ended at the same time in its own way."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 
+from strands_durable._enginekit.listing import first_page
 from strands_durable._records.executions import ExecutionRecord, ExecutionStatus
 from strands_durable._records.listing import Cursor, Listing
-from strands_durable.backends.temporal._visibility import first_page
 
 
 def record(execution_id: str, updated_at: float) -> ExecutionRecord:
