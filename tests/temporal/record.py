@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from strands_durable import ExecutionHandle, errors
+from strands_durable import ExecutionHandle, Notification, errors
 from strands_durable._enginekit.payloads import PayloadLimits, PayloadStore
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.backends.temporal._protocol import ALIVE
@@ -59,6 +59,8 @@ async def _record(server: TemporalServer, path: Path, record: Callable[[Any], Aw
     with tempfile.TemporaryDirectory() as folder:
         url = url_of(server, heartbeat_seconds=2, max_events=60 if path.name in map(file_of, LONG) else 0)
         backend = TemporalBackend(url)
+        if path.name == file_of("is reported"):
+            backend.notify(on_suspended=_take, on_completed=_take)
         if path.name in (file_of("loses its worker"), file_of("loses sight of its worker")):
             await record((backend, url, folder, server))
         else:
@@ -84,6 +86,10 @@ async def _is_answered(given: Any) -> None:
     question = (await handle.result(PATIENCE)).interrupts[0]
     await handle.respond({question.id: "yes"})
     await handle.result(PATIENCE)
+
+
+def _take(notification: Notification) -> None:
+    """Take a notification."""
 
 
 async def _fails(given: Any) -> None:
@@ -176,6 +182,7 @@ async def _has(folder: str, kind: str, times: int = 1) -> bool:
 RECORDS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "completes": _completes,
     "is answered": _is_answered,
+    "is reported": _is_answered,
     "fails and is resumed": _fails,
     "is cancelled": _is_cancelled,
     "is a graph": _is_a_graph,

@@ -39,7 +39,7 @@ async def start_notifying(start: Start, event: str) -> None:
         await workflow.start_child_workflow(
             NOTIFY_WORKFLOW,
             given,
-            id=f"{workflow.info().workflow_id}/{NOTIFY}/{notice_id}",
+            id=f"{start['execution_id']}/{NOTIFY}/{notice_id}",
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             task_timeout=task_timeout(start["heartbeat_seconds"]),
             static_summary=f"{start['execution_id']} {event}",
