@@ -59,8 +59,10 @@ def lambda_handler(
             a durable step, at least once for each question. If it raises three times, that is logged; the question stays open.
         answer_seconds: How long a question stays open; 0 for as long as the execution may. After that, the tool that asked
             gets ``{"error": "..."}`` as its answer; a question about a step in doubt is answered with ``"fail"``.
-        on_suspended, on_failed, on_completed: Called with a `Notification` when an execution waits for a person, has failed or
-            has completed, at least once, by a durable execution of its own that retries for a day. Sync or async.
+        on_suspended: Called with a `Notification` when an execution waits for a person, at least once, by a durable execution
+            of its own that retries for a day. Sync or async.
+        on_failed: The same when one has failed.
+        on_completed: The same when one has completed.
         webhooks: URLs that receive the same.
         boto3_client: A Lambda client for AWS's SDK to use instead of its own.
         settings: ``stop_poll_seconds`` (3): how often a running step checks whether the execution was stopped. For tests:
