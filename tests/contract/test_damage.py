@@ -145,6 +145,7 @@ def changed(content: bytes, place: int, by: int) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.timeout(300 + FLIPS)
 def test_a_changed_byte_is_an_error_or_changes_nothing(dense: bytes) -> None:
     whole = with_file(dense)
     assert not isinstance(whole, errors.DurableError)
