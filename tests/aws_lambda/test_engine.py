@@ -404,10 +404,12 @@ def test_lambda_durability_outside_of_a_durable_handler_is_refused() -> None:
         LambdaDurability(object())
 
 
-def test_a_function_may_be_started_without_our_client(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"notice": {"of": "the caller"}}], ids=["plain", "with a key of ours"])
+def test_a_function_may_be_started_without_our_client(make: Any, tmp_path: Path, more: dict[str, Any]) -> None:
     function = make()
     name = function.backend.config.function
-    given = {"prompt": "Go", "execution_id": "direct", "arguments": {"folder": str(tmp_path), "script": ["Done."]}}
+    arguments = {"folder": str(tmp_path), "script": ["Done."]}
+    given = {"prompt": "Go", "execution_id": "direct", "arguments": arguments, **more}
     function.aws.client().invoke(
         FunctionName=name, InvocationType="Event", DurableExecutionName="direct--1", Payload=json.dumps(given).encode()
     )

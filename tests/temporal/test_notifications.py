@@ -14,6 +14,9 @@ from temporalio.worker import Plugin, ReplayerConfig, Worker, WorkerConfig
 from strands_durable import ExecutionStatus, Notification, Webhook
 from strands_durable._dispatch import hooks
 from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.backends.temporal._deliveries import Deliveries
+from strands_durable.backends.temporal._memo import CREATED_AT
+from strands_durable.backends.temporal._protocol import Delivering
 from strands_durable.testing.temporal import TemporalServer
 from tests import reported
 from tests.receiver import SECRET, is_signed, receiving
@@ -119,6 +122,30 @@ def test_c37_a_hook_that_hangs_or_fails_holds_no_run_and_repeats_no_other(tempor
     assert calls == {"takes": 1, "fails": 2, "hangs": 1}
 
 
+def test_c37_an_error_of_any_length_is_retried_without_repeating_what_was_taken(temporal: TemporalServer) -> None:
+    """The server refuses a result of more than 2 MB, and with it what says which hooks have taken the report."""
+    url, calls = url_of(temporal), Counter[str]()
+
+    def takes(notification: Notification) -> None:
+        calls["takes"] += 1
+
+    def fails_once(notification: Notification) -> None:
+        calls["fails"] += 1
+        if calls["fails"] == 1:
+            raise OSError("x" * 3_000_000)
+
+    async def main() -> None:
+        await (await dispatch(TemporalBackend(url), "planner")).result(PATIENCE)
+        await asyncio.to_thread(until, lambda: calls["fails"] == 2)
+
+    backend = TemporalBackend(url)
+    backend.notify(on_completed=takes)
+    backend.notify(on_completed=fails_once)
+    with working(url):
+        run(main())
+    assert calls == {"takes": 1, "fails": 2}
+
+
 def test_c37_a_failure_can_be_resumed_by_the_hook_that_reports_it(temporal: TemporalServer) -> None:
     """The report may arrive before the workflow that has failed has ended."""
     url, seen = url_of(temporal), list[str]()
@@ -138,6 +165,33 @@ def test_c37_a_failure_can_be_resumed_by_the_hook_that_reports_it(temporal: Temp
     with working(url):
         run(main())
     assert len(set(seen)) == 2
+
+
+def test_c37_a_failure_is_not_reported_while_its_workflow_is_open(temporal: TemporalServer) -> None:
+    url, seen = url_of(temporal), list[str]()
+
+    def report(notification: Notification) -> None:
+        seen.append(notification.event)
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        await (await dispatch(backend, "asker")).result(PATIENCE)
+        description = await (await backend.client()).get_workflow_handle(backend.workflow_id("asker")).describe()
+        given: Delivering = {
+            "execution_id": "asker", "workflow_id": description.id, "run_id": description.run_id or "",
+            "created_at": (await description.memo())[CREATED_AT], "notice_id": "n", "event": "failed", "at": 1.0,
+            "tries": 1, "taken": [],
+        }  # fmt: skip
+        deliveries = Deliveries(backend, backend._hooks_key, frozenset({"failed"}))
+        found = await deliveries._delivered(given)
+        assert found["failures"] == {"execution": "its workflow is about to end"}
+        assert seen == []
+        found = await deliveries._delivered({**given, "run_id": "an earlier one, which has ended"})
+        assert (found["failures"], seen) == ({}, ["failed"])
+
+    TemporalBackend(url).notify(on_failed=report)
+    with working(url):
+        run(main())
 
 
 def test_c37_a_worker_without_a_hook_for_the_event_leaves_it_to_one_that_has(

@@ -13,7 +13,9 @@ import pytest
 from strands_durable._dispatch.hooks import Hook, hooks
 from strands_durable._enginekit.key_value.engine import KeyValueEngine
 from strands_durable._enginekit.key_value.head import Head, Place
+from strands_durable._enginekit.key_value.log import key_of
 from strands_durable._enginekit.key_value.notices import Notices, StoredNotice, name_of
+from strands_durable._enginekit.key_value.notifier import Notifier
 from strands_durable._enginekit.log import StaleError
 from strands_durable._records import crash_points
 from tests.unit.test_key_value_log import HostileStore, batch
@@ -145,5 +147,37 @@ def test_a_notice_that_comes_while_its_execution_is_taken_off_the_list_stays_lis
         await notices._record("trip", "l", notice(notice_id="later"))
         await notices.unlist(name, at)
         assert name in await _listed(notices)
+
+    asyncio.run(main())
+
+
+def test_a_read_that_misses_what_is_watched_or_finds_it_damaged_ends_no_watch() -> None:
+    async def main() -> None:
+        store = HostileStore(1)
+        await store.patiently(lambda: Notices(store).watch(["failed"]))
+        hooks._hooks.clear()  # only another worker reports
+        notices = Notices(store)
+        (key,) = notices.watch_keys
+        notices.note({key: store._values[key][0]})
+        for missed in ({}, {key: b""}, {key: b"["}, {key: b'{"items": {"failed": "never"}}'}):
+            notices.note(missed)
+            assert await notices._is_watched("failed"), missed
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("damage", [b"[", b"{}", b'{"life": 3}'])
+def test_a_head_that_cannot_be_read_keeps_no_other_execution_from_being_reported(damage: bytes) -> None:
+    async def main() -> None:
+        store = HostileStore(2)
+        engine = KeyValueEngine.at(store)
+        for name in ("damaged", "whole", "other"):
+            await store.patiently(lambda name=name: engine.log.append(name, None, batch(name)))  # type: ignore[misc]
+        key = key_of("damaged", "head")
+        store._values[key] = damage, store._values[key][1]
+        found = dict[str, Head]()
+        for _ in range(5):  # a store may miss a value that is there, once
+            found |= await Notifier(engine, "me")._heads(["damaged", "whole", "other"])
+        assert found.keys() == {"whole", "other"}
 
     asyncio.run(main())
