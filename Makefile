@@ -66,9 +66,9 @@ TEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 test: $(READY)  ## What a change usually breaks, in under ten minutes on two cores
 	$(TEST) -m "not long"
 
-test-long: dapr-sidecar  ## The rest: fleets of workers, kills, freezes and outages on Temporal and Dapr, every feature and the demo on each engine, Lambda with a process for each invocation, and the web page in Chromium
+test-long: dapr-sidecar  ## The rest: fleets of workers, kills, freezes and outages on Temporal and Dapr, every feature, the demo and the examples on each engine, Lambda with a process for each invocation, and the web page in Chromium
 	$(TEST) -m long tests/crash --ignore tests/crash/test_lambda_kills.py
-	$(TEST) -m long tests/contract tests/unit tests/aws_lambda tests/dapr tests/ui tests/crash/test_lambda_kills.py
+	$(TEST) -m long tests/contract tests/unit tests/aws_lambda tests/dapr tests/examples tests/ui tests/crash/test_lambda_kills.py
 
 test-ui: $(READY)  ## The web page, also in a real Chromium, which has to be at /usr/bin/chromium or named by CHROMIUM
 	$(TEST) tests/ui

@@ -62,7 +62,7 @@ def dapr() -> Iterator[DaprCluster]:
         yield cluster
 
 
-_LONG = ("test_chaos", "test_dapr_", "test_fleet", "test_lambda_", "test_temporal_")
+_LONG = ("test_chaos", "test_dapr_", "test_fleet", "test_lambda_", "test_random_kills", "test_temporal_")
 """How the files of tests/crash begin that are too long for `make test`."""
 _SERVERS = ("temporal", "lambda", "dapr")
 
@@ -70,13 +70,16 @@ _SERVERS = ("temporal", "lambda", "dapr")
 def _is_long(item: pytest.Item) -> bool:
     """Return True if a test is left to `make test-long`: fleets, kills on engines, a process for each Lambda invocation.
 
-    Every engine's contract stays in `make test`; each feature of Strands and the demo on a server's engine do not.
+    Every engine's contract stays in `make test`; each feature of Strands, the demo and the examples on a server's engine do not.
     """
     is_crash = "crash" in item.path.parts and item.path.name.startswith(_LONG)
     is_slow = item.path.name == "test_interleavings.py" or item.path.parent == Path(__file__).parent / "dapr"
     is_feature = item.path.name == "test_backends.py" and any(f"[{name}" in item.name for name in _SERVERS)
     is_demo = item.path.name in [f"test_demo_{name}.py" for name in _SERVERS]
-    return is_crash or is_slow or is_feature or is_demo
+    is_example = "examples" in item.path.parts and any(
+        item.path.name == f"test_{name}.py" or f"[{name}]" in item.name for name in _SERVERS
+    )
+    return is_crash or is_slow or is_feature or is_demo or is_example
 
 
 def _needs_dapr(item: pytest.Item) -> bool:
