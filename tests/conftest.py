@@ -70,7 +70,7 @@ _SERVERS = ("temporal", "lambda", "dapr")
 def _is_long(item: pytest.Item) -> bool:
     """Return True if a test is left to `make test-long`: fleets, kills on engines, a process for each Lambda invocation.
 
-    Every engine's contract stays in `make test`; each feature of Strands, the demo and the examples on a server's engine do not.
+    Every engine's contract stays in `make test`; each feature of Strands, demos and examples on a server's engine do not.
     """
     is_crash = "crash" in item.path.parts and item.path.name.startswith(_LONG)
     is_slow = item.path.name == "test_interleavings.py" or item.path.parent == Path(__file__).parent / "dapr"
