@@ -90,10 +90,15 @@ class ToolRun:
             call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), delegate
         )
         self._runs_before = tool_runs(call.agent, request.name)
-        context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
+        if call.options.player is not None and delegate is None:
+            with journal_guard(call):
+                events = call.options.player.tool(call, request.key, context)
+        else:
+            context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
+            events = next_fn(context)
         chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(step_context, next_fn(context), self._policy.timeout):
+            async for event in within(step_context, events, self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
