@@ -10,11 +10,11 @@ from typing import Any
 from .._dispatch.ports import DurableBackend, ExecutionHandle
 from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
 from .._records.spec import AgentSpec
 from ..errors import ExecutionCancelledError
-from .change_sets import ChangeSet
 from .handle import LogHandle
 from .log import ExecutionLog, Position, Presence, RecordedExecution, StaleError, read
 from .replica import Replica

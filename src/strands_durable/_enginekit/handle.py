@@ -13,6 +13,7 @@ from .._calls.context import waiting_for_execution
 from .._dispatch.ports import ExecutionHandle
 from .._dispatch.requests import Requests
 from .._journal.outcome import result_of
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
@@ -20,7 +21,6 @@ from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
 from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
-from .change_sets import ChangeSet
 from .log import Position, Presence, RecordedExecution, StaleError
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._dispatch.queue import Queue
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.views import ExecutionDetail
 from .._sqlite.journal import Journal
 from .._sqlite.lease import look
 from ..errors import ExecutionNotFoundError
-from .change_sets import ChangeSet
 from .replica import Replica
 
 Position = Any

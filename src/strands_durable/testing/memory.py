@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from .._dispatch.deadlines import expiring
 from .._enginekit.backend import LogBackend
-from .._enginekit.change_sets import ChangeSet
 from .._enginekit.handle import AT_WORK
 from .._enginekit.log import Entry, Position, Presence, RecordedExecution, StaleError
 from .._enginekit.session import SessionPool
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
 from ..._journal.owner import Owner
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
 from ..._records.views import ExecutionDetail
 from ...errors import DurableError
-from ..change_sets import ChangeSet
 from ..log import Presence, RecordedExecution
 from ..payloads import PayloadStore
 from ..pieces import Parcels
