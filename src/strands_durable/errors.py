@@ -9,7 +9,6 @@
     ├── ExecutionCancelledError   the execution was cancelled
     ├── ExecutionNotFoundError    no execution has this id
     ├── BytesNotFoundError        the execution refers to no such bytes (also a KeyError)
-    ├── ExecutionExistsError      an execution with this id exists already
     ├── InvalidExportError        a file is not the export of an execution, or damaged (also a ValueError)
     ├── InDoubtError              a step started and has no recorded result
     ├── InvalidIdError            the execution_id is not valid (also a ValueError)
@@ -164,20 +163,6 @@ class BytesNotFoundError(DurableError, KeyError):
         return (
             f"Execution {self.execution_id!r} refers to no bytes with the digest {self.digest!r}. Pass a digest from its "
             "detail; what was redacted is no longer recorded."
-        )
-
-
-class ExecutionExistsError(DurableError):
-    """There is an execution with this id already; it was not changed."""
-
-    def __init__(self, execution_id: str, where: str) -> None:
-        super().__init__(execution_id, where)
-        self.execution_id, self.where = execution_id, where
-
-    def __str__(self) -> str:
-        return (
-            f"Execution {self.execution_id!r} exists already in {self.where}. Nothing was changed. Choose another id, or remove "
-            f"the one that exists with 'strands-durable rm {self.execution_id}'."
         )
 
 

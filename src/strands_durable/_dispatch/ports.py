@@ -117,6 +117,21 @@ class ExecutionHandle(ABC):
         """
         raise UnsupportedFeatureError("Reading recorded bytes", "this engine shows only their size")
 
+    async def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded of the execution as JSON data, as `strands-durable export` writes it.
+
+        The owner of the execution, and the keys of the store, are not part of it. `DurableBackend.import_execution` takes it,
+        and `strands_durable.testing.assert_replays`.
+
+        Args:
+            contents: Whether to include prompts, messages, inputs, results, state, errors and values of tags. Without them, it
+                holds only their shape: names, statuses, times and sizes, for a bug report. It cannot be imported then.
+
+        Raises:
+            UnsupportedFeatureError: This engine cannot read all that is recorded.
+        """
+        raise UnsupportedFeatureError(f"Exporting execution {self.execution_id!r}", "this engine has no export")
+
     @abstractmethod
     def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution: each committed step after number ``after``, then new ones as they end, with live chunks.
@@ -346,6 +361,28 @@ class DurableBackend(ABC):
     async def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return None
+
+    async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
+        """Record an execution that was exported, all of it or nothing, and return its handle.
+
+        Finished steps do not run again. One that has not ended resumes: a dispatched one as soon as a worker takes it, an inline
+        one when its script runs here. Under its own id it keeps its idempotency keys; under another it has new ones.
+
+        Args:
+            export: What `ExecutionHandle.export` returned, or what is in its file.
+            execution_id: The id to record it under; its own if None.
+
+        Raises:
+            ExecutionExistsError: There is an execution with this id.
+            InvalidExportError: It is damaged, or has no contents.
+            FormatVersionError: A later version of strands-durable has written it.
+            UnsupportedFeatureError: This engine cannot begin with what another one has recorded.
+        """
+        raise UnsupportedFeatureError(
+            f"Importing into {url_for_people(self.url)}",
+            "this engine cannot begin an execution with what another one has recorded",
+            "Import it into a SQLite file.",
+        )
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded.

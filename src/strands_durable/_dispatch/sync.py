@@ -116,6 +116,10 @@ class SyncHandle:
         """Return bytes of more than a kilobyte; see `ExecutionHandle.recorded_bytes`."""
         return in_loop(self._handle.recorded_bytes(digest))
 
+    def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded, or only its shape; see `ExecutionHandle.export`."""
+        return in_loop(self._handle.export(contents=contents))
+
     def stream(self, after: int = 0) -> Iterator[StreamEvent]:
         """Follow the execution; see `ExecutionHandle.stream`."""
         events = aiter(self._handle.stream(after))
@@ -212,6 +216,10 @@ class SyncBackend:
     def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return in_loop(self._backend.unattended())
+
+    def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> SyncHandle:
+        """Record an execution that was exported; see `DurableBackend.import_execution`."""
+        return SyncHandle(in_loop(self._backend.import_execution(export, execution_id=execution_id)))
 
     def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""

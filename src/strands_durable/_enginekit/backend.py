@@ -14,8 +14,9 @@ from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
 from .._records.spec import AgentSpec
-from ..errors import ExecutionCancelledError
+from ..errors import ExecutionCancelledError, ExecutionExistsError, UnsupportedFeatureError
 from .handle import LogHandle
+from .imports import replica_of
 from .log import ExecutionLog, Position, Presence, RecordedExecution, StaleError, read
 from .replica import Replica
 
@@ -24,6 +25,8 @@ class LogBackend(DurableBackend):
     """Runs executions on an engine that keeps a log."""
 
     log: ExecutionLog
+    takes_imports = False
+    """Whether a log may begin with all rows of an execution, whatever has become of it."""
     poll_seconds = 0.5
     """How often a followed log is read, where the engine has no notification of changes."""
 
@@ -86,6 +89,19 @@ class LogBackend(DurableBackend):
                 raise ExecutionCancelledError(found)
             Requests(known.replica).refuse_other(found, spec, prompt, invocation_state, limits)
         return self._handle(found)
+
+    async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
+        """Record an execution that was exported, if the engine can begin a log with all its rows."""
+        if not self.takes_imports:
+            return await super().import_execution(export, execution_id=execution_id)
+        replica = replica_of(export, execution_id=execution_id)
+        record = replica.record()
+        if record.kind == "inline":
+            what = f"Importing execution {record.execution_id!r} into {url_for_people(self.url)}"
+            raise UnsupportedFeatureError(what, "it was run inline, by a script", "Import it into a SQLite file.")
+        if not await self._begin(record.execution_id, str(record.agent), replica.export()):
+            raise ExecutionExistsError(record.execution_id, url_for_people(self.url))
+        return self._handle(record.execution_id)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""

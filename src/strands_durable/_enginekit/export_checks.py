@@ -17,7 +17,7 @@ from .._records.keys import checked_id
 from .._sqlite import blobs
 from .._sqlite.tables import Table, tables
 from ..errors import InvalidExportError, InvalidIdError
-from .change_sets import ChangeSet, Row, rows_of
+from .._records.change_sets import ChangeSet, Row, rows_of
 from .export_files import FORMS
 
 _STATUSES = frozenset(status.value for status in ExecutionStatus)
@@ -127,9 +127,13 @@ def _refuse_unknown_sources(changes: ChangeSet) -> None:
             raise _MisfitError(f"message {row['seq']} of call {row['lineage']} has no known form")
         found = [block for block in _listed(form.get("blocks")) if type(block) is int]
         if not steps.issuperset([*found, *([form["step"]] if "step" in form else [])]):
-            raise _MisfitError(f"message {row['seq']} of call {row['lineage']} refers to a step which is not in the file")
+            raise _MisfitError(
+                f"message {row['seq']} of call {row['lineage']} refers to a step which is not in the file"
+            )
         if "input" in form and form["input"] not in calls:
-            raise _MisfitError(f"message {row['seq']} of call {row['lineage']} refers to a call which is not in the file")
+            raise _MisfitError(
+                f"message {row['seq']} of call {row['lineage']} refers to a call which is not in the file"
+            )
     for row in rows_of(changes, "steps"):
         visit = json.loads(row["result"]) if row["kind"] == "node" and row.get("result") is not None else None
         if isinstance(visit, dict) and visit.get("call") not in {None, *calls}:

@@ -16,13 +16,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from .._records.json_text import writer
 from .._sqlite.tables import tables
 from ..errors import FormatVersionError, InvalidExportError
-from .change_sets import FORMAT, ChangeSet, Row, upgrade
+from .._records.change_sets import FORMAT, ChangeSet, Row, upgrade
 from .redaction import redacted
 
 VERSION = 1
@@ -83,12 +84,27 @@ def parsed(data: str | bytes, name: str) -> dict[str, Any]:
         FormatVersionError: A later version has written it.
     """
     if len(data) > MAX_BYTES:
-        raise InvalidExportError(name, f"it has more than {MAX_BYTES // 1024**2} MB")
+        raise _too_large(name)
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidExportError(name, f"it is not JSON ({error})") from None
     return checked(found, name)
+
+
+def parsed_file(path: Path) -> dict[str, Any]:
+    """Return the export that is in the file at ``path``; raise as `parsed` does."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _too_large(str(path))
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidExportError(str(path), error.strerror or str(error), "Pass the path of an export.") from None
+    return parsed(data, str(path))
+
+
+def _too_large(name: str) -> InvalidExportError:
+    return InvalidExportError(name, f"it has more than {MAX_BYTES // 1024**2} MB")
 
 
 def checked(found: Any, name: str = "The export") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
 from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
+from .export_files import exported
 from .log import Position, Presence, RecordedExecution, StaleError
 
 if TYPE_CHECKING:
@@ -191,6 +192,11 @@ class LogHandle(ExecutionHandle):
         if found is None:
             raise BytesNotFoundError(self.execution_id, digest)
         return found
+
+    async def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded of the execution, or its shape."""
+        known = await self._read(whole=True)
+        return exported(known.replica.export(), self.execution_id, contents=contents)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution by its committed steps; a log has no chunks of running ones."""

@@ -95,11 +95,21 @@ def _cell(table: str, row: Row, column: str, cell: Any, names: frozenset[str]) -
         return {"bytes": len(cell["b"]) * 3 // 4 - cell["b"][-2:].count("=")}
     if table == "configs" and isinstance(cell, dict):
         return {**_shape(cell, names), **({"model": cell["model"]} if isinstance(cell.get("model"), str) else {})}
+    if table == "messages" and isinstance(cell, dict) and "message" not in cell:
+        return _source(cell, names)
     if column == "error" and isinstance(cell, dict):
         return {**_shape(cell, names), **_class_of(cell)}
     if table in ("heads", "past_heads") and row.get("part") in _COUNTS:
         return _shape(cell, names, counts=True)
     return _shape(_parsed(cell), names)
+
+
+def _source(form: Row, names: frozenset[str]) -> Row:
+    """Return the form of a message that names the steps or the input that it came from."""
+    found = _shape(form, names)
+    numbers = {name: item for name, item in form.items() if name in ("step", "input") and type(item) is int}
+    blocks = [item if type(item) is int else _shape(item, names) for item in form.get("blocks") or ()]
+    return {**found, **numbers, **({"blocks": blocks} if blocks else {})}
 
 
 def _class_of(error: Row) -> Row:

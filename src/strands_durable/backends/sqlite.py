@@ -22,6 +22,8 @@ from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
+from .._enginekit.export_files import exported
+from .._enginekit.imports import import_into
 from .._journal.outcome import result_of
 from .._journal.unreadable import reading
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -40,6 +42,7 @@ from .._sqlite.following import follow
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
 from .._sqlite.removal import Removal
+from .._sqlite.snapshot import snapshot
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = safe_logger(__name__)
@@ -204,6 +207,10 @@ class SqliteBackend(DurableBackend):
             raise ExecutionNotFoundError(execution_id, str(self.path))
         await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
+    async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
+        """Record an execution that was exported, in one transaction."""
+        return SqliteHandle(self, await asyncio.to_thread(import_into, self.store, export, execution_id))
+
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here uses it too; the next worker resumes its executions."""
         for worker in (self._worker, self._for_all):
@@ -316,6 +323,11 @@ class SqliteHandle(ExecutionHandle):
     async def recorded_bytes(self, digest: str) -> bytes:
         """Return bytes of more than a kilobyte."""
         return Catalog(self._backend.path).recorded_bytes(self.execution_id, digest)
+
+    async def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded of the execution, or its shape."""
+        rows = await asyncio.to_thread(snapshot, self._backend.store, self.execution_id, with_past=True)
+        return exported(rows, self.execution_id, contents=contents)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""

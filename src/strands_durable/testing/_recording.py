@@ -48,6 +48,8 @@ class RecordedCall:
     scope: str
     """The path to it, without the name of the root: a dispatched run is named by its agent, an inline one by the agent_id."""
     steps: list[StepRecord]
+    root_id: int
+    """The root call that it is in."""
 
     @property
     def place(self) -> str:
@@ -71,7 +73,7 @@ class RecordedRun:
         while root.parent:
             root = by_id[root.parent]
         steps = store.rows("steps", STEP, "call = ? ORDER BY id", record.call_id)
-        return RecordedCall(record, record.scope[len(root.scope) :], [step_of(row) for row in steps])
+        return RecordedCall(record, record.scope[len(root.scope) :], [step_of(row) for row in steps], root.call_id)
 
 
 class Recording:
@@ -79,6 +81,7 @@ class Recording:
 
     def __init__(self, run: RecordedRun, root: str) -> None:
         self._root = len(root)
+        """How long the name of the root is in the run that asks."""
         self._steps: dict[str, list[StepRecord]] = {}
         for call in run.calls:
             for step in call.steps:
@@ -136,7 +139,9 @@ class Recording:
         self.played.add(place)
         if step.result is None and step.error is None:
             what = f"Replaying step {place}"
-            raise UnsupportedFeatureError(what, "its result is not on record any more: its engine has compacted the run")
+            raise UnsupportedFeatureError(
+                what, "its result is not on record any more: its engine has compacted the run"
+            )
         return step
 
 
@@ -170,9 +175,7 @@ async def _returned(call: Any, context: ExecuteToolContext, outcome: ToolOutcome
     patches.apply(outcome.invocation, context.invocation_state)
     if outcome.cancel is not None:
         call.agent.cancel(**outcome.cancel)
-    yield ToolResultEvent(
-        outcome.result, exception=None if outcome.exception is None else revive(outcome.exception)
-    )
+    yield ToolResultEvent(outcome.result, exception=None if outcome.exception is None else revive(outcome.exception))
 
 
 async def _visited(step: StepRecord) -> Events:

@@ -6,6 +6,7 @@ Random ids and clocks are left out. What differs between two runs is a unified d
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +37,15 @@ class Section:
     """Whether it tells how a call ended: a run that is cut off has no such part."""
 
 
-def transcript(run: RecordedRun, played: set[str] | None = None) -> dict[str, Section]:
-    """Return the parts of a run by their place; with ``played``, without what tools did that were not run."""
+def transcript(run: RecordedRun, played: set[str] | None = None, roots: set[int] | None = None) -> dict[str, Section]:
+    """Return the parts of a run by their place.
+
+    With ``played``, without what tools did that were not run; with ``roots``, only of these calls and those inside them.
+    """
     found: dict[str, Section] = {}
     for call in run.calls:
-        if played is None or not any(call.scope == place or call.scope.startswith(f"{place}/") for place in played):
+        is_inside = any(call.scope == place or call.scope.startswith(f"{place}/") for place in played or ())
+        if not is_inside and (roots is None or call.root_id in roots):
             found.update(_of_agent(run, call) if call.record.kind == "agent" else _of_orchestrator(run, call))
     return found
 
@@ -50,7 +55,9 @@ def differences(recorded: dict[str, Section], now: dict[str, Section], *, is_cut
 
     With ``is_cut``, the run now has stopped before its end: what is missing from there on is no difference.
     """
-    places = [place for place in {**recorded, **now} if not (is_cut and (place not in now or _ends(place, recorded, now)))]
+    places = [
+        place for place in {**recorded, **now} if not (is_cut and (place not in now or _ends(place, recorded, now)))
+    ]
     places.sort(key=lambda place: recorded[place].at if place in recorded else now[place].at + 1e12)
     found: list[str] = []
     for place in places:
@@ -84,8 +91,11 @@ def _of_agent(run: RecordedRun, call: RecordedCall) -> Iterator[tuple[str, Secti
             title = f"{name}: model, system prompt and tools from model call {int(key[:6])} on"
             yield f"{call.place} {key} config", Section(title, step.started_at, lines_of(config))
         last = config
-    yield f"{call.place} calls", Section(
-        f"{name}: number of model calls", record.ended_at or record.started_at, [str(len(answers))], is_end=True
+    yield (
+        f"{call.place} calls",
+        Section(
+            f"{name}: number of model calls", record.ended_at or record.started_at, [str(len(answers))], is_end=True
+        ),
     )
     yield from _messages(run, call, name)
     for step in call.steps:
@@ -116,8 +126,6 @@ def _messages(run: RecordedRun, call: RecordedCall, name: str) -> Iterator[tuple
 
 
 def _answered_by(data: str, steps: dict[int, Any]) -> Any:
-    import json
-
     form = json.loads(data)
     return steps.get(form["step"]) if "step" in form else None
 
@@ -128,7 +136,9 @@ def _comparable(message: Any) -> Any:
 
 
 def _end_of(run: RecordedRun, record: CallRecord) -> float:
-    ends = [each.record.ended_at or each.record.started_at for each in run.calls if each.record.lineage == record.lineage]
+    ends = [
+        each.record.ended_at or each.record.started_at for each in run.calls if each.record.lineage == record.lineage
+    ]
     return max(ends, default=record.started_at)
 
 
