@@ -8,6 +8,8 @@
     ├── ExecutionFailedError      the recorded call failed
     ├── ExecutionCancelledError   the execution was cancelled
     ├── ExecutionNotFoundError    no execution has this id
+    ├── ExecutionExistsError      an execution with this id is already there
+    ├── ForkError                 the execution cannot be forked there, or so
     ├── BytesNotFoundError        the execution refers to no such bytes (also a KeyError)
     ├── InvalidExportError        a file is not the export of an execution, or damaged (also a ValueError)
     ├── InDoubtError              a step started and has no recorded result
@@ -150,6 +152,32 @@ class ExecutionNotFoundError(DurableError):
         return (
             f"Execution {self.execution_id!r} was not found in {self.store}. 'strands-durable ls' lists all executions."
         )
+
+
+class ExecutionExistsError(DurableError):
+    """A fork or an import was asked to create an execution under an id that another one has."""
+
+    def __init__(self, execution_id: str, where: str) -> None:
+        super().__init__(execution_id, where)
+        self.execution_id, self.where = execution_id, where
+
+    def __str__(self) -> str:
+        return (
+            f"There is already an execution {self.execution_id!r} in {self.where}. Nothing was written. Choose another "
+            f"execution_id, or remove that one first."
+        )
+
+
+class ForkError(DurableError):
+    """The execution cannot be forked at this step, or with these changes. Nothing was written."""
+
+    def __init__(self, execution_id: str, reason: str, hint: str = "") -> None:
+        super().__init__(execution_id, reason, hint)
+        self.execution_id, self.reason, self.hint = execution_id, reason, hint
+
+    def __str__(self) -> str:
+        text = f"Execution {self.execution_id!r} was not forked: {self.reason}."
+        return f"{text} {self.hint}" if self.hint else text
 
 
 class BytesNotFoundError(DurableError, KeyError):
