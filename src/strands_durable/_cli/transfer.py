@@ -35,7 +35,7 @@ def export_execution(execution_id: str, target: str, redacted: bool, place: Back
     keys of the store, nor who runs the execution. A new file is readable only by you. An execution that runs is exported as it
     is at that moment.
 
-    With --redacted, the file holds what ran, when and how it ended, with names of agents, models, tools, nodes and tags, and the
+    With --redacted, the file holds what ran, when and how it ended, the names of agents, models, tools, nodes and tags, and the
     sizes of everything else: no text of a prompt, message, input, result, state, error or tag.
 
     strands-durable import reads the file; strands_durable.testing.assert_replays makes a test of it.
@@ -109,4 +109,5 @@ def _read(source: str) -> dict[str, Any]:
 
     if source != _STDIO:
         return parsed_file(Path(source))
-    return parsed(click.get_binary_stream("stdin").read(MAX_BYTES + 1), "Standard input")
+    with click.open_file(_STDIO, "rb") as stream:
+        return parsed(stream.read(MAX_BYTES + 1), "Standard input")

@@ -365,8 +365,8 @@ class DurableBackend(ABC):
     async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
         """Record an execution that was exported, all of it or nothing, and return its handle.
 
-        Finished steps do not run again. One that has not ended resumes: a dispatched one as soon as a worker takes it, an inline
-        one when its script runs here. Under its own id it keeps its idempotency keys; under another it has new ones.
+        Finished steps do not run again. One that has not ended resumes: a dispatched one as soon as a worker takes it, an
+        inline one when its script runs here. Under its own id it keeps its idempotency keys; under another it has new ones.
 
         Args:
             export: What `ExecutionHandle.export` returned, or what is in its file.

@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .._records.change_sets import ChangeSet, Row, rows_of
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
 from .._sqlite import blobs
 from .._sqlite.tables import Table, tables
 from ..errors import InvalidExportError, InvalidIdError
-from .._records.change_sets import ChangeSet, Row, rows_of
 from .export_files import FORMS
 
 _STATUSES = frozenset(status.value for status in ExecutionStatus)

@@ -3,9 +3,9 @@
     {"strands_durable_export": 1, "format": 6, "package": "1.0.0", "exported_at": "2026-01-31T12:00:00Z",
      "execution_id": "trip-42", "contents": true, "rows": {"executions": [...], "calls": [...], "steps": [...]}}
 
-``rows`` is a change set: rows by table, each with its columns by name, without those that have their default. Recorded forms are
-embedded as JSON instead of as text that holds JSON. The file has one row on a line, in a fixed order: two exports of the same
-execution can be compared line by line.
+``rows`` is a change set: rows by table, each with its columns by name, without those that have their default. Recorded forms
+are embedded as JSON instead of as text that holds JSON. The file has one row on a line, in a fixed order: two exports of the
+same execution can be compared line by line.
 
 Left out are what belongs to the store or to the process that runs the execution: keys of hashes, the owner and its lease, and
 chunks of running steps.
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from .._records.change_sets import FORMAT, ChangeSet, Row, upgrade
 from .._records.json_text import writer
 from .._sqlite.tables import tables
 from ..errors import FormatVersionError, InvalidExportError
-from .._records.change_sets import FORMAT, ChangeSet, Row, upgrade
 from .redaction import redacted
 
 VERSION = 1
@@ -31,7 +31,7 @@ MAX_BYTES = 1024 * 1024 * 1024
 """How large a file may be that is read."""
 MARK = "strands_durable_export"
 _LEFT_OUT = ("secrets", "chunks", "uses", "removals", "watches", "notices")
-_NO_LEASE = {"fence": 0, "beat": 0, "lease_until": 0.0}
+_NO_LEASE: Row = {"fence": 0, "beat": 0, "lease_until": 0.0}
 _OF_LEASE = frozenset({"owner", "lease_until", "lease_seconds", "fence", "beat", "listened_until", "kept", "sum"})
 _UNHASHED = ""
 FORMS = {
@@ -182,7 +182,7 @@ def _stored(table: str, row: Row) -> Row:
     cells = {
         name: _dump(cell) if name in names and isinstance(cell, (dict, list)) else cell for name, cell in row.items()
     }
-    added = {"calls": {"input_hash": _UNHASHED}, "executions": _NO_LEASE}
+    added: dict[str, Row] = {"calls": {"input_hash": _UNHASHED}, "executions": _NO_LEASE}
     return {**cells, **added.get(table, {})}
 
 

@@ -1,8 +1,8 @@
 """An execution without its contents: what ran when, for how long, how often and how it ended, for a bug report.
 
 Kept are ids, keys, statuses, phases, times, numbers of steps and tokens, and the names that come from code: of agents, nodes,
-models, tools, tags and exception classes. Texts become their lengths, other values their types. The keys of objects are contents
-too (a state may be keyed by customers): only those are kept that Strands' messages and our own records have in every execution.
+models, tools, tags and exception classes. Texts become their lengths, other values their types. The keys of objects are
+contents too (a state may be keyed by customers): only those are kept that Strands' messages and our own records always have.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ _LEFT_OUT = {"blobs": ("digest",), "configs": ("digest",), "dispatches": ("finge
 """Digests: whoever can guess a content could verify the guess."""
 _DIGEST = re.compile(r"aux\.[0-9a-f]+")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
-_WORDS = frozenset(
-    # messages of Strands
-    "role content text toolUse toolResult toolUseId name input status json image document video source bytes format"
-    " reasoningContent reasoningText signature redactedContent guardContent cachePoint citationsContent metadata metrics usage"
-    " inputTokens outputTokens totalTokens cacheReadInputTokens cacheWriteInputTokens latencyMs timeToFirstByteMs tracking_id"
-    " interruptResponse interruptId response description inputSchema properties required type"
-    # our own records
-    " stop_reason message model_state result state invocation cancel tools rerun exception error interrupts id reason"
-    " structured_output last phase resume ordinal retry attempt waits cycles passes forced in_loop ranges step blocks block"
-    " call over time count model system_prompt kind model_id tool_names tool_schemas session_id nodes edges arguments"
-    " invocation_state limits trace accepted_drift request_state interrupt_state conversation_manager_state $ v n of".split()
-)
+_WORDS_OF_STRANDS = """
+role content text toolUse toolResult toolUseId name input status json image document video source bytes format reasoningContent
+reasoningText signature redactedContent guardContent cachePoint citationsContent metadata metrics usage inputTokens outputTokens
+totalTokens cacheReadInputTokens cacheWriteInputTokens latencyMs timeToFirstByteMs tracking_id interruptResponse interruptId
+response description inputSchema properties required type context activated
+"""
+_WORDS_OF_OURS = """
+stop_reason message model_state result state invocation cancel tools rerun exception error interrupts id reason
+structured_output last phase resume ordinal retry attempt waits cycles passes forced in_loop ranges step blocks block call over
+time count model system_prompt kind model_id tool_names tool_schemas session_id nodes edges arguments invocation_state limits
+trace accepted_drift request_state interrupt_state conversation_manager_state $ v n of
+"""
+_WORDS = frozenset(f"{_WORDS_OF_STRANDS} {_WORDS_OF_OURS}".split())
 _VALUES = {
     "role": {"user", "assistant"},
     "status": {"success", "error", "pending", "executing", "completed", "failed", "interrupted", "cancelled"},

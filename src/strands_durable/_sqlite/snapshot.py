@@ -152,7 +152,11 @@ class _Rows:
         names += ["rowid"] if found.key == ("rowid",) else ["version"] if versions else []
         rows = self._connection.rows(table, ", ".join(names), where, *values)
         return [
-            {name: cell for name, cell in zip(names, row, strict=True) if cell != found.defaults.get(name)}
+            {
+                name: cell
+                for name, cell in zip(names, row, strict=True)
+                if name == "version" or cell != found.defaults.get(name)  # one that is missing is not known, and not 0
+            }
             for row in rows
         ]
 

@@ -79,8 +79,8 @@ class _ExportedRun:
         subject = agent() if callable(agent) else agent
         if not is_agent(subject) and adapter_of(subject) is None:
             raise TypeError(
-                f"assert_replays(export, agent) takes an Agent, a Graph, a Swarm, a DurableAgent, or a function that returns one,"
-                f" not {type(subject).__name__}"
+                "assert_replays(export, agent) takes an Agent, a Graph, a Swarm, a DurableAgent, or a function that returns"
+                f" one, not {type(subject).__name__}"
             )
         return subject
 

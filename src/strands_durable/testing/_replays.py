@@ -29,9 +29,9 @@ def assert_replays(run: str | os.PathLike[str] | Mapping[str, Any], agent: Any, 
 def assert_replays(run: Any, /, *given: Any, **options: Any) -> int:
     """Check that an agent survives a crash at each journal boundary, or that it still does what an exported run did.
 
-    With a function, ``assert_replays(build, "Book a hotel")``: run the prompts once, then with a crash at each journal boundary,
-    and compare. ``build`` returns a new agent with the given `Durability`, as a new process would. Options are passed to
-    `Durability`. Crashes are simulated in this process; for real ones, run your script in a child process and kill it.
+    With a function, ``assert_replays(build, "Book a hotel")``: run the prompts once, then with a crash at each journal
+    boundary, and compare. ``build`` returns a new agent with the given `Durability`, as a new process would. Options are passed
+    to `Durability`. Crashes are simulated in this process; for real ones, run your script in a child process and kill it.
 
     With an export, ``assert_replays("run.json", agent)``: give the agent the recorded inputs, with the recorded answers of its
     models, the recorded results of its tools and the recorded answers of people, and compare what it does. No model is called
