@@ -34,7 +34,7 @@ _COLUMNS = {
 _LEFT_OUT = {"blobs": ("digest",), "configs": ("digest",), "dispatches": ("fingerprint",), "calls": ("input_hash",)}
 """Digests: whoever can guess a content could verify the guess."""
 _DIGEST = re.compile(r"aux\.[0-9a-f]+")
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAME = re.compile(r"[A-Za-z_][\w.:]*")
 _WORDS_OF_STRANDS = """
 role content text toolUse toolResult toolUseId name input status json image document video source bytes format reasoningContent
 reasoningText signature redactedContent guardContent cachePoint citationsContent metadata metrics usage inputTokens outputTokens

@@ -17,6 +17,7 @@ from .._execution.attached import attached
 from .._plugin.attach import attach
 from .._records.calls import CallRecord
 from .._records.codec import decode
+from .._records.exceptions import describe, summary
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
 from .._records.spec import AgentSpec
@@ -24,7 +25,7 @@ from .._sqlite.database import Store
 from .._sqlite.open_files import stores
 from .._strands.agents import is_agent
 from .._strands.orchestrators import adapter_of
-from ..errors import DurableError, UnsupportedFeatureError
+from ..errors import UnsupportedFeatureError
 from ._recording import RecordedRun, Recording, answers_to
 from ._transcript import differences, transcript
 
@@ -108,15 +109,16 @@ class _ExportedRun:
     def _call_all(self, subject: Any, roots: list[CallRecord], given: dict[str, Any]) -> Exception | None:
         """Make the recorded calls; return what one of them raised."""
         self._start_as_recorded(subject, roots[0])
-        try:
-            for record in roots:
+        for record in roots:
+            try:
                 result = self._call(subject, record.input, given)
                 while answers := answers_to(self._source, record, getattr(result, "interrupts", None) or ()):
                     result = self._call(subject, answers, given)
-        except Exception as error:
-            if isinstance(error, UnsupportedFeatureError):
+            except UnsupportedFeatureError:
                 raise
-            return error
+            except Exception as error:
+                if record is roots[-1] or not self._failed_with(record, error):
+                    return error
         return None
 
     def _call(self, subject: Any, prompt: Any, given: dict[str, Any]) -> Any:
@@ -145,17 +147,15 @@ class _ExportedRun:
         found = differences(recorded, now, is_cut=recording.ended is not None or error is not None)
         if recording.ended is not None:
             return found if recording.ended.is_known or not is_over else [*found, _beyond(recording)]
-        if error is not None and not self._failed_with(roots, error):
+        if error is not None and not self._failed_with(roots[-1], error):
             found.append(f"the agent raised {type(error).__name__}: {error}")
         return found
 
-    def _failed_with(self, roots: list[CallRecord], error: Exception) -> bool:
-        """Return True if the recorded run failed with this error, too."""
-        last = roots[-1]
-        if last.status is not S.FAILED:
+    def _failed_with(self, record: CallRecord, error: Exception) -> bool:
+        """Return True if a recorded call failed with this error, too."""
+        if record.status is not S.FAILED:
             return False
-        recorded = self._run.journal.last_failure(last.call_id)
-        return recorded.get("type") == type(error).__name__ or isinstance(error, DurableError)
+        return summary(self._run.journal.last_failure(record.call_id)) == summary(describe(error))
 
 
 def _beyond(recording: Recording) -> str:

@@ -137,7 +137,7 @@ class Recording:
         step = known[min(self._given[place], len(known) - 1)]
         self._given[place] += 1
         self.played.add(place)
-        if step.result is None and step.error is None:
+        if step.result is None and step.error is None and step.kind != "effect":
             what = f"Replaying step {place}"
             raise UnsupportedFeatureError(
                 what, "its result is not on record any more: its engine has compacted the run"
@@ -186,11 +186,13 @@ async def _visited(step: StepRecord) -> Events:
 
 
 def answers_to(store: Store, record: CallRecord, interrupts: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the recorded answers to questions of a call, as Strands takes them."""
-    rows = store.rows("answers", "interrupt_id, answer", "call = ?", record.call_id)
-    known = {interrupt_id: decode(answer) for interrupt_id, answer in rows}
+    """Return the recorded answers to open questions of a call that were given first, as Strands takes them."""
+    rows = store.rows("answers", "interrupt_id, answer, at", "call = ?", record.call_id)
+    asked = {each.id for each in interrupts}
+    due = [(interrupt_id, answer, at) for interrupt_id, answer, at in rows if interrupt_id in asked]
+    first = min((at for _, _, at in due), default=0.0)
     return [
-        {"interruptResponse": {"interruptId": each.id, "response": known[each.id]}}
-        for each in interrupts
-        if each.id in known
+        {"interruptResponse": {"interruptId": interrupt_id, "response": decode(answer)}}
+        for interrupt_id, answer, at in due
+        if at == first
     ]

@@ -44,7 +44,7 @@ def transcript(run: RecordedRun, played: set[str] | None = None, roots: set[int]
     """
     found: dict[str, Section] = {}
     for call in run.calls:
-        is_inside = any(call.scope == place or call.scope.startswith(f"{place}/") for place in played or ())
+        is_inside = any(call.scope.startswith(f"{place}/running@") for place in played or ())
         if not is_inside and (roots is None or call.root_id in roots):
             found.update(_of_agent(run, call) if call.record.kind == "agent" else _of_orchestrator(run, call))
     return found
@@ -131,8 +131,15 @@ def _answered_by(data: str, steps: dict[int, Any]) -> Any:
 
 
 def _comparable(message: Any) -> Any:
-    """Return a message without random ids and figures."""
-    return {"role": message["role"], "content": message["content"]}
+    """Return a message without figures and without ids, some of which Strands makes at random."""
+    return {"role": message["role"], "content": [_without_id(block) for block in message["content"]]}
+
+
+def _without_id(block: Any) -> Any:
+    return {
+        kind: {name: item for name, item in value.items() if name != "toolUseId"} if isinstance(value, dict) else value
+        for kind, value in block.items()
+    }
 
 
 def _end_of(run: RecordedRun, record: CallRecord) -> float:
