@@ -97,6 +97,41 @@ class ExecutionHandle(ABC):
             UnsupportedFeatureError: ``accept_drift`` is set for an execution that was run inline.
         """
 
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+    ) -> ExecutionHandle:
+        """Start a new execution from a finished step of this one, which is not changed, whatever its status.
+
+        The fork has every step that had finished by then; none of them runs again. What had begun without a result by then
+        begins anew, with idempotency keys of the fork. A worker with today's version of the agent runs it; how that version
+        differs is logged, and recorded in `ExecutionDetail.origin`. The fork of an inline execution waits for a run of its
+        script with the new id.
+
+        Args:
+            at: The number of a finished step of the current run: `StepSummary.ordinal`, ``number`` in a stream. 0 is the
+                beginning, None the last finished step.
+            execution_id: The id of the fork; this one's with a random ending if None.
+            state: Replaces the state of the agent that the step belongs to, at the root or inside another.
+            messages: Replaces that agent's conversation, as a list of Strands messages that a model can answer: the last one
+                is the user's, and every tool call has its result.
+            prompt: At 0, replaces the input. At a step that ends a turn of the root agent, begins another turn after it.
+
+        Raises:
+            ForkError: The step is unknown, unfinished or of an earlier run, what was then is no longer recorded, or the
+                changes do not fit that step.
+            ExecutionExistsError: Another execution has the id.
+            UnsupportedFeatureError: This engine cannot fork.
+        """
+        raise UnsupportedFeatureError(
+            f"Forking execution {self.execution_id!r}", "this engine does not keep what it needs"
+        )
+
     @abstractmethod
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""

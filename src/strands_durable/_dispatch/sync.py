@@ -104,6 +104,19 @@ class SyncHandle:
         """Retry a failed execution from the failed step; see `ExecutionHandle.resume`."""
         in_loop(self._handle.resume(accept_drift=accept_drift))
 
+    def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+    ) -> SyncHandle:
+        """Start a new execution from a finished step of this one; see `ExecutionHandle.fork`."""
+        found = self._handle.fork(at=at, execution_id=execution_id, state=state, messages=messages, prompt=prompt)
+        return SyncHandle(in_loop(found))
+
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return in_loop(self._handle.steps())

@@ -30,6 +30,7 @@ from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.logs import safe_logger
+from .._records.origins import ForkChanges
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -311,6 +312,21 @@ class SqliteHandle(ExecutionHandle):
         """Retry a failed execution from the failed step."""
         self._requests.resume(self.execution_id, accept_drift=accept_drift)
         self._backend.carry(self.execution_id)
+
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+    ) -> SqliteHandle:
+        """Start a new execution from a finished step of this one."""
+        changes = ForkChanges.of(state, messages, prompt)
+        found = self._requests.fork(self.execution_id, at, execution_id, changes)
+        self._backend.carry(found)
+        return SqliteHandle(self._backend, found)
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""

@@ -12,6 +12,7 @@ from ..._journal.owner import Owner, seems_alive
 from ..._journal.unreadable import reading
 from ..._records.codec import peek
 from ..._records.executions import ExecutionRecord, ExecutionStatus
+from ..._records.origins import Origin
 from ..._records.spec import AgentSpec
 from ..._records.views import ERROR_LENGTH, short
 from ...errors import UnreadableError
@@ -67,7 +68,7 @@ def _read_spec(text: str) -> AgentSpec:
 
 def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
     _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
-    agent, note, is_cancelling, spec, given, prompt, tags, damage = rest
+    agent, note, is_cancelling, spec, given, prompt, tags, origin, damage = rest
     if damage is not None:
         raise UnreadableError(damage)
     if spec is not None:
@@ -93,6 +94,7 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
         tags=dict(sorted(json.loads(tags).items())),
         tokens=totals.tokens,
         duration_seconds=totals.seconds_until(changed_at),
+        origin=None if origin is None else Origin.from_text(origin),
     )
 
 

@@ -1,0 +1,63 @@
+"""Where a forked execution comes from, and what a fork may change: plain frozen data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PART = "origin"
+"""The part of the first root call's head that records the origin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The execution that another one was forked from."""
+
+    execution_id: str
+    run: int
+    step: int
+    """The number of the last finished step that both have in common; 0 if the fork began at the beginning."""
+    forked_at: float
+    """When it was forked, in seconds since the epoch."""
+    by: str
+    """Who forked it: ``user@host``."""
+    changed: tuple[str, ...] = ()
+    """What was replaced: ``state``, ``messages``, ``prompt``."""
+    drift: tuple[str, ...] = ()
+    """How the agent that took up the fork differs from the one that ran the steps before it."""
+
+    def to_text(self) -> str:
+        """Return the recorded form."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Origin:
+        """Return what was recorded."""
+        found = json.loads(text)
+        known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
+        return cls(**{**known, **{name: tuple(found.get(name, ())) for name in ("changed", "drift")}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkChanges:
+    """What a fork replaces; None leaves it as it was."""
+
+    state: dict[str, Any] | None = None
+    messages: list[Any] | None = None
+    prompt: Any = None
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any] | None, messages: Sequence[Any] | None, prompt: Any) -> ForkChanges:
+        """Return what is given to `ExecutionHandle.fork`."""
+        return cls(
+            state=None if state is None else dict(state),
+            messages=None if messages is None else list(messages),
+            prompt=prompt,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what is replaced."""
+        return tuple(name for name in ("state", "messages", "prompt") if getattr(self, name) is not None)
