@@ -97,7 +97,9 @@ def test_c43_two_exports_are_equal_line_by_line(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     run_a_rich_agent()
     first, second = text_of(export()).splitlines(), text_of(export()).splitlines()
-    assert [line for line in first if "exported_at" not in line] == [line for line in second if "exported_at" not in line]
+    assert [line for line in first if "exported_at" not in line] == [
+        line for line in second if "exported_at" not in line
+    ]
     assert json.loads("\n".join(first))["rows"] == export()["rows"]
     steps = [line for line in first if '"key": "00000' in line]
     assert len(steps) == len(export()["rows"]["steps"])

@@ -251,6 +251,19 @@ def test_c45_the_command_imports_a_file_and_says_what_comes_next(folder: Path) -
     assert json.loads(piped.stdout)["execution"]["execution_id"] == "trip"
 
 
+def test_c45_that_an_execution_was_imported_is_shown(folder: Path) -> None:
+    run_a_rich_agent()
+    import_(export(), execution_id="trip-2")
+    (listed,) = json.loads(cli("ls", "--store", "other.db", "--json").stdout)
+    assert listed["imported"]["execution_id"] == "trip"
+    assert listed["imported"]["exported_at"][:2] == "20"
+    shown = cli("show", "trip-2", "--store", "other.db").stdout
+    assert "exported from trip at" in " ".join(shown.split())
+    assert "ORIGIN" in cli("ls", "--store", "other.db", env={"COLUMNS": "200"}).stdout
+    (here,) = json.loads(cli("ls", "--store", "runs.db", "--json").stdout)
+    assert here["imported"] is None
+
+
 def test_c45_an_inline_run_is_refused_by_an_engine_with_a_log(folder: Path) -> None:
     run_a_rich_agent()
     with pytest.raises(errors.UnsupportedFeatureError, match="inline"):

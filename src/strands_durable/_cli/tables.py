@@ -120,6 +120,7 @@ def _beside(records: list[ExecutionRecord]) -> dict[str, list[str]]:
         "TOKENS": ["" if each.tokens is None else f"{each.tokens.total:,}" for each in records],
         "TOOK": [_seconds(each.duration_seconds) for each in records],
         "TAGS": [tags_text(each.tags) for each in records],
+        "ORIGIN": ["" if each.imported is None else "import" for each in records],
         "OWNER": [_owner(each) for each in records],
     }
     return {name: cells for name, cells in columns.items() if name == "OWNER" or any(cells)}
@@ -202,6 +203,9 @@ def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, ho
     _print_runs(out, detail, place)
     if _owner(execution):
         _print_fact(out, "owner", one_line(_owner(execution)))
+    if (came := execution.imported) is not None:
+        text = f"imported {ago(now - came.imported_at)} by {came.by}, exported from {came.execution_id} at {came.exported_at}"
+        _print_fact(out, "origin", one_line(text))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
     _print_totals(out, execution)

@@ -7,8 +7,8 @@
 are embedded as JSON instead of as text that holds JSON. The file has one row on a line, in a fixed order: two exports of the
 same execution can be compared line by line.
 
-Left out are what belongs to the store or to the process that runs the execution: keys of hashes, the owner and its lease, and
-chunks of running steps.
+Left out is what belongs to the store or to the process that runs the execution: keys of hashes, the owner and its lease, chunks
+of running steps, and that the execution was imported into this store.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from .. import __version__
 from .._records.change_sets import FORMAT, ChangeSet, Row, upgrade
 from .._records.json_text import writer
+from .._records.origins import IMPORTED
 from .._sqlite.tables import tables
 from ..errors import FormatVersionError, InvalidExportError
 from .redaction import redacted
@@ -144,7 +145,10 @@ def changes_in(export: dict[str, Any], name: str = "The export") -> ChangeSet:
 def _ordered(found: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """Return rows in the order of the tables and of their keys, without what belongs to a store or to a process."""
     return {
-        name: sorted((_portable(name, row) for row in found[name]), key=lambda row: _place(row, table.key))
+        name: sorted(
+            (_portable(name, row) for row in found[name] if row.get("part") != IMPORTED),
+            key=lambda row: _place(row, table.key),
+        )
         for name, table in tables().items()
         if name not in _LEFT_OUT and found.get(name)
     }

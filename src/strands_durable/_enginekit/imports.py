@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from .._journal.owner import user_name
 from .._records.change_sets import ChangeSet
 from .._records.codec import decode
 from .._records.input_hash import input_hash
 from .._records.keys import checked_id
+from .._records.origins import IMPORTED, Import
 from .._sqlite.database import Store
 from .._sqlite.restore import restore
 from .export_checks import refuse_invalid
@@ -36,7 +39,19 @@ def checked_changes(export: Mapping[str, Any], name: str, execution_id: str | No
     changes = changes_in(dict(export), name)
     refuse_invalid(changes, name)
     (execution,) = changes["tables"]["executions"]
-    return changes, checked_id(execution["execution_id"] if execution_id is None else execution_id)
+    found = checked_id(execution["execution_id"] if execution_id is None else execution_id)
+    return _marked(changes, execution["execution_id"], str(export.get("exported_at"))), found
+
+
+def _marked(changes: ChangeSet, execution_id: str, exported_at: str) -> ChangeSet:
+    """Return the rows with a note of the import at the first call, beside that of a fork."""
+    tables = changes["tables"]
+    roots = [row["id"] for row in tables.get("calls", ()) if row["parent"] == 0 and row["run"] == 0]
+    if not roots:
+        return changes
+    note = Import(execution_id=execution_id, exported_at=exported_at, imported_at=time.time(), by=user_name())
+    row = {"call": min(roots), "part": IMPORTED, "data": note.to_text()}
+    return {**changes, "tables": {**tables, "heads": [*tables.get("heads", ()), row]}}
 
 
 def replica_of(export: Mapping[str, Any], name: str = "The export", execution_id: str | None = None) -> Replica:

@@ -1,4 +1,4 @@
-"""Where a forked execution comes from, and what a fork may change: plain frozen data."""
+"""Where a forked or imported execution comes from, and what a fork may change: plain frozen data."""
 
 from __future__ import annotations
 
@@ -38,6 +38,34 @@ class Origin:
         found = json.loads(text)
         known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
         return cls(**{**known, **{name: tuple(found.get(name, ())) for name in ("changed", "drift")}})
+
+
+IMPORTED = "imported"
+"""The part of the same head that records an import."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """How an execution came into its store from a file."""
+
+    execution_id: str
+    """The id that it had where it was exported."""
+    exported_at: str
+    """When it was exported, in ISO 8601."""
+    imported_at: float
+    """When it was imported, in seconds since the epoch."""
+    by: str
+    """Who imported it: ``user@host``."""
+
+    def to_text(self) -> str:
+        """Return the recorded form."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Import:
+        """Return what was recorded."""
+        found = json.loads(text)
+        return cls(**{name: found[name] for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True, kw_only=True)

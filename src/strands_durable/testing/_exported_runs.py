@@ -26,12 +26,13 @@ from .._sqlite.open_files import stores
 from .._strands.agents import is_agent
 from .._strands.orchestrators import adapter_of
 from ..errors import UnsupportedFeatureError
-from ._recording import RecordedRun, Recording, answers_to
-from ._transcript import differences, transcript
+from ._recording import EndOfRecord, RecordedRun, Recording, answers_to
+from ._transcript import Section, differences, transcript
 
 S = ExecutionStatus
 _MOST = 10
 """How many differences are told."""
+_LAST_LINES = 20
 
 
 def assert_replays_export(run: Any, agent: Any, given: dict[str, Any]) -> int:
@@ -146,7 +147,7 @@ class _ExportedRun:
         is_over = all(record.status in (S.COMPLETED, S.SUSPENDED) for record in roots)
         found = differences(recorded, now, is_cut=recording.ended is not None or error is not None)
         if recording.ended is not None:
-            return found if recording.ended.is_known or not is_over else [*found, _beyond(recording)]
+            return found if recording.ended.is_known or not is_over else [*found, _beyond(recording.ended, now)]
         if error is not None and not self._failed_with(roots[-1], error):
             found.append(f"the agent raised {type(error).__name__}: {error}")
         return found
@@ -158,10 +159,11 @@ class _ExportedRun:
         return summary(self._run.journal.last_failure(record.call_id)) == summary(describe(error))
 
 
-def _beyond(recording: Recording) -> str:
-    ended = recording.ended
-    assert ended is not None
-    return f"{ended.step}\nthe agent calls {ended.name} here, and the recorded run did not"
+def _beyond(ended: EndOfRecord, now: dict[str, Section]) -> str:
+    """Return what an agent does that the recorded one did not, with what it does it after."""
+    before = now.get(f"{ended.call} messages")
+    lines = [] if before is None else ["after these messages:", *(f"  {line}" for line in before.lines[-_LAST_LINES:])]
+    return "\n".join([f"step {ended.step}: the agent calls {ended.name}, which the recorded run did not", *lines])
 
 
 def _told(name: str, execution_id: str, found: list[str]) -> str:

@@ -31,9 +31,9 @@ Events = AsyncGenerator[Any, None]
 class EndOfRecord(DurableError):
     """The run comes to a step whose outcome is not on record."""
 
-    def __init__(self, step: str, name: str, is_known: bool) -> None:
-        super().__init__(step, name, is_known)
-        self.step, self.name, self.is_known = step, name, is_known
+    def __init__(self, step: str, name: str, call: str, is_known: bool) -> None:
+        super().__init__(step, name, call, is_known)
+        self.step, self.name, self.call, self.is_known = step, name, call, is_known
 
     def __str__(self) -> str:
         how = "has no recorded outcome" if self.is_known else "is not on record"
@@ -96,7 +96,7 @@ class Recording:
         """Return the recorded answer of a model call, or the overflow of its context that led to it."""
         place, attempts = self._attempts(call, key)
         known = [step for step in attempts if step.status == "done" or _is_overflow(step)]
-        step = self._next(place, known, "the model", is_known=bool(attempts))
+        step = self._next(place, key, known, "the model", is_known=bool(attempts))
         return _failed(step) if step.status == "failed" else _answered(call, step)
 
     def tool(self, call: Any, key: str, context: ExecuteToolContext) -> Events:
@@ -104,7 +104,7 @@ class Recording:
         name = str(context.tool_use.get("name"))
         place, attempts = self._attempts(call, key)
         known = [step for step in attempts if step.status in ("done", "interrupted")]
-        step = self._next(place, known, f"tool {name!r}", is_known=bool(attempts))
+        step = self._next(place, key, known, f"tool {name!r}", is_known=bool(attempts))
         if step.status == "interrupted":
             return _asked(step)
         outcome = ToolOutcome.from_json(step.result)
@@ -117,22 +117,23 @@ class Recording:
         """Return the recorded outcome of a node that is neither an agent nor an orchestrator."""
         place, attempts = self._attempts(call, key)
         known = [step for step in attempts if step.status == "done" or step.error is not None]
-        return _visited(self._next(place, known, "a node", is_known=bool(attempts)))
+        return _visited(self._next(place, key, known, "a node", is_known=bool(attempts)))
 
     def effect(self, call: Any, key: str) -> StepRecord:
         """Return a recorded effect."""
         place, attempts = self._attempts(call, key)
         known = [step for step in attempts if step.status == "done"]
-        return self._next(place, known, "an effect", is_known=bool(attempts))
+        return self._next(place, key, known, "an effect", is_known=bool(attempts))
 
     def _attempts(self, call: Any, key: str) -> tuple[str, list[StepRecord]]:
         place = path(call.record.scope[self._root :], call.record.position, key)
         return place, self._steps.get(place, [])
 
-    def _next(self, place: str, known: list[StepRecord], name: str, *, is_known: bool) -> StepRecord:
+    def _next(self, place: str, key: str, known: list[StepRecord], name: str, *, is_known: bool) -> StepRecord:
         """Return the outcome that comes next; the last one again where a resumed run asks again."""
         if not known:
-            self.ended = self.ended or EndOfRecord(place, name, is_known)
+            call = place[: -len(key) - 1]
+            self.ended = self.ended or EndOfRecord(place, name, call, is_known)
             raise self.ended
         step = known[min(self._given[place], len(known) - 1)]
         self._given[place] += 1
