@@ -10,13 +10,14 @@ from typing import Any
 from .._dispatch.ports import DurableBackend, ExecutionHandle
 from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
-from .._records.change_sets import ChangeSet
+from .._records.change_sets import ChangeSet, rows_of
 from .._records.executions import ExecutionStatus
 from .._records.printable import url_for_people
 from .._records.spec import AgentSpec
-from ..errors import ExecutionCancelledError
+from ..errors import ExecutionCancelledError, ExecutionExistsError
+from .forks import refuse_at_rest
 from .handle import LogHandle
-from .log import ExecutionLog, Position, Presence, RecordedExecution, StaleError, read
+from .log import Entry, ExecutionLog, Position, Presence, RecordedExecution, StaleError, read
 from .replica import Replica
 
 
@@ -26,6 +27,8 @@ class LogBackend(DurableBackend):
     log: ExecutionLog
     poll_seconds = 0.5
     """How often a followed log is read, where the engine has no notification of changes."""
+    starts_at_rest = False
+    """Whether an execution can be created that has nothing to run: one that has ended, or waits for a person."""
 
     # What an engine adds
 
@@ -61,6 +64,11 @@ class LogBackend(DurableBackend):
         await self.wake(execution_id)
         return True
 
+    async def entries(self, execution_id: str) -> list[Entry]:
+        """Return the log of an execution, for a fork at one of its steps; empty if the engine can only read it as a whole."""
+        log: ExecutionLog | None = getattr(self, "log", None)
+        return [] if log is None else [entry async for entry in log.read(execution_id)]
+
     def _handle(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution that exists."""
         return LogHandle(self, execution_id)
@@ -86,6 +94,14 @@ class LogBackend(DurableBackend):
                 raise ExecutionCancelledError(found)
             Requests(known.replica).refuse_other(found, spec, prompt, invocation_state, limits)
         return self._handle(found)
+
+    async def begin_fork(self, origin_id: str, execution_id: str, rows: ChangeSet) -> ExecutionHandle:
+        """Create the log of a fork from all of its rows, and notify workers."""
+        if not self.starts_at_rest:
+            refuse_at_rest(origin_id, rows)
+        if not await self._begin(execution_id, rows_of(rows, "dispatches")[0]["agent"], rows):
+            raise ExecutionExistsError(execution_id, url_for_people(self.url))
+        return self._handle(execution_id)
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
