@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from .._journal import messages as conversation
@@ -20,7 +21,7 @@ from .._records.change_sets import ChangeSet, Row
 from .._records.codec import encode
 from .._records.executions import ACCEPTED, TRACE, ExecutionStatus
 from .._records.json_text import writer
-from .._records.keys import checked_id, is_model_key
+from .._records.keys import checked_id, is_model_key, model_key
 from .._records.message_lists import why_not, with_prompt
 from .._records.origins import PART, ForkChanges, Origin
 from .._records.questions import expires_in
@@ -163,8 +164,14 @@ class _Fork:
         self._change(row, status=S.RUNNING.value, result=None, ended_at=None)
         self._tables["replies"] = [each for each in self._tables.get("replies", ()) if each["call"] != row["id"]]
         self._drop_interrupts(row)
-        changed = {"phase": "model", "resume": "model", "attempt": 0, "retry": 0, "waits": True, "forced": None}
+        changed = {"phase": "model", "resume": "model", "attempt": 0, "waits": True, "forced": None}
+        changed["retry"] = self._free_retry(row, progress.ordinal + 1)
         self._move(row, CallProgress(**{**vars(progress), **changed, "ranges": ranges}))
+
+    def _free_retry(self, row: Row, ordinal: int) -> int:
+        """Return a number under which no attempt of a model call is recorded: those were made on other messages."""
+        made = {step["key"] for step in self._tables.get("steps", ()) if step["call"] == row["id"]}
+        return next(retry for retry in count() if model_key(ordinal, retry) not in made)
 
     def _ends(self, row: Row) -> str:
         """Return which steps of a call end a turn, as a hint."""

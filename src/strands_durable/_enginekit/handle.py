@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._calls.context import waiting_for_execution
+from .._dispatch.forks import fork_id
 from .._dispatch.ports import ExecutionHandle
 from .._dispatch.requests import Requests
 from .._journal.outcome import result_of
 from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
+from .._records.keys import checked_id
+from .._records.origins import ForkChanges
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -22,7 +25,9 @@ from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
 from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
 from .export_files import exported
+from .forks import forked, stood_at
 from .log import Position, Presence, RecordedExecution, StaleError
+from .replica import Replica
 
 if TYPE_CHECKING:
     from .backend import LogBackend
@@ -167,6 +172,26 @@ class LogHandle(ExecutionHandle):
             if await self._resumed(known):
                 return
         raise self._too_fast("resumed")
+
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+    ) -> ExecutionHandle:
+        """Start a new execution from a finished step of this one, as far as the log still has that step apart."""
+        new_id = fork_id(self.execution_id) if execution_id is None else checked_id(execution_id)
+        origin = await self._stood_at(at)
+        rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt))
+        return await self._log_backend.begin_fork(self.execution_id, new_id, rows)
+
+    async def _stood_at(self, at: int | None) -> Replica:
+        """Return the execution as it was when a step had ended."""
+        entries = await self._log_backend.entries(self.execution_id)
+        return stood_at(self.execution_id, entries, at) if entries else (await self._read()).replica
 
     async def _appended(self, known: RecordedExecution, what: str) -> bool:
         changes = known.replica.changes()

@@ -220,7 +220,8 @@ def _moment(execution_id: str, at: int, steps: list[Row], first: int, *, is_last
     if number != first and number not in ends:
         raise _unknown(execution_id, at, first, last)
     if is_last_only and number != last:
-        raise ForkError(execution_id, f"its engine keeps only the last finished step, {last}, of what was asked for")
+        reason = f"its engine does not keep step {at} apart from later ones"
+        raise ForkError(execution_id, reason, f"Only the last finished step, {last}, can be forked there.")
     until = min((ended_at for other, ended_at in ends.items() if other > number), default=float("inf"))
     return _Moment(execution_id=execution_id, number=number, first=first, ended_at=ends.get(number, 0.0), until=until)
 
@@ -315,11 +316,11 @@ def _head_then(row: Row, status: str, found: dict[str, list[Row]]) -> Row | None
 
 
 def _unasked(progress: dict[str, Any], call_id: int, steps: list[Row]) -> str:
-    """Return a progress whose model call, if it has no answer, has not been made: it is not in doubt."""
+    """Return a progress whose model call, if it has neither an answer nor an error, was not made: it is not in doubt."""
     where = CallProgress(**progress)
     key = model_key(where.ordinal + 1, where.retry)
-    is_answered = any(row["call"] == call_id and row["key"] == key and row["status"] == "done" for row in steps)
-    if where.resume == "model" and where.attempt and not is_answered:
+    made = [row["attempt"] for row in steps if row["call"] == call_id and row["key"] == key]
+    if where.resume == "model" and where.attempt > max(made, default=0):
         progress = {**progress, "waits": True}
     return json.dumps(progress)
 

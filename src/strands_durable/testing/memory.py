@@ -96,7 +96,7 @@ class MemoryBackend(LogBackend):
     """Runs executions in this process; they are lost with it. ``url`` is ``memory://`` and any name."""
 
     poll_seconds = _POLL_SECONDS
-    takes_imports = True
+    starts_at_rest = True
 
     def __init__(self, url: str) -> None:
         self.url = url

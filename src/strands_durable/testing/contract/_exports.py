@@ -10,7 +10,7 @@ import pytest
 
 from ... import DurableAgent, ExecutionHandle, errors
 from .. import agents, assert_replays
-from ._bench import BOOK, Bench, S
+from ._bench import BOOK, WAIT, Bench, S
 
 _ASK = {"tool": "approve", "what": "the yacht"}
 _HANDOFF = {"tool": "handoff_to_agent", "agent_name": "second", "message": "over to you"}
@@ -95,6 +95,19 @@ class ExportsContract:
         assert bench.status(handle) is S.SUSPENDED
         assert str(bench.result(imported)).strip() == "Done."
         assert bench.booked() == ["Paris"]
+
+    def test_c45_an_imported_execution_that_runs_resumes_and_repeats_no_finished_step(self, bench: Bench) -> None:
+        handle = bench.dispatch(BOOK, WAIT, "Done.")
+        bench.until_waiting()
+        found = _exported(bench, handle)
+        imported = bench.run(bench.backend.import_execution(found, execution_id="trip-2"))
+        bench.until_waiting(2)
+        bench.touch()
+        results = [str(bench.result(each)).strip() for each in (handle, imported)]
+        assert (results, bench.booked()) == (["Done.", "Done."], ["Paris"])
+        record = bench.run(imported.detail()).execution
+        assert record.imported is not None
+        assert record.imported.execution_id == "trip"
 
     @pytest.mark.parametrize("kind", ["agent", "graph", "swarm"])
     def test_c46_a_run_replays_from_its_export_without_a_model_or_a_tool(self, bench: Bench, kind: str) -> None:

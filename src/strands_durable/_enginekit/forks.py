@@ -1,0 +1,54 @@
+"""Forks on engines that keep a log: an execution as its log left it when a step had ended, as the beginning of another log."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from .._dispatch import forks
+from .._records.change_sets import ChangeSet, rows_of, upgrade
+from .._records.executions import ExecutionStatus
+from .._records.origins import ForkChanges
+from .._sqlite.lease import look
+from .._sqlite.snapshot import snapshot
+from ..errors import ForkError
+from .log import Entry
+from .replica import Replica
+
+
+def stood_at(execution_id: str, entries: Sequence[Entry], at: int | None) -> Replica:
+    """Return an execution as it was before the entry in which the step after ``at`` ended; as it is, if there is none.
+
+    Raises:
+        ForkError: One entry holds the end of this step and of later ones: the log was compacted, or they ended together.
+    """
+    numbers: list[int] = []
+    for entry in entries:
+        ended = (row.get("number") or 0 for row in rows_of(upgrade(entry.changes), "steps"))
+        numbers.append(max([numbers[-1] if numbers else 0, *ended]))
+    kept = len(entries) if at is None else sum(number <= at for number in numbers)
+    if at is not None and 0 <= at < numbers[-1] and (not kept or numbers[kept - 1] != at):
+        known = ", ".join(map(str, sorted(set(numbers))))
+        raise ForkError(execution_id, f"its log does not keep step {at} apart", f"Steps that it keeps: {known}.")
+    replica = Replica(f"{execution_id}:{uuid.uuid4().hex}")
+    replica.apply(*(entry.changes for entry in entries[: kept or None]))
+    return replica
+
+
+def forked(origin: Replica, execution_id: str, at: int | None, fork_id: str, changes: ForkChanges) -> ChangeSet:
+    """Return all rows of a fork, as changes to an empty replica."""
+    journal = look(origin, execution_id).journal()
+    number = journal.last_number() if at is None else at
+    rows = snapshot(origin, execution_id, number)
+    replica = Replica.new(fork_id, origin.hash_key)
+    replica.apply(forks.fork(rows, journal, fork_id, changes))
+    return replica.export()
+
+
+def refuse_at_rest(execution_id: str, fork: ChangeSet) -> None:
+    """Raise if a fork has nothing to run, for engines that create an execution by running it."""
+    (row,) = rows_of(fork, "executions")
+    if row["status"] != ExecutionStatus.PENDING.value:
+        what = "waited for a person" if row["status"] == ExecutionStatus.SUSPENDED.value else "had ended"
+        reason = f"it {what} with that step, and its engine starts only what has something to run"
+        raise ForkError(execution_id, reason, "Fork at an earlier step, or pass a prompt or messages.")
