@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .._records.executions import ExecutionRecord
-from .._records.origins import Import
+from .._records.origins import ImportOrigin
 from .._records.questions import answers_to
 from .._records.results import OpenInterrupt
 from .._records.views import CallSummary, ExecutionDetail, Question, StepSummary
@@ -50,7 +50,7 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
     }
 
 
-def _import_json(found: Import) -> dict[str, Any]:
+def _import_json(found: ImportOrigin) -> dict[str, Any]:
     return {**vars(found), "imported_at": _iso(found.imported_at)}
 
 

@@ -79,8 +79,8 @@ def import_execution(source: str, execution_id: str | None, place: BackendTarget
     a dispatched one as soon as a worker of this backend takes it, an inline one when its script runs on this store. Both copies
     would then do what is left, so make sure that only one of them runs.
 
-    Under its own id an execution keeps the idempotency keys of its steps; under another id it has new ones. SQLite files take
-    imports; other engines do not.
+    Under its own id an execution keeps the idempotency keys of its steps; under another id it has new ones. A SQLite file takes
+    every execution, other engines only dispatched ones that have something left to run.
 
     \b
     With --json: an object with

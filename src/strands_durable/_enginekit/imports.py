@@ -11,7 +11,7 @@ from .._records.change_sets import ChangeSet
 from .._records.codec import decode
 from .._records.input_hash import input_hash
 from .._records.keys import checked_id
-from .._records.origins import IMPORTED, Import
+from .._records.origins import IMPORTED, ImportOrigin
 from .._sqlite.database import Store
 from .._sqlite.restore import restore
 from .export_checks import refuse_invalid
@@ -49,7 +49,7 @@ def _marked(changes: ChangeSet, execution_id: str, exported_at: str) -> ChangeSe
     roots = [row["id"] for row in tables.get("calls", ()) if row["parent"] == 0 and row["run"] == 0]
     if not roots:
         return changes
-    note = Import(execution_id=execution_id, exported_at=exported_at, imported_at=time.time(), by=user_name())
+    note = ImportOrigin(execution_id=execution_id, exported_at=exported_at, imported_at=time.time(), by=user_name())
     row = {"call": min(roots), "part": IMPORTED, "data": note.to_text()}
     return {**changes, "tables": {**tables, "heads": [*tables.get("heads", ()), row]}}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .origins import Import, Origin
+from .origins import ImportOrigin, Origin
 
 ACCEPTED = "accepted_drift"
 """A key of a dispatch's input: who accepted another version of the agent, when, and which version has resumed the run."""
@@ -75,7 +75,7 @@ class ExecutionRecord:
     that a call waited for a person is part of it. None before the first has begun."""
     origin: Origin | None = None
     """What it was forked from; None if it is no fork, or if the engine's list does not say."""
-    imported: Import | None = None
+    imported: ImportOrigin | None = None
     """How it was imported; None if it began where it is, or if the engine's list does not say."""
 
     @property

@@ -45,7 +45,7 @@ IMPORTED = "imported"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import:
+class ImportOrigin:
     """How an execution came into its store from a file."""
 
     execution_id: str
@@ -62,7 +62,7 @@ class Import:
         return json.dumps(vars(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Import:
+    def from_text(cls, text: str) -> ImportOrigin:
         """Return what was recorded."""
         found = json.loads(text)
         return cls(**{name: found[name] for name in cls.__dataclass_fields__})

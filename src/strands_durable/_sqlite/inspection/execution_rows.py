@@ -12,7 +12,7 @@ from ..._journal.owner import Owner, seems_alive
 from ..._journal.unreadable import reading
 from ..._records.codec import peek
 from ..._records.executions import ExecutionRecord, ExecutionStatus
-from ..._records.origins import IMPORTED, PART, Import, Origin
+from ..._records.origins import IMPORTED, PART, ImportOrigin, Origin
 from ..._records.spec import AgentSpec
 from ..._records.views import ERROR_LENGTH, short
 from ...errors import UnreadableError
@@ -96,7 +96,7 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
         tokens=totals.tokens,
         duration_seconds=totals.seconds_until(changed_at),
         origin=Origin.from_text(comes_from[PART]) if PART in comes_from else None,
-        imported=Import.from_text(comes_from[IMPORTED]) if IMPORTED in comes_from else None,
+        imported=ImportOrigin.from_text(comes_from[IMPORTED]) if IMPORTED in comes_from else None,
     )
 
 
