@@ -17,6 +17,7 @@ from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from .._records.origins import ForkPoint
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .sync import SyncBackend, SyncHandle
@@ -128,9 +129,19 @@ class ExecutionHandle(ABC):
             ExecutionExistsError: Another execution has the id.
             UnsupportedFeatureError: This engine cannot fork.
         """
-        raise UnsupportedFeatureError(
-            f"Forking execution {self.execution_id!r}", "this engine does not keep what it needs"
-        )
+        raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with, to change them.
+
+        Args:
+            at: The number of a finished step, as for `fork`.
+
+        Raises:
+            ForkError: As for `fork`.
+            UnsupportedFeatureError: This engine cannot fork.
+        """
+        raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
 
     @abstractmethod
     async def steps(self) -> list[StepSummary]:

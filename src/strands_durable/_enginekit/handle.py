@@ -17,14 +17,14 @@ from .._journal.outcome import result_of
 from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
-from .._records.origins import ForkChanges
+from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
 from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
-from .forks import forked, stood_at
+from .forks import forked, point_of, rows_at, stood_at
 from .log import Position, Presence, RecordedExecution, StaleError
 from .replica import Replica
 
@@ -186,6 +186,10 @@ class LogHandle(ExecutionHandle):
         origin = await self._stood_at(at)
         rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt))
         return await self._log_backend.begin_fork(self.execution_id, new_id, rows)
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with."""
+        return point_of(rows_at(await self._stood_at(at), self.execution_id, at), self.execution_id)
 
     async def _stood_at(self, at: int | None) -> Replica:
         """Return the execution as it was when a step had ended."""

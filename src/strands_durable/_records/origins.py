@@ -41,6 +41,19 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForkPoint:
+    """What a fork at a step would begin with: the agent that the step belongs to, as it was then."""
+
+    step: int
+    """The number of the step; 0 for the beginning."""
+    scope: str
+    """Which agent: the path of the call inside the execution."""
+    messages: list[Any]
+    """The conversation that it had in sight."""
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForkChanges:
     """What a fork replaces; None leaves it as it was."""
 

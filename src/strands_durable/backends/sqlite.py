@@ -22,13 +22,14 @@ from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
+from .._enginekit.forks import point_of, rows_at
 from .._journal.outcome import result_of
 from .._journal.unreadable import reading
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.logs import safe_logger
-from .._records.origins import ForkChanges
+from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -320,6 +321,10 @@ class SqliteHandle(ExecutionHandle):
         found = self._requests.fork(self.execution_id, at, execution_id, changes)
         self._backend.carry(found)
         return SqliteHandle(self._backend, found)
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with."""
+        return point_of(rows_at(self._backend.store, self.execution_id, at), self.execution_id)
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
