@@ -257,7 +257,7 @@ class _Fork:
 
     def settle(self, execution_id: str, changes: ForkChanges) -> None:
         """Give the fork its id, its status and its origin, and let any version of its agent take it up."""
-        now, by = time.time(), user_name()
+        now, by = time.time(), changes.by or user_name()
         origin = Origin(
             execution_id=self._origin_id, run=self._execution["run"], step=self._at, forked_at=now, by=by,
             changed=changes.names,

@@ -106,6 +106,7 @@ class ExecutionHandle(ABC):
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> ExecutionHandle:
         """Start a new execution from a finished step of this one, which is not changed, whatever its status.
 
@@ -122,6 +123,7 @@ class ExecutionHandle(ABC):
             messages: Replaces that agent's conversation, as a list of Strands messages that a model can answer: the last one
                 is the user's, and every tool call has its result.
             prompt: At 0, replaces the input. At a step that ends a turn of the root agent, begins another turn after it.
+            by: Who forks it, for the record; ``user@host`` of this process if None.
 
         Raises:
             ForkError: The step is unknown, unfinished or of an earlier run, what was then is no longer recorded, or the

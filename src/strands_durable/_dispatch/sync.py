@@ -113,9 +113,12 @@ class SyncHandle:
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> SyncHandle:
         """Start a new execution from a finished step of this one; see `ExecutionHandle.fork`."""
-        found = self._handle.fork(at=at, execution_id=execution_id, state=state, messages=messages, prompt=prompt)
+        found = self._handle.fork(
+            at=at, execution_id=execution_id, state=state, messages=messages, prompt=prompt, by=by
+        )
         return SyncHandle(in_loop(found))
 
     def fork_point(self, at: int | None = None) -> ForkPoint:

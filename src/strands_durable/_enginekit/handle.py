@@ -180,11 +180,12 @@ class LogHandle(ExecutionHandle):
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> ExecutionHandle:
         """Start a new execution from a finished step of this one, as far as the log still has that step apart."""
         new_id = fork_id(self.execution_id) if execution_id is None else checked_id(execution_id)
         origin = await self._stood_at(at)
-        rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt))
+        rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt, by))
         return await self._log_backend.begin_fork(self.execution_id, new_id, rows)
 
     async def fork_point(self, at: int | None = None) -> ForkPoint:

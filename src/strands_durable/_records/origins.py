@@ -22,7 +22,7 @@ class Origin:
     forked_at: float
     """When it was forked, in seconds since the epoch."""
     by: str
-    """Who forked it: ``user@host``."""
+    """Who forked it: the ``by`` of `ExecutionHandle.fork`, else ``user@host``."""
     changed: tuple[str, ...] = ()
     """What was replaced: ``state``, ``messages``, ``prompt``."""
     drift: tuple[str, ...] = ()
@@ -60,14 +60,19 @@ class ForkChanges:
     state: dict[str, Any] | None = None
     messages: list[Any] | None = None
     prompt: Any = None
+    by: str | None = None
+    """Who asks for it; None: the user of this process."""
 
     @classmethod
-    def of(cls, state: Mapping[str, Any] | None, messages: Sequence[Any] | None, prompt: Any) -> ForkChanges:
+    def of(
+        cls, state: Mapping[str, Any] | None, messages: Sequence[Any] | None, prompt: Any, by: str | None
+    ) -> ForkChanges:
         """Return what is given to `ExecutionHandle.fork`."""
         return cls(
             state=None if state is None else dict(state),
             messages=None if messages is None else list(messages),
             prompt=prompt,
+            by=by,
         )
 
     @property

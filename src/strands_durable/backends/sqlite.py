@@ -315,9 +315,10 @@ class SqliteHandle(ExecutionHandle):
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> SqliteHandle:
         """Start a new execution from a finished step of this one."""
-        changes = ForkChanges.of(state, messages, prompt)
+        changes = ForkChanges.of(state, messages, prompt, by)
         found = self._requests.fork(self.execution_id, at, execution_id, changes)
         self._backend.carry(found)
         return SqliteHandle(self._backend, found)
