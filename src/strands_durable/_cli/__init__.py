@@ -15,6 +15,7 @@ from .. import __version__
 from .control import cancel, remove, respond, resume
 from .doctor import doctor
 from .exit_codes import Commands
+from .fork import fork
 from .inspect import list_executions, show, watch
 from .run import run
 from .transfer import export_execution, import_execution
@@ -94,7 +95,6 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
     sys.exit(run(backend, with_page=with_page))
 
 
-for _command in (
-    run, work, list_executions, show, watch, respond, resume, cancel, remove, export_execution, import_execution, ui, doctor,
-):  # fmt: skip
+_EXECUTIONS = (list_executions, show, watch, respond, resume, fork, cancel, remove, export_execution, import_execution)
+for _command in (run, work, *_EXECUTIONS, ui, doctor):
     main.add_command(_command)

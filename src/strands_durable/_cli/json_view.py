@@ -47,6 +47,9 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "created_at": _iso(record.created_at),
         "updated_at": _iso(record.updated_at),
         "cursor": record.cursor,
+        "origin": None
+        if record.origin is None
+        else {**vars(record.origin), "forked_at": _iso(record.origin.forked_at)},
     }
 
 
@@ -125,6 +128,7 @@ def step_json(step: StepSummary) -> dict[str, Any]:
     return {
         "key": step.key,
         "number": step.number,
+        "ordinal": step.ordinal,
         "kind": step.kind,
         "name": step.name,
         "input": step.input,

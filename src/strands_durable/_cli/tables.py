@@ -230,6 +230,13 @@ def _undelivered_text(found: Undelivered, now: float) -> str:
 def _print_totals(out: Console, execution: ExecutionRecord) -> None:
     if execution.tags:
         _print_fact(out, "tags", tags_text(execution.tags))
+    if (origin := execution.origin) is not None:
+        changed = f", with other {' and '.join(origin.changed)}" if origin.changed else ""
+        _print_fact(
+            out, "forked", f"from {origin.execution_id} at step {origin.step}{changed}, by {one_line(origin.by)}"
+        )
+        for change in origin.drift:
+            _print_fact(out, "drift", one_line(masked_text(change)))
     if (used := execution.tokens) is not None:
         _print_fact(out, "tokens", f"{used.total:,} ({used.input:,} input, {used.output:,} output)")
     if execution.duration_seconds is not None:
@@ -305,13 +312,14 @@ def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, st
 def _timeline(call: CallSummary, now: float) -> Table:
     right, line = {"justify": "right", "no_wrap": True}, {"no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
-        ("STEP", line), ("INPUT", {"max_width": 60, "min_width": 8}), ("STATUS", line), ("TRY", right), ("STARTED", right),
-        ("TOOK", right), ("TOKENS", right),
+        ("#", right), ("STEP", line), ("INPUT", {"max_width": 60, "min_width": 8}), ("STATUS", line), ("TRY", right),
+        ("STARTED", right), ("TOOK", right), ("TOKENS", right),
     ]  # fmt: skip
     table = _table(columns)
     for step in call.steps:
+        number = "" if step.ordinal is None else str(step.ordinal)
         cells: list[Text | str] = [_cut(step.label), _cut(short(step.title)), _word(step.state), str(step.attempt)]
-        table.add_row(*cells, _offset(step, call.started_at), _took(step, now), _tokens(step))
+        table.add_row(number, *cells, _offset(step, call.started_at), _took(step, now), _tokens(step))
     return table
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from .._journal import messages as conversation
 from .._journal.owner import user_name
 from .._records.calls import CallProgress
-from .._records.change_sets import ChangeSet, Row
+from .._records.change_sets import ChangeSet, Row, rows_of
 from .._records.codec import encode
 from .._records.executions import ACCEPTED, TRACE, ExecutionStatus
 from .._records.json_text import writer
@@ -61,6 +61,15 @@ def fork(origin: ChangeSet, journal: Journal, execution_id: str, changes: ForkCh
     return found.changes()
 
 
+def call_of_step(origin: ChangeSet) -> Row:
+    """Return the call that the last finished step belongs to; at the beginning, the root call."""
+    at, calls = last_number(origin), rows_of(origin, "calls")
+    ids = [row["call"] for row in rows_of(origin, "steps") if row["number"] == at]
+    roots = [row for row in calls if row["parent"] == 0]
+    (found,) = [row for row in calls if row["id"] == ids[0]] if ids else roots[-1:]
+    return found
+
+
 @dataclass
 class _Turn:
     """The call that a fork changes."""
@@ -102,11 +111,7 @@ class _Fork:
             self._set_state(turn, changes.state)
 
     def _turn(self) -> _Turn:
-        """Return the call that the last finished step belongs to; at the beginning, the root call."""
-        ids = [row["call"] for row in self._tables.get("steps", ()) if row["number"] == self._at]
-        calls = self._tables["calls"]
-        roots = [row for row in calls if row["parent"] == 0]
-        (row,) = [row for row in calls if row["id"] == ids[0]] if ids else roots[-1:]
+        row = call_of_step(self.changes())
         heads = [
             head for head in self._tables.get("heads", ()) if (head["call"], head["part"]) == (row["id"], "progress")
         ]
@@ -252,7 +257,7 @@ class _Fork:
 
     def settle(self, execution_id: str, changes: ForkChanges) -> None:
         """Give the fork its id, its status and its origin, and let any version of its agent take it up."""
-        now, by = time.time(), user_name()
+        now, by = time.time(), changes.by or user_name()
         origin = Origin(
             execution_id=self._origin_id, run=self._execution["run"], step=self._at, forked_at=now, by=by,
             changed=changes.names,

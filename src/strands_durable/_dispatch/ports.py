@@ -17,6 +17,7 @@ from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from .._records.origins import ForkPoint
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .sync import SyncBackend, SyncHandle
@@ -105,6 +106,7 @@ class ExecutionHandle(ABC):
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> ExecutionHandle:
         """Start a new execution from a finished step of this one, which is not changed, whatever its status.
 
@@ -121,6 +123,7 @@ class ExecutionHandle(ABC):
             messages: Replaces that agent's conversation, as a list of Strands messages that a model can answer: the last one
                 is the user's, and every tool call has its result.
             prompt: At 0, replaces the input. At a step that ends a turn of the root agent, begins another turn after it.
+            by: Who forks it, for the record; ``user@host`` of this process if None.
 
         Raises:
             ForkError: The step is unknown, unfinished or of an earlier run, what was then is no longer recorded, or the
@@ -128,9 +131,19 @@ class ExecutionHandle(ABC):
             ExecutionExistsError: Another execution has the id.
             UnsupportedFeatureError: This engine cannot fork.
         """
-        raise UnsupportedFeatureError(
-            f"Forking execution {self.execution_id!r}", "this engine does not keep what it needs"
-        )
+        raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with, to change them.
+
+        Args:
+            at: The number of a finished step, as for `fork`.
+
+        Raises:
+            ForkError: As for `fork`.
+            UnsupportedFeatureError: This engine cannot fork.
+        """
+        raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
 
     @abstractmethod
     async def steps(self) -> list[StepSummary]:

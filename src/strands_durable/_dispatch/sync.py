@@ -21,6 +21,7 @@ from .._records.spec import AgentSpec
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
+    from .._records.origins import ForkPoint
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .webhooks import Webhook
@@ -112,10 +113,17 @@ class SyncHandle:
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> SyncHandle:
         """Start a new execution from a finished step of this one; see `ExecutionHandle.fork`."""
-        found = self._handle.fork(at=at, execution_id=execution_id, state=state, messages=messages, prompt=prompt)
+        found = self._handle.fork(
+            at=at, execution_id=execution_id, state=state, messages=messages, prompt=prompt, by=by
+        )
         return SyncHandle(in_loop(found))
+
+    def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with; see `ExecutionHandle.fork_point`."""
+        return in_loop(self._handle.fork_point(at))
 
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""

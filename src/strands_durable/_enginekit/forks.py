@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from .._dispatch import forks
+from .._journal import messages as conversation
 from .._records.change_sets import ChangeSet, rows_of, upgrade
 from .._records.executions import ExecutionStatus
-from .._records.origins import ForkChanges
+from .._records.origins import ForkChanges, ForkPoint
+from .._sqlite.database import Store
 from .._sqlite.lease import look
-from .._sqlite.snapshot import snapshot
+from .._sqlite.snapshot import last_number, snapshot
 from ..errors import ForkError
 from .log import Entry
 from .replica import Replica
@@ -35,14 +38,31 @@ def stood_at(execution_id: str, entries: Sequence[Entry], at: int | None) -> Rep
     return replica
 
 
+def rows_at(store: Store, execution_id: str, at: int | None) -> ChangeSet:
+    """Return the rows of an execution as they were when a step had ended; None: its last finished one."""
+    number = look(store, execution_id).journal().last_number() if at is None else at
+    return snapshot(store, execution_id, number)
+
+
 def forked(origin: Replica, execution_id: str, at: int | None, fork_id: str, changes: ForkChanges) -> ChangeSet:
     """Return all rows of a fork, as changes to an empty replica."""
-    journal = look(origin, execution_id).journal()
-    number = journal.last_number() if at is None else at
-    rows = snapshot(origin, execution_id, number)
+    rows, journal = rows_at(origin, execution_id, at), look(origin, execution_id).journal()
     replica = Replica.new(fork_id, origin.hash_key)
     replica.apply(forks.fork(rows, journal, fork_id, changes))
     return replica.export()
+
+
+def point_of(rows: ChangeSet, execution_id: str) -> ForkPoint:
+    """Return what a fork of an execution, by its rows as they were, would begin with."""
+    replica = Replica.new(execution_id)
+    replica.apply(rows)
+    call, journal = forks.call_of_step(rows), look(replica, execution_id).journal()
+    messages: list[Any] = []
+    state: dict[str, Any] = {}
+    if call["lineage"] and call["kind"] == "agent":
+        messages = conversation.read(journal, call["lineage"], journal.head(call["id"])[0].ranges)
+        state = journal.state(call["id"])
+    return ForkPoint(step=last_number(rows), scope=call["scope"], messages=messages, state=state)
 
 
 def refuse_at_rest(execution_id: str, fork: ChangeSet) -> None:

@@ -17,7 +17,7 @@ from .._journal.outcome import result_of
 from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
-from .._records.origins import ForkChanges
+from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -25,7 +25,7 @@ from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
 from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
 from .export_files import exported
-from .forks import forked, stood_at
+from .forks import forked, point_of, rows_at, stood_at
 from .log import Position, Presence, RecordedExecution, StaleError
 from .replica import Replica
 
@@ -181,12 +181,17 @@ class LogHandle(ExecutionHandle):
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> ExecutionHandle:
         """Start a new execution from a finished step of this one, as far as the log still has that step apart."""
         new_id = fork_id(self.execution_id) if execution_id is None else checked_id(execution_id)
         origin = await self._stood_at(at)
-        rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt))
+        rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt, by))
         return await self._log_backend.begin_fork(self.execution_id, new_id, rows)
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with."""
+        return point_of(rows_at(await self._stood_at(at), self.execution_id, at), self.execution_id)
 
     async def _stood_at(self, at: int | None) -> Replica:
         """Return the execution as it was when a step had ended."""

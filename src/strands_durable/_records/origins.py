@@ -22,7 +22,7 @@ class Origin:
     forked_at: float
     """When it was forked, in seconds since the epoch."""
     by: str
-    """Who forked it: ``user@host``."""
+    """Who forked it: the ``by`` of `ExecutionHandle.fork`, else ``user@host``."""
     changed: tuple[str, ...] = ()
     """What was replaced: ``state``, ``messages``, ``prompt``."""
     drift: tuple[str, ...] = ()
@@ -69,20 +69,38 @@ class ImportOrigin:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForkPoint:
+    """What a fork at a step would begin with: the agent that the step belongs to, as it was then."""
+
+    step: int
+    """The number of the step; 0 for the beginning."""
+    scope: str
+    """Which agent: the path of the call inside the execution."""
+    messages: list[Any]
+    """The conversation that it had in sight."""
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForkChanges:
     """What a fork replaces; None leaves it as it was."""
 
     state: dict[str, Any] | None = None
     messages: list[Any] | None = None
     prompt: Any = None
+    by: str | None = None
+    """Who asks for it; None: the user of this process."""
 
     @classmethod
-    def of(cls, state: Mapping[str, Any] | None, messages: Sequence[Any] | None, prompt: Any) -> ForkChanges:
+    def of(
+        cls, state: Mapping[str, Any] | None, messages: Sequence[Any] | None, prompt: Any, by: str | None
+    ) -> ForkChanges:
         """Return what is given to `ExecutionHandle.fork`."""
         return cls(
             state=None if state is None else dict(state),
             messages=None if messages is None else list(messages),
             prompt=prompt,
+            by=by,
         )
 
     @property

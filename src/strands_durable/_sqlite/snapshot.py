@@ -197,7 +197,6 @@ def _as_of(rows: _Rows, execution_id: str, at: int) -> dict[str, list[Row]]:
         "steps": ended,
         "heads": [row for row in heads if row["call"] in ids],
         "state": [row for row in _then(rows, "state", "past_state", calls, moment) if row["call"] in ids],
-        "failures": [row for row in rows.of_calls("failures", kept) if row["at"] <= moment.ended_at],
         "answers": [row for row in rows.of_calls("answers", kept) if row["at"] < moment.until],
         "replies": rows.of_calls("replies", kept) if moment.until == float("inf") else [],
         "messages": _seen(rows, kept, heads),
@@ -208,6 +207,7 @@ def _as_of(rows: _Rows, execution_id: str, at: int) -> dict[str, list[Row]]:
     last = max((row["position"] for row in kept if row["parent"] == 0), default=0)
     then = [_call_then(row, progress.get(row["id"]), moment, is_open=row["position"] == last) for row in kept]
     status_of = {row["id"]: row["status"] for row in then}
+    found["failures"] = [row for row in rows.of_calls("failures", kept) if _had_failed(row, status_of, moment)]
     parts = (_head_then(row, status_of[row["call"]], found) for row in found["heads"])
     found["heads"] = [row for row in parts if row is not None]
     return rows.of_moment(then, found)
@@ -293,6 +293,12 @@ def _call_then(row: Row, progress: CallProgress | None, moment: _Moment, *, is_o
     if row["parent"] and row["status"] == S.FAILED.value and ended_at <= moment.ended_at:
         return row
     return _unended(row, S.RUNNING)
+
+
+def _had_failed(failure: Row, status_of: dict[int, str], moment: _Moment) -> bool:
+    """Return True if a call had failed so by then; what a call that runs failed with after that step came later."""
+    is_over = status_of[failure["call"]] in (S.FAILED.value, S.COMPLETED.value)
+    return is_over or bool(failure["at"] <= moment.ended_at)
 
 
 def _unended(row: Row, status: ExecutionStatus) -> Row:

@@ -23,6 +23,7 @@ from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
 from .._enginekit.export_files import exported
+from .._enginekit.forks import point_of, rows_at
 from .._enginekit.imports import import_into
 from .._journal.outcome import result_of
 from .._journal.unreadable import reading
@@ -30,7 +31,7 @@ from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.logs import safe_logger
-from .._records.origins import ForkChanges
+from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -321,12 +322,17 @@ class SqliteHandle(ExecutionHandle):
         state: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
         prompt: Any = None,
+        by: str | None = None,
     ) -> SqliteHandle:
         """Start a new execution from a finished step of this one."""
-        changes = ForkChanges.of(state, messages, prompt)
+        changes = ForkChanges.of(state, messages, prompt, by)
         found = self._requests.fork(self.execution_id, at, execution_id, changes)
         self._backend.carry(found)
         return SqliteHandle(self._backend, found)
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with."""
+        return point_of(rows_at(self._backend.store, self.execution_id, at), self.execution_id)
 
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
