@@ -138,7 +138,7 @@ def test_c43_an_unknown_execution_or_folder_is_an_error_of_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_a_rich_agent()
-    assert cli("export", "nobody", "--store", "runs.db").exit_code == 3
+    assert cli("export", "unknown", "--store", "runs.db").exit_code == 3
     failed = cli("export", "trip", "--store", "runs.db", "--to", "missing/run.json")
     assert failed.exit_code == 1
     assert len(failed.stderr.splitlines()) == 1
@@ -163,7 +163,7 @@ def test_c44_a_redacted_export_has_no_digest_of_contents(tmp_path: Path, monkeyp
     assert [digest for digest in digests if digest in text] == []
 
 
-def test_c44_a_redacted_export_tells_what_ran_and_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c44_a_redacted_export_shows_what_ran_and_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_a_rich_agent()
     whole, rows = export()["rows"], export(contents=False)["rows"]

@@ -1,4 +1,4 @@
-"""C46: an exported run as a test: what was recorded is played, nothing runs, and what the agent does differently is told."""
+"""C46: an exported run as a test: what was recorded is played, nothing runs, and what the agent does differently is reported."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_c46_what_an_agent_does_differently_is_a_readable_difference(what: str, 
     assert [part for part in expected if part not in told] == [], told
 
 
-def test_c46_the_first_difference_is_told_first(folder: Path) -> None:
+def test_c46_the_first_difference_comes_first(folder: Path) -> None:
     hooks = [(AfterToolCallEvent, change_result), (BeforeInvocationEvent, change_state)]
     told = difference(record(), lambda: build(*hooks, system_prompt="Else."))
     places = [told.index(part) for part in ("system prompt and tools", "before model call 2", "state at the end")]

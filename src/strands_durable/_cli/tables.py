@@ -204,8 +204,8 @@ def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, ho
     if _owner(execution):
         _print_fact(out, "owner", one_line(_owner(execution)))
     if (came := execution.imported) is not None:
-        text = f"imported {ago(now - came.imported_at)} by {came.by}, exported from {came.execution_id} at {came.exported_at}"
-        _print_fact(out, "origin", one_line(text))
+        text = f"{ago(now - came.imported_at)} by {came.by}, exported from {came.execution_id} at {came.exported_at}"
+        _print_fact(out, "import", one_line(text))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
     _print_totals(out, execution)

@@ -1,7 +1,7 @@
 """Checks of an export before any of it is written: its rows fit the tables, and refer only to each other.
 
-A file may come from anywhere, and may have been edited. What passes here can be stored, shown and resumed; that it tells the
-truth about what an agent has done cannot be checked.
+A file may come from anywhere, and may have been edited. What passes here can be stored, shown and resumed; that it is
+what an agent has really done cannot be checked.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _COLUMNS = {
 }
 """The columns that are kept as they are; what is in others is reduced to its shape, or left out."""
 _LEFT_OUT = {"blobs": ("digest",), "configs": ("digest",), "dispatches": ("fingerprint",), "calls": ("input_hash",)}
-"""Digests: whoever can guess a content could verify the guess."""
+"""Digests: a content that can be guessed could be verified with them."""
 _DIGEST = re.compile(r"aux\.[0-9a-f]+")
 _NAME = re.compile(r"[A-Za-z_][\w.:]*")
 _WORDS_OF_STRANDS = """

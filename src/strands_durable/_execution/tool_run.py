@@ -90,15 +90,12 @@ class ToolRun:
             call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), delegate
         )
         self._runs_before = tool_runs(call.agent, request.name)
-        if call.options.player is not None and delegate is None:
-            with journal_guard(call):
-                events = call.options.player.tool(call, request.key, context)
-        else:
+        played = self._played(context, delegate)
+        if played is None:
             context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
-            events = next_fn(context)
         chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(step_context, events, self._policy.timeout):
+            async for event in within(step_context, played or next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
@@ -135,6 +132,14 @@ class ToolRun:
             self._take()
             with journal_guard(call, starts=False):
                 self.outcome = self._finish(step_context, context, before)
+
+    def _played(self, context: ExecuteToolContext, delegate: Any) -> Events | None:
+        """Return what a player gives in place of the tool; None if the tool runs. An agent behind a tool runs in any case."""
+        player = self._call.options.player
+        if player is None or delegate is not None:
+            return None
+        with journal_guard(self._call):
+            return player.tool(self._call, self._request.key, context)
 
     def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
         """Commit the outcome, with what has changed since the tool started; return None if the policy retries it."""

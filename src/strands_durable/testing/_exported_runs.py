@@ -31,7 +31,7 @@ from ._transcript import Section, differences, transcript
 
 S = ExecutionStatus
 _MOST = 10
-"""How many differences are told."""
+"""How many differences are reported."""
 _LAST_LINES = 20
 
 

@@ -34,7 +34,7 @@ class Section:
     """When it happened, for the order."""
     lines: list[str]
     is_end: bool = False
-    """Whether it tells how a call ended: a run that is cut off has no such part."""
+    """Whether it shows how a call ended: a run that is cut off has no such part."""
 
 
 def transcript(run: RecordedRun, played: set[str] | None = None, roots: set[int] | None = None) -> dict[str, Section]:

@@ -60,7 +60,7 @@ class ExportsContract:
     def test_c43_an_execution_that_is_unknown_has_no_export(self, bench: Bench) -> None:
         handle = bench.dispatch(BOOK, "Booked.")
         bench.result(handle)
-        handle.execution_id = "nobody"
+        handle.execution_id = "unknown"
         with pytest.raises(errors.ExecutionNotFoundError):
             bench.run(handle.export())
 
