@@ -127,7 +127,7 @@ def test_c43_the_command_writes_a_file_that_only_its_owner_reads(
     printed = cli("export", "trip", "--store", "runs.db")
     assert json.loads(printed.stdout)["rows"] == export()["rows"]
     written = cli("export", "trip", "--store", "runs.db", "--to", "run.json")
-    assert (written.exit_code, written.stdout) == (0, "")
+    assert (written.exit_code, written.stdout) == (0, "Exported trip to run.json.\n")
     assert json.loads(Path("run.json").read_text())["rows"] == export()["rows"]
     assert stat.S_IMODE(Path("run.json").stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir() if "run.json" in path.name) == ["run.json"]

@@ -1,4 +1,4 @@
-"""C46: an exported run as a test: what was recorded is played, nothing runs, and what the agent does differently is reported."""
+"""C46: an exported run as a test: what was recorded is played, nothing runs, and what the agent does differently is shown."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def _export(place: BackendTarget, execution_id: str, target: str, redacted
         click.echo(text, nl=False)
         return
     _write(Path(target), text)
-    click.echo(f"Exported {execution_id} to {target}{' without contents' if redacted else ''}.", err=True)
+    click.echo(f"Exported {execution_id} to {target}{' without contents' if redacted else ''}.")
 
 
 def _write(path: Path, text: str) -> None:

@@ -90,12 +90,12 @@ class ToolRun:
             call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), delegate
         )
         self._runs_before = tool_runs(call.agent, request.name)
-        played = self._played(context, delegate)
-        if played is None:
+        events = self._played(context, delegate)
+        if events is None:
             context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
         chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(step_context, played or next_fn(context), self._policy.timeout):
+            async for event in within(step_context, events or next_fn(context), self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
