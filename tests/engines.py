@@ -67,6 +67,7 @@ RULES = {
     36: "tags, lists and open questions",
     37: "notifications",
     38: "questions with a deadline",
+    39: "forks",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",
