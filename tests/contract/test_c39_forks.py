@@ -190,7 +190,7 @@ def test_c39_earlier_root_calls_are_kept_whole() -> None:
 def test_c39_only_the_current_run_is_forked() -> None:
     agent_of()("Go")
     agent_of(durable={"on_completed": "restart"})("Go")
-    with pytest.raises(errors.ForkError, match="step 3 belongs to an earlier run.*6 to 10; 0 is the beginning"):
+    with pytest.raises(errors.ForkError, match=r"step 3 belongs to an earlier run.*6 to 10; 0 is the beginning"):
         forked(3)
     forked(0)
     agent_of("fork")("Go")

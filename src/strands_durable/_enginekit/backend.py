@@ -18,7 +18,7 @@ from ..errors import ExecutionCancelledError, ExecutionExistsError, UnsupportedF
 from .forks import refuse_at_rest
 from .handle import LogHandle
 from .imports import replica_of
-from .log import Entry, ExecutionLog, Position, Presence, RecordedExecution, StaleError, read
+from .log import ExecutionLog, Position, Presence, RecordedExecution, StaleError, read
 from .replica import Replica
 
 
@@ -65,10 +65,11 @@ class LogBackend(DurableBackend):
         await self.wake(execution_id)
         return True
 
-    async def entries(self, execution_id: str) -> list[Entry]:
-        """Return the log of an execution, for a fork at one of its steps; empty if the engine can only read it as a whole."""
-        log: ExecutionLog | None = getattr(self, "log", None)
-        return [] if log is None else [entry async for entry in log.read(execution_id)]
+    async def entries(self, execution_id: str) -> list[ChangeSet]:
+        """Return the change sets of an execution one by one, for a fork at one of its steps."""
+        if hasattr(self, "log"):
+            return [entry.changes async for entry in self.log.read(execution_id)]
+        return (await self.read(execution_id)).entries()
 
     def _handle(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution that exists."""

@@ -15,26 +15,25 @@ from .._sqlite.database import Store
 from .._sqlite.lease import look
 from .._sqlite.snapshot import last_number, snapshot
 from ..errors import ForkError
-from .log import Entry
 from .replica import Replica
 
 
-def stood_at(execution_id: str, entries: Sequence[Entry], at: int | None) -> Replica:
+def stood_at(execution_id: str, entries: Sequence[ChangeSet], at: int | None) -> Replica:
     """Return an execution as it was before the entry in which the step after ``at`` ended; as it is, if there is none.
 
     Raises:
         ForkError: One entry holds the end of this step and of later ones: the log was compacted, or they ended together.
     """
     numbers: list[int] = []
-    for entry in entries:
-        ended = (row.get("number") or 0 for row in rows_of(upgrade(entry.changes), "steps"))
+    for changes in map(upgrade, entries):
+        ended = (row.get("number") or 0 for row in rows_of(changes, "steps"))
         numbers.append(max([numbers[-1] if numbers else 0, *ended]))
     kept = len(entries) if at is None else sum(number <= at for number in numbers)
     if at is not None and 0 <= at < numbers[-1] and (not kept or numbers[kept - 1] != at):
         known = ", ".join(map(str, sorted(set(numbers))))
         raise ForkError(execution_id, f"its log does not keep step {at} apart", f"Steps that it keeps: {known}.")
     replica = Replica(f"{execution_id}:{uuid.uuid4().hex}")
-    replica.apply(*(entry.changes for entry in entries[: kept or None]))
+    replica.apply(*entries[: kept or None])
     return replica
 
 

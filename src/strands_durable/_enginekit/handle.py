@@ -23,7 +23,13 @@ from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
-from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
+from ..errors import (
+    BackendUnavailableError,
+    BytesNotFoundError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    ExecutionNotFoundError,
+)
 from .export_files import exported
 from .forks import forked, point_of, rows_at, stood_at
 from .log import Position, Presence, RecordedExecution, StaleError
@@ -196,7 +202,9 @@ class LogHandle(ExecutionHandle):
     async def _stood_at(self, at: int | None) -> Replica:
         """Return the execution as it was when a step had ended."""
         entries = await self._log_backend.entries(self.execution_id)
-        return stood_at(self.execution_id, entries, at) if entries else (await self._read()).replica
+        if not entries:
+            raise ExecutionNotFoundError(self.execution_id, url_for_people(self._log_backend.url))
+        return stood_at(self.execution_id, entries, at)
 
     async def _appended(self, known: RecordedExecution, what: str) -> bool:
         changes = known.replica.changes()

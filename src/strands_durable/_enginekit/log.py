@@ -105,6 +105,10 @@ class RecordedExecution:
         """The name of the agent."""
         return Queue(self.replica).only().agent
 
+    def entries(self) -> list[ChangeSet]:
+        """Return its change sets one by one, if it was not read from an `ExecutionLog`, which has them."""
+        raise NotImplementedError
+
     def journal(self) -> Journal:
         """Return what is recorded."""
         return look(self.replica, self.execution_id).journal()

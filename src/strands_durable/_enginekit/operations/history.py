@@ -169,6 +169,10 @@ class OperationHistory(RecordedExecution):
             return recorded if recorded not in (S.PENDING, S.RUNNING) else S.COMPLETED
         return closed or recorded
 
+    def entries(self) -> list[ChangeSet]:
+        """Return its change sets one by one."""
+        return list(self.log.rows)
+
     @property
     def failure(self) -> str:
         """Why the engine has ended it, if the execution itself has not failed."""

@@ -32,9 +32,6 @@ def failed(bench: Bench, *script: Any) -> ExecutionHandle:
 class ForksContract:
     """Forks."""
 
-    keeps_every_step = True
-    """Whether every finished step can be forked; otherwise the last one can."""
-
     def test_c39_a_fork_continues_after_the_last_finished_step_and_leaves_its_origin_alone(self, bench: Bench) -> None:
         origin = failed(bench, BOOK, {"fails_until": "fixed"})
         before = bench.run(origin.detail())
@@ -62,10 +59,6 @@ class ForksContract:
         origin = failed(bench, BOOK, ROME, NEVER)
         last = max(step.ordinal or 0 for step in bench.run(origin.steps()))
         for at in range(last):
-            if not self.keeps_every_step:
-                with pytest.raises(errors.ForkError, match=f"does not keep step {at} apart.*{last}"):
-                    forked(bench, origin, at)
-                continue
             already = len(bench.booked())
             fork = forked(bench, origin, at, f"fork-{at}")
             bench.fails(fork, errors.ExecutionFailedError)
