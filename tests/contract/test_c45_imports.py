@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -223,6 +224,30 @@ def test_c45_a_damaged_export_is_refused_by_name_and_nothing_is_written(
     assert refused.exit_code == 1
     assert refused.stderr.startswith("Error: ")
     assert len(refused.stderr.splitlines()) == 1
+
+
+STRANGE = [None, 0, -1, 10**6, 1.5, "", "x", "[]", "{}", "null", [], {}, {"b": "AAAA"}, [[0, 9]], True]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_c45_an_export_with_strange_cells_is_refused_by_name_or_can_be_shown(
+    seed: int, recorded: dict[str, Any], folder: Path
+) -> None:
+    chance, imported = random.Random(seed), 0
+    for number in range(60):
+        found = copy.deepcopy(recorded)
+        rows = found["rows"][chance.choice([*found["rows"]])]
+        row = chance.choice(rows)
+        row[chance.choice([*row])] = chance.choice(STRANGE)
+        try:
+            handle = import_(found, execution_id=f"trip-{number}")
+        except (errors.InvalidExportError, errors.InvalidIdError):
+            continue
+        imported += 1
+        assert handle.detail().execution.execution_id == f"trip-{number}"
+        handle.export(contents=False)
+    assert 0 < imported < 60
+    assert len(connect("sqlite:///other.db?worker=off").sync.list()) == imported
 
 
 def test_c45_a_file_that_is_no_json_or_too_large_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

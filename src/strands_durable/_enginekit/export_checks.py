@@ -9,19 +9,26 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
+from .._records.calls import CallProgress
 from .._records.change_sets import ChangeSet, Row, rows_of
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
+from .._records.spec import AgentSpec
 from .._sqlite import blobs
 from .._sqlite.tables import Table, tables
 from ..errors import InvalidExportError, InvalidIdError
 from .export_files import FORMS
 
+T = TypeVar("T")
 _STATUSES = frozenset(status.value for status in ExecutionStatus)
-_KINDS = {"calls": {"agent", "graph", "swarm"}, "steps": {"model", "tool", "node", "effect"}}
+_KINDS = {
+    "executions": {"inline", "dispatched"},
+    "calls": {"agent", "graph", "swarm"},
+    "steps": {"model", "tool", "node", "effect"},
+}
 _NONE = 0
 """In the place of a number that is not known yet: the conversation of a call that has not begun."""
 _REFERENCES = (
@@ -45,6 +52,7 @@ def refuse_invalid(changes: ChangeSet, name: str) -> None:
         _refuse_misfits(changes)
         _refuse_unknown_references(changes)
         _refuse_unknown_sources(changes)
+        _refuse_unreadable_parts(changes)
         _refuse_missing_bytes(changes)
     except _MisfitError as error:
         raise InvalidExportError(name, str(error)) from None
@@ -138,6 +146,55 @@ def _refuse_unknown_sources(changes: ChangeSet) -> None:
         visit = json.loads(row["result"]) if row["kind"] == "node" and row.get("result") is not None else None
         if isinstance(visit, dict) and visit.get("call") not in {None, *calls}:
             raise _MisfitError(f"step {row['key']!r} refers to a call which is not in the file")
+
+
+def _refuse_unreadable_parts(changes: ChangeSet) -> None:
+    """Refuse what would leave an execution in a store that cannot be shown or resumed there."""
+    is_dispatched = rows_of(changes, "executions")[0]["kind"] == "dispatched"
+    if len(rows_of(changes, "dispatches")) != is_dispatched:
+        raise _MisfitError("it has no dispatch, or one too many")
+    for row in rows_of(changes, "dispatches"):
+        spec, given = json.loads(row["spec"]), json.loads(row["given"])
+        if _made(AgentSpec.from_json, spec) is None or not isinstance(given, dict):
+            raise _MisfitError("its dispatch has no known form")
+    known = {(row["lineage"], row["seq"]) for row in rows_of(changes, "messages")}
+    heads = {(row["call"], row["part"]): row["data"] for row in rows_of(changes, "heads")}
+    for row in rows_of(changes, "calls"):
+        if row["lineage"] != _NONE:
+            _refuse_call(row, heads, known)
+
+
+def _refuse_call(row: Row, heads: dict[tuple[int, str], str], known: set[tuple[int, int]]) -> None:
+    where, found = f"call {row['id']}", heads.get((row["id"], "progress"))
+    if found is None:
+        raise _MisfitError(f"{where} has no head")
+    ranges: Any = []
+    for text in (found, heads.get((row["id"], "closing"), found)):
+        progress = json.loads(text)
+        if _made(_progress, progress) is None:
+            raise _MisfitError(f"the head of {where} has no known form")
+        ranges += progress.get("ranges", [])
+    for bounds in [*ranges, *_listed(json.loads(row["base"]))]:
+        span = _made(_span, bounds)
+        if span is None or len(span) > len(known) or any((row["lineage"], seq) not in known for seq in span):
+            raise _MisfitError(f"{where} refers to messages that are not in the file")
+
+
+def _progress(found: Any) -> CallProgress:
+    return CallProgress(**found)
+
+
+def _span(bounds: Any) -> range:
+    first, last = bounds
+    return range(first, last + 1)
+
+
+def _made(make: Callable[[Any], T], of: Any) -> T | None:
+    """Return what can be made of recorded data; None if it has no known form."""
+    try:
+        return make(of)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return None
 
 
 def _listed(value: Any) -> Iterable[Any]:
