@@ -187,6 +187,32 @@ def test_c39_earlier_root_calls_are_kept_whole() -> None:
     assert booked() == ["Paris", "Rome"]
 
 
+def test_c39_a_changed_turn_is_followed_by_no_call_that_had_begun_after_it() -> None:
+    agent = agent_of(script=[*SCRIPT, "Again."])
+    agent("Go")
+    agent("And again")
+    forked(5, prompt="And now?")
+    again = agent_of("fork", script=[*SCRIPT, "More.", "Most."])
+    assert [str(again("Go")), str(again("Another"))] == ["More.\n", "Most.\n"]
+
+
+def test_c39_what_was_cancelled_while_it_asked_asks_the_same_again() -> None:
+    @tool(context=True)
+    def approve(tool_context: ToolContext) -> str:
+        """Ask a person."""
+        return str(tool_context.interrupt("approval"))
+
+    def asking(execution_id: str) -> Agent:
+        return agent_of(execution_id, script=[call("approve"), "Done."], tools=[approve])
+
+    (asked,) = asking("trip")("Go").interrupts
+    asyncio.run(handle().cancel())
+    forked()
+    agent = asking("fork")
+    assert [found.id for found in agent("Go").interrupts] == [asked.id]
+    assert str(agent([{"interruptResponse": {"interruptId": asked.id, "response": "yes"}}])) == "Done.\n"
+
+
 def test_c39_only_the_current_run_is_forked() -> None:
     agent_of()("Go")
     agent_of(durable={"on_completed": "restart"})("Go")

@@ -10,7 +10,8 @@ from tests.ui.site import SAME_ORIGIN, Site
 def test_a_person_forks_from_a_step(page: Site) -> None:
     handle = page.finished("trip-1", {"tool": "book", "city": "Paris"}, "Done.")
     (tool_step,) = [step for step in page.run(handle.steps()) if step.kind == "tool"]
-    place = quote(f"contract_agent#0/{tool_step.key}", safe="")
+    (call,) = page.run(handle.detail()).calls
+    place = quote(f"{call.scope}#0/{tool_step.key}", safe="")
     assert f"/fork?at={tool_step.ordinal}" in page.get(f"/executions/trip-1?step={place}").text
     confirm = page.get(f"/executions/trip-1/fork?at={tool_step.ordinal}").text
     assert f"From step {tool_step.ordinal}." in confirm

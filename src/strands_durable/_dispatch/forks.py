@@ -99,6 +99,7 @@ class _Fork:
         if not changes.names:
             return
         turn = self._turn()
+        self._drop_calls_after(turn.row)
         if changes.prompt is not None and not self._tables.get("steps"):
             self._begin_again(turn, changes.prompt)
             if changes.messages is not None:
@@ -117,17 +118,37 @@ class _Fork:
         ]
         return _Turn(row, CallProgress(**json.loads(heads[0]["data"])) if heads else None)
 
+    def _drop_calls_after(self, row: Row) -> None:
+        """Drop root calls that had begun after a changed one, without a finished step: they found what it was before."""
+        calls = self._tables["calls"]
+        later = [each["id"] for each in calls if not each["parent"] and each["position"] > row["position"]]
+        if row["parent"] == 0 and later:
+            self._keep_calls([each for each in calls if each["id"] < min(later)])
+
+    def _keep_calls(self, calls: list[Row]) -> None:
+        """Drop all other calls, with what belongs to them."""
+        self._tables["calls"] = calls
+        ids, logs = ({each[name] for each in calls} for name in ("id", "lineage"))
+        for table in ("heads", "state", "failures", "answers", "replies", "past_heads", "past_state"):
+            if table in self._tables:
+                self._tables[table] = [each for each in self._tables[table] if each["call"] in ids]
+        ends: dict[int, int] = {}  # where a log goes on with the input of a call that is dropped
+        for each in self._tables.get("messages", ()):
+            of = json.loads(each["data"]).get("input")
+            if of is not None and of not in ids:
+                ends.setdefault(each["lineage"], each["seq"])
+        self._tables["messages"] = [
+            each
+            for each in self._tables.get("messages", ())
+            if each["lineage"] in logs and each["seq"] < ends.get(each["lineage"], each["seq"] + 1)
+        ]
+
     def _begin_again(self, turn: _Turn, prompt: Any) -> None:
         """Replace the input of a call of which no step has ended, and let the call begin with it."""
         row = self._change(turn.row, input=encode(prompt, "The prompt"), input_hash=self._journal.hash(prompt))
         if turn.progress is None:
             return
-        self._tables["calls"] = [each for each in self._tables["calls"] if each["parent"] == 0]
-        roots, logs = ({each[name] for each in self._tables["calls"]} for name in ("id", "lineage"))
-        for table in ("heads", "state", "past_heads", "past_state"):
-            if table in self._tables:
-                self._tables[table] = [each for each in self._tables[table] if each["call"] in roots]
-        self._tables["messages"] = [each for each in self._tables.get("messages", ()) if each["lineage"] in logs]
+        self._keep_calls([each for each in self._tables["calls"] if each["parent"] == 0])
         under_way = {(row["id"], part) for part in ("batch", "carried")}
         self._tables["heads"] = [
             each for each in self._tables["heads"] if (each["call"], each["part"]) not in under_way

@@ -288,11 +288,24 @@ def _call_then(row: Row, progress: CallProgress | None, moment: _Moment, *, is_o
     if progress.phase == "done" or not (is_open or row["parent"]):
         return row
     ended_at = row.get("ended_at", float("inf"))
-    if row["status"] == S.SUSPENDED.value and progress.phase == "waiting" and ended_at < moment.until:
-        return row
+    if progress.phase == "waiting" and _still_asks(row, ended_at, moment):
+        return {**row, "status": S.SUSPENDED.value}
+    if progress.phase == "waiting" and row["parent"] == 0:
+        reason = f"it waited for a person after step {moment.number}, and what it asked is not on record any more"
+        raise moment.failure(reason, "Fork it one step earlier: it asks again.")
     if row["parent"] and row["status"] == S.FAILED.value and ended_at <= moment.ended_at:
         return row
     return _unended(row, S.RUNNING)
+
+
+def _still_asks(row: Row, ended_at: float, moment: _Moment) -> bool:
+    """Return True if the result of a call holds what it asked then: it still waits, or was cancelled while it did."""
+    if row.get("result") is None:
+        return False
+    is_last = moment.until == float("inf")
+    return (row["status"] == S.SUSPENDED.value and ended_at < moment.until) or (
+        row["status"] == S.CANCELLED.value and is_last
+    )
 
 
 def _had_failed(failure: Row, status_of: dict[int, str], moment: _Moment) -> bool:

@@ -105,6 +105,28 @@ class ForksContract:
         assert str(bench.result(fork)) == "Second.\n"
         assert str(bench.result(origin)) == "First.\n"
 
+    def test_c39_a_prompt_at_the_beginning_replaces_the_first_one(self, bench: Bench) -> None:
+        for agent in (agents.contract_agent, agents.contract_graph):
+            origin = bench.dispatch(BOOK, "Done.", agent=agent, execution_id=agent.name)
+            bench.result(origin)
+            fork = forked(bench, origin, 0, f"fork-{agent.name}", prompt="Go elsewhere")
+            said = [sorted(str(bench.result(each)).splitlines()) for each in (origin, fork)]
+            assert said[0] == said[1], "in any order: which of two nodes ends first depends on the load"
+            assert [bench.run(each.detail()).calls[0].input for each in (origin, fork)] == ["Go", "Go elsewhere"]
+        assert bench.booked() == ["Paris"] * 4
+
+    def test_c39_a_cancelled_execution_is_forked_and_asks_what_it_had_asked(self, bench: Bench) -> None:
+        origin = bench.dispatch(BOOK, ASK, "Done.")
+        bench.result(origin)
+        bench.run(origin.cancel())
+        bench.until(lambda: bench.status(origin) is S.CANCELLED)
+        last = max(step.ordinal or 0 for step in bench.run(origin.steps()))
+        fork = forked(bench, origin, last - 1)
+        (asked,) = bench.result(fork).interrupts
+        bench.run(fork.respond({asked.id: "yes"}))
+        assert bench.result(fork).status is S.COMPLETED
+        assert (bench.booked(), bench.status(origin)) == (["Paris"], S.CANCELLED)
+
     def test_c39_changes_that_do_not_fit_are_refused_by_name(self, bench: Bench) -> None:
         origin = failed(bench, BOOK, NEVER)
         use = {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "book", "input": {}}}]}
