@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench import transfer
 from bench.aws_lambda import tables as lambda_tables
 from bench.dapr import tables as dapr_tables
 from bench.dispatch import lines
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "comparison", "engines", "production", "ui")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "comparison", "engines", "export", "production", "ui")),
 )
 _BLOCK = re.compile(r"<!-- bench (\w+) -->\n.*?<!-- /bench -->", re.DOTALL)
 _SYSTEMS = {
@@ -131,6 +132,13 @@ def _counted(strikes: dict[str, int]) -> str:
     return ", ".join(f"{number} x {name}" for name, number in sorted(strikes.items()))
 
 
+def _transfer() -> str:
+    found = _load("transfer")
+    return _table(
+        [f"an execution of {found['steps']:,} steps", "measured"], [list(row) for row in transfer.lines(found)]
+    )
+
+
 def _dispatch() -> str:
     return _table(
         ["dispatch, executions of 11 steps", "measured"], [list(row) for row in lines(_load("last")["dispatch"])]
@@ -195,6 +203,7 @@ def _page() -> str:
 
 _MAKERS: dict[str, Callable[[], str]] = {
     "dispatch": _dispatch,
+    "transfer": _transfer,
     "engines_weight": _engines_weight,
     "soak": _soak,
     "chaos": _chaos,

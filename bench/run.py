@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import dispatch
+from bench import dispatch, transfer
 from bench.workload import Found, run_child, stored_bytes
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -312,6 +312,15 @@ def show_dispatch(plan: Plan, found: Found) -> None:
     console.print(table, "")
 
 
+def show_transfer(plan: Plan, found: Found) -> None:
+    """Print what it costs to move an execution."""
+    title = f"An execution of {found['transfer']['steps']:,} steps with results of 2 KB, as a file"
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    for name, value in transfer.lines(found["transfer"]):
+        table.add_row(name, value)
+    console.print(table, "")
+
+
 def measure(plan: Plan) -> Found:
     """Measure everything."""
     steps = measure_steps(plan)
@@ -320,6 +329,7 @@ def measure(plan: Plan) -> Found:
     found["cost"] = {unit: split_cost(steps, unit) for unit in ("cpu_ms", "wall_ms")}
     found |= {"commits": measure_commits(plan, steps["plain"]), "resume": resume, "stored_bytes": stored}
     found["dispatch"] = dispatch.measure(quick=plan is QUICK)
+    found["transfer"] = transfer.kept(quick=plan is QUICK)
     found["goals"] = goals(plan, found)
     return found
 
@@ -330,7 +340,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="10 and 100 cycles only, in half a minute")
     plan = QUICK if parser.parse_args(arguments).quick else Plan()
     found = measure(plan)
-    for show in (show_steps, show_resumes, show_space, show_dispatch):
+    for show in (show_steps, show_resumes, show_space, show_dispatch, show_transfer):
         show(plan, found)
     show_goals(found["goals"])
     path = RESULTS / ("quick.json" if plan is QUICK else "last.json")

@@ -67,6 +67,11 @@ RULES = {
     36: "tags, lists and open questions",
     37: "notifications",
     38: "questions with a deadline",
+    39: "forks",
+    43: "exports",
+    44: "exports without contents",
+    45: "imports",
+    46: "replays of exported runs",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._records.executions import ExecutionRecord, ExecutionStatus, StatusCount, TokenUsage
     from ._records.findings import Finding
     from ._records.notifications import Notification
+    from ._records.origins import ForkPoint, Origin
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
@@ -39,10 +40,12 @@ __all__ = [
     "ExecutionStatus",
     "FailedAttempt",
     "Finding",
+    "ForkPoint",
     "NodeOutcome",
     "Notification",
     "OpenInterrupt",
     "OpenQuestion",
+    "Origin",
     "StatusCount",
     "StepSummary",
     "StreamEvent",
@@ -78,10 +81,12 @@ _HOMES = {
     "ExecutionStatus": "._records.executions",
     "FailedAttempt": "._records.policy",
     "Finding": "._records.findings",
+    "ForkPoint": "._records.origins",
     "NodeOutcome": "._records.results",
     "Notification": "._records.notifications",
     "OpenInterrupt": "._records.results",
     "OpenQuestion": "._records.views",
+    "Origin": "._records.origins",
     "StatusCount": "._records.executions",
     "StepSummary": "._records.views",
     "StreamEvent": "._records.results",

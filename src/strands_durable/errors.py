@@ -8,7 +8,10 @@
     ├── ExecutionFailedError      the recorded call failed
     ├── ExecutionCancelledError   the execution was cancelled
     ├── ExecutionNotFoundError    no execution has this id
+    ├── ExecutionExistsError      an execution with this id is already there
+    ├── ForkError                 the execution cannot be forked there, or so
     ├── BytesNotFoundError        the execution refers to no such bytes (also a KeyError)
+    ├── InvalidExportError        a file is not the export of an execution, or damaged (also a ValueError)
     ├── InDoubtError              a step started and has no recorded result
     ├── InvalidIdError            the execution_id is not valid (also a ValueError)
     ├── InvalidTagError           a tag is not valid (also a ValueError)
@@ -151,6 +154,32 @@ class ExecutionNotFoundError(DurableError):
         )
 
 
+class ExecutionExistsError(DurableError):
+    """A fork or an import was asked to create an execution under an id that another one has."""
+
+    def __init__(self, execution_id: str, where: str) -> None:
+        super().__init__(execution_id, where)
+        self.execution_id, self.where = execution_id, where
+
+    def __str__(self) -> str:
+        return (
+            f"There is already an execution {self.execution_id!r} in {self.where}. Nothing was written. Choose another "
+            f"execution_id, or remove that one first."
+        )
+
+
+class ForkError(DurableError):
+    """The execution cannot be forked at this step, or with these changes. Nothing was written."""
+
+    def __init__(self, execution_id: str, reason: str, hint: str = "") -> None:
+        super().__init__(execution_id, reason, hint)
+        self.execution_id, self.reason, self.hint = execution_id, reason, hint
+
+    def __str__(self) -> str:
+        text = f"Execution {self.execution_id!r} was not forked: {self.reason}."
+        return f"{text} {self.hint}" if self.hint else text
+
+
 class BytesNotFoundError(DurableError, KeyError):
     """The execution refers to no bytes with this digest."""
 
@@ -163,6 +192,18 @@ class BytesNotFoundError(DurableError, KeyError):
             f"Execution {self.execution_id!r} refers to no bytes with the digest {self.digest!r}. Pass a digest from its "
             "detail; what was redacted is no longer recorded."
         )
+
+
+class InvalidExportError(DurableError, ValueError):
+    """A file is not the export of an execution, or it is damaged; nothing was written."""
+
+    def __init__(self, name: str, reason: str, hint: str = "") -> None:
+        super().__init__(name, reason, hint)
+        self.name, self.reason, self.hint = name, reason, hint
+
+    def __str__(self) -> str:
+        hint = self.hint or "Export the execution again: 'strands-durable export ID --to FILE'."
+        return f"{self.name} cannot be used as an export: {self.reason}. Nothing was written. {hint}"
 
 
 class InDoubtError(DurableError):

@@ -17,10 +17,10 @@ from strands_durable._calls.control import ExecutionReleasedError
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.runner import ExecutionRunner
 from strands_durable._enginekit.agent_loop import AgentLoop
-from strands_durable._enginekit.change_sets import ChangeSet
 from strands_durable._enginekit.driver import Driver
 from strands_durable._enginekit.replica import Replica
 from strands_durable._records import crash_points
+from strands_durable._records.change_sets import ChangeSet
 from strands_durable._records.executions import ExecutionStatus
 from strands_durable.testing import ScriptedModel, call
 

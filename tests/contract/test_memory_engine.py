@@ -27,13 +27,13 @@ from strands_durable import (
 from strands_durable._dispatch.requests import Requests
 from strands_durable._dispatch.runner import ExecutionRunner
 from strands_durable._enginekit.agent_loop import AgentLoop
-from strands_durable._enginekit.change_sets import pack
 from strands_durable._enginekit.driver import Driver
 from strands_durable._enginekit.log import StaleError
 from strands_durable._enginekit.payloads import PayloadLimits, PayloadStore
 from strands_durable._enginekit.replica import Replica
 from strands_durable._enginekit.session import SessionPool
 from strands_durable._journal.owner import Owner
+from strands_durable._records.change_sets import pack
 from strands_durable.testing import ScriptedModel, call
 from strands_durable.testing.memory import MemoryBackend
 from tests.waiting import until

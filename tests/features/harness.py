@@ -75,6 +75,8 @@ class Feature:
 
 
 features: dict[str, Feature] = {}
+execution_id = "trip"
+"""The id that programs run under, in this process."""
 _DULL = re.compile(r"lease:|.*:before@|model .*:(chunk .*|end)@|tool .*:start@")
 """Points at which the world and the file are as they were at the point before, so that a kill there shows nothing new: a model
 call is on the bill when it starts, and a tool has changed nothing before its effect. `tests/crash` dies at each of them."""
@@ -103,7 +105,7 @@ def load() -> dict[str, Feature]:
 
 def durability(**options: Any) -> Durability:
     """Return the plugin of a feature's program."""
-    return Durability("runs.db", **{"execution_id": "trip", **options})
+    return Durability("runs.db", **{"execution_id": execution_id, **options})
 
 
 class BriefModel(LedgerModel):

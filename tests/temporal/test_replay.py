@@ -17,10 +17,10 @@ from temporalio.worker import Replayer
 from strands_durable import ExecutionStatus
 from strands_durable._dispatch.runner import ExecutionRunner
 from strands_durable._enginekit.agent_loop import AgentLoop
-from strands_durable._enginekit.change_sets import ChangeSet, rows_of
 from strands_durable._enginekit.driver import Driver
 from strands_durable._enginekit.payloads import PayloadStore
 from strands_durable._enginekit.replica import Replica
+from strands_durable._records.change_sets import ChangeSet, rows_of
 from strands_durable.backends.temporal._history_reader import HistoryReader
 from strands_durable.backends.temporal._worker import sandbox
 from strands_durable.backends.temporal._workflow import ExecutionWorkflow

@@ -9,9 +9,9 @@ import pytest
 
 from strands_durable import errors
 from strands_durable._dispatch.requests import Requests
-from strands_durable._enginekit import change_sets
-from strands_durable._enginekit.change_sets import FORMAT, map_cells, pack, rows_of, unpack, upgrade
 from strands_durable._enginekit.replica import Replica
+from strands_durable._records import change_sets
+from strands_durable._records.change_sets import FORMAT, map_cells, pack, rows_of, unpack, upgrade
 from strands_durable.testing import agents
 
 COLUMNS = {

@@ -117,7 +117,7 @@ def test_ls_as_json_has_the_promised_shape() -> None:
     assert record == {
         "execution_id": "trip", "kind": "inline", "agent": "default", "status": "COMPLETED", "is_cancelling": False,
         "note": None, "unreadable": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
-        "tags": {}, "tokens": {"input": 20, "output": 10, "total": 30},
+        "tags": {}, "tokens": {"input": 20, "output": 10, "total": 30}, "origin": None, "imported": None,
     }  # fmt: skip
 
 
@@ -147,16 +147,16 @@ def test_show_prints_a_header_and_a_timeline() -> None:
     assert "Execution trip\nagent   default (inline)\nstatus  COMPLETED\nrun     0 (the first)\n" in text
     assert "Call 0  COMPLETED  attempt 1, phase done, ended with end_turn\ninput   Book a hotel in Paris\n" in text
     rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert "STEP INPUT STATUS TRY STARTED TOOK TOKENS" in rows
-    assert any(row.startswith("model 1 done 1 +0.") and row.endswith("10/5") for row in rows)
-    assert any(row.startswith('1.0 book {"city": "Paris"} done 1 +0.') for row in rows)
+    assert "# STEP INPUT STATUS TRY STARTED TOOK TOKENS" in rows
+    assert any(row.startswith("1 model 1 done 1 +0.") and row.endswith("10/5") for row in rows)
+    assert any(row.startswith('2 1.0 book {"city": "Paris"} done 1 +0.') for row in rows)
 
 
 def test_a_narrow_terminal_cuts_inputs_and_nothing_else() -> None:
     build([call("book", city="Paris " * 10), "Booked."])("Book")
     lines = cli("show", "trip", "--store", "runs.db", env={"COLUMNS": "70"}).stdout.splitlines()
     assert "STEP      INPUT" in lines[-5]
-    assert lines[-2].startswith('1.0 book  {"city": "Par')
+    assert lines[-2].startswith('2  1.0 book  {"city": "P')
     assert lines[-2].split("…")[1].split()[:2] == ["done", "1"]
 
 
@@ -176,7 +176,7 @@ def test_show_as_json_has_the_promised_shape() -> None:
         "key": "000001/000:call-0-0~0", "number": "1.0", "kind": "tool", "name": "book", "input": {"city": "Paris"},
         "status": "done", "state": "done", "in_doubt": False, "attempt": 1, "usage": None, "error": None,
         "result": {"toolUseId": "call-0-0", "status": "success", "content": [{"text": "booked Paris"}]},
-        "state_changes": None,
+        "state_changes": None, "ordinal": 2,
     }  # fmt: skip
 
 

@@ -152,9 +152,9 @@ def test_a_timeline_of_eighty_columns_has_no_broken_lines_and_errors_stand_below
     ]
     in_new_process(script, ["Book"])
     lines = cli("show", "trip", *STORE, env={"COLUMNS": "80"}).stdout.splitlines()
-    (header,) = [number for number, line in enumerate(lines) if line.startswith("STEP ")]
+    (header,) = [number for number, line in enumerate(lines) if line.startswith("#  STEP ")]
     table = lines[header + 2 : header + 6]
-    assert [line.split()[0] for line in table] == ["model", "1.0", "model", "2.0"]
+    assert [line.split()[:2] for line in table] == [["1", "model"], ["2", "1.0"], ["3", "model"], ["4", "2.0"]]
     assert all(len(line) <= 80 for line in table)
     assert "waiting for a person" in table[3]
     assert any(line.startswith("1.0 refuse: ") for line in lines[header + 6 :])

@@ -51,7 +51,7 @@ class Effect:
         occurrence = enclosing.occurrences[name]
         enclosing.occurrences[name] += 1
         self.key = keys.effect_key(enclosing.key, enclosing.phase, name, occurrence)
-        found = self._call.journal.latest(self._call.record.call_id, self.key).get(self.key)
+        found = self._found()
         self.recorded: StepRecord | None = found if found is not None and found.status == "done" else None
         self.attempt = 1 if found is None else found.attempt + 1
         self._step_id: int | None = None
@@ -60,6 +60,11 @@ class Effect:
         if intent and self.recorded is None:
             with self._call.journal.transaction("effect.start"):
                 self._step_id = self._insert()
+
+    def _found(self) -> StepRecord | None:
+        if self._call.options.player is not None:
+            return self._call.options.player.effect(self._call, self.key)
+        return self._call.journal.latest(self._call.record.call_id, self.key).get(self.key)
 
     def _run_again(self) -> None:
         """Warn that an effect which may have happened runs again: it has no idempotency key of its own to prevent that."""

@@ -114,7 +114,7 @@ class ModelSteps:
             "model.start",
             "model",
             lasting=lasting,
-            attempt=call.progress.attempt + (0 if call.progress.waits else 1),
+            attempt=max(1, call.progress.attempt + (0 if call.progress.waits else 1)),
             waits=False,
             forced=forced_output(call.agent),
             in_loop=call.tools.in_loop(),

@@ -15,8 +15,10 @@ from .. import __version__
 from .control import cancel, remove, respond, resume
 from .doctor import doctor
 from .exit_codes import Commands
+from .fork import fork
 from .inspect import list_executions, show, watch
 from .run import run
+from .transfer import export_execution, import_execution
 from .ui import ui
 from .worker import work
 
@@ -38,6 +40,7 @@ def main() -> None:
     Follow one as it runs       strands-durable watch trip-42
     Answer its questions        strands-durable respond trip-42
     See them in a browser       strands-durable ui
+    Export one to a file        strands-durable export trip-42 --to run.json
     Find out what is wrong      strands-durable doctor agents.py
 
     \b
@@ -92,5 +95,6 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
     sys.exit(run(backend, with_page=with_page))
 
 
-for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, ui, doctor):
+_EXECUTIONS = (list_executions, show, watch, respond, resume, fork, cancel, remove, export_execution, import_execution)
+for _command in (run, work, *_EXECUTIONS, ui, doctor):
     main.add_command(_command)

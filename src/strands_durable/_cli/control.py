@@ -75,7 +75,7 @@ async def _respond(
         left = questions_json(await handle.interrupts())
         print_json({"execution": execution_json(detail.execution), "answered": list(answered), "questions": left})
     else:
-        _print_next("Answer recorded.", detail, place)
+        print_next("Answer recorded.", detail, place)
         await warn_unattended(backend, detail.execution)
 
 
@@ -141,11 +141,11 @@ async def _resume(place: BackendTarget, execution_id: str, accept_drift: bool, a
     if as_json:
         print_json(execution_json(detail.execution))
     elif before.status is S.FAILED or (accept_drift and is_waiting):
-        _print_next("Requested." if is_dispatched(detail.execution) else "It was started inline.", detail, place)
+        print_next("Requested." if is_dispatched(detail.execution) else "It was started inline.", detail, place)
         await warn_unattended(backend, detail.execution)
     else:
         status = detail.execution.status.value
-        _print_next(f"{execution_id} is {status}: nothing to resume.", detail, place)
+        print_next(f"{execution_id} is {status}: nothing to resume.", detail, place)
 
 
 @click.command()
@@ -260,6 +260,7 @@ async def warn_unattended(backend: DurableBackend, record: ExecutionRecord | Non
         click.echo(f"Warning: {warning}", err=True)
 
 
-def _print_next(done: str, detail: ExecutionDetail, place: BackendTarget) -> None:
+def print_next(done: str, detail: ExecutionDetail, place: BackendTarget) -> None:
+    """Print what was done, and what makes the execution continue."""
     then = next_step(detail, place)
     click.echo(done if then is None else f"{done} Next: {then}")

@@ -96,6 +96,8 @@ def list_executions(
                                time the id was started over
       calls, steps             number recorded in the current run
       tags                     an object: names and values
+      imported                 how it was imported: {execution_id, exported_at,
+                               imported_at, by}, or null
       tokens                   of all model calls of the current run:
                                {input, output, total}; null if unknown
       duration_seconds         from start to end of its calls, summed;

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .._records.executions import ExecutionRecord
+from .._records.origins import ImportOrigin
 from .._records.questions import answers_to
 from .._records.results import OpenInterrupt
 from .._records.views import CallSummary, ExecutionDetail, Question, StepSummary
@@ -39,13 +40,21 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "calls": record.calls,
         "steps": record.steps,
         "tags": dict(record.tags),
+        "imported": None if record.imported is None else _import_json(record.imported),
         "tokens": None if record.tokens is None else vars(record.tokens),
         "duration_seconds": None if record.duration_seconds is None else round(record.duration_seconds, 3),
         "owner": record.owner,
         "created_at": _iso(record.created_at),
         "updated_at": _iso(record.updated_at),
         "cursor": record.cursor,
+        "origin": None
+        if record.origin is None
+        else {**vars(record.origin), "forked_at": _iso(record.origin.forked_at)},
     }
+
+
+def _import_json(found: ImportOrigin) -> dict[str, Any]:
+    return {**vars(found), "imported_at": _iso(found.imported_at)}
 
 
 def detail_json(detail: ExecutionDetail) -> dict[str, Any]:
@@ -119,6 +128,7 @@ def step_json(step: StepSummary) -> dict[str, Any]:
     return {
         "key": step.key,
         "number": step.number,
+        "ordinal": step.ordinal,
         "kind": step.kind,
         "name": step.name,
         "input": step.input,

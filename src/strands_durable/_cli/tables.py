@@ -120,6 +120,7 @@ def _beside(records: list[ExecutionRecord]) -> dict[str, list[str]]:
         "TOKENS": ["" if each.tokens is None else f"{each.tokens.total:,}" for each in records],
         "TOOK": [_seconds(each.duration_seconds) for each in records],
         "TAGS": [tags_text(each.tags) for each in records],
+        "ORIGIN": ["" if each.imported is None else "import" for each in records],
         "OWNER": [_owner(each) for each in records],
     }
     return {name: cells for name, cells in columns.items() if name == "OWNER" or any(cells)}
@@ -202,6 +203,9 @@ def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, ho
     _print_runs(out, detail, place)
     if _owner(execution):
         _print_fact(out, "owner", one_line(_owner(execution)))
+    if (came := execution.imported) is not None:
+        text = f"{ago(now - came.imported_at)} by {came.by}, exported from {came.execution_id} at {came.exported_at}"
+        _print_fact(out, "import", one_line(text))
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
     _print_totals(out, execution)
@@ -226,6 +230,13 @@ def _undelivered_text(found: Undelivered, now: float) -> str:
 def _print_totals(out: Console, execution: ExecutionRecord) -> None:
     if execution.tags:
         _print_fact(out, "tags", tags_text(execution.tags))
+    if (origin := execution.origin) is not None:
+        changed = f", with other {' and '.join(origin.changed)}" if origin.changed else ""
+        _print_fact(
+            out, "forked", f"from {origin.execution_id} at step {origin.step}{changed}, by {one_line(origin.by)}"
+        )
+        for change in origin.drift:
+            _print_fact(out, "drift", one_line(masked_text(change)))
     if (used := execution.tokens) is not None:
         _print_fact(out, "tokens", f"{used.total:,} ({used.input:,} input, {used.output:,} output)")
     if execution.duration_seconds is not None:
@@ -301,13 +312,14 @@ def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, st
 def _timeline(call: CallSummary, now: float) -> Table:
     right, line = {"justify": "right", "no_wrap": True}, {"no_wrap": True}
     columns: list[tuple[str, dict[str, Any]]] = [
-        ("STEP", line), ("INPUT", {"max_width": 60, "min_width": 8}), ("STATUS", line), ("TRY", right), ("STARTED", right),
-        ("TOOK", right), ("TOKENS", right),
+        ("#", right), ("STEP", line), ("INPUT", {"max_width": 60, "min_width": 8}), ("STATUS", line), ("TRY", right),
+        ("STARTED", right), ("TOOK", right), ("TOKENS", right),
     ]  # fmt: skip
     table = _table(columns)
     for step in call.steps:
+        number = "" if step.ordinal is None else str(step.ordinal)
         cells: list[Text | str] = [_cut(step.label), _cut(short(step.title)), _word(step.state), str(step.attempt)]
-        table.add_row(*cells, _offset(step, call.started_at), _took(step, now), _tokens(step))
+        table.add_row(number, *cells, _offset(step, call.started_at), _took(step, now), _tokens(step))
     return table
 
 

@@ -17,6 +17,7 @@ from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from .._records.origins import ForkPoint
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .sync import SyncBackend, SyncHandle
@@ -97,6 +98,53 @@ class ExecutionHandle(ABC):
             UnsupportedFeatureError: ``accept_drift`` is set for an execution that was run inline.
         """
 
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+        by: str | None = None,
+    ) -> ExecutionHandle:
+        """Start a new execution from a finished step of this one, which is not changed, whatever its status.
+
+        The fork has every step that had finished by then; none of them runs again. What had begun without a result by then
+        begins anew, with idempotency keys of the fork. A worker with today's version of the agent runs it; how that version
+        differs is logged, and recorded in `ExecutionDetail.origin`. The fork of an inline execution waits for a run of its
+        script with the new id.
+
+        Args:
+            at: The number of a finished step of the current run: `StepSummary.ordinal`, ``number`` in a stream. 0 is the
+                beginning, None the last finished step.
+            execution_id: The id of the fork; this one's with a random ending if None.
+            state: Replaces the state of the agent that the step belongs to, at the root or inside another.
+            messages: Replaces that agent's conversation, as a list of Strands messages that a model can answer: the last one
+                is the user's, and every tool call has its result.
+            prompt: At 0, replaces the input. At a step that ends a turn of the root agent, begins another turn after it.
+            by: Who forks it, for the record; ``user@host`` of this process if None.
+
+        Raises:
+            ForkError: The step is unknown, unfinished or of an earlier run, what was then is no longer recorded, or the
+                changes do not fit that step.
+            ExecutionExistsError: Another execution has the id.
+            UnsupportedFeatureError: This engine cannot fork.
+        """
+        raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with, to change them.
+
+        Args:
+            at: The number of a finished step, as for `fork`.
+
+        Raises:
+            ForkError: As for `fork`.
+            UnsupportedFeatureError: This engine cannot fork.
+        """
+        raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
+
     @abstractmethod
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
@@ -116,6 +164,21 @@ class ExecutionHandle(ABC):
             UnsupportedFeatureError: This engine cannot read them.
         """
         raise UnsupportedFeatureError("Reading recorded bytes", "this engine shows only their size")
+
+    async def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded of the execution as JSON data, as `strands-durable export` writes it.
+
+        The owner of the execution, and the keys of the store, are not part of it. `DurableBackend.import_execution` takes it,
+        and `strands_durable.testing.assert_replays`.
+
+        Args:
+            contents: Whether to include prompts, messages, inputs, results, state, errors and values of tags. Without them, it
+                holds only their shape: names, statuses, times and sizes, for a bug report. It cannot be imported then.
+
+        Raises:
+            UnsupportedFeatureError: This engine cannot read all that is recorded.
+        """
+        raise UnsupportedFeatureError(f"Exporting execution {self.execution_id!r}", "this engine has no export")
 
     @abstractmethod
     def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
@@ -346,6 +409,28 @@ class DurableBackend(ABC):
     async def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return None
+
+    async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
+        """Record an execution that was exported, all of it or nothing, and return its handle.
+
+        Finished steps do not run again. One that has not ended resumes: a dispatched one as soon as a worker takes it, an
+        inline one when its script runs here. Under its own id it keeps its idempotency keys; under another it has new ones.
+
+        Args:
+            export: What `ExecutionHandle.export` returned, or what is in its file.
+            execution_id: The id to record it under; its own if None.
+
+        Raises:
+            ExecutionExistsError: There is an execution with this id.
+            InvalidExportError: It is damaged, or has no contents.
+            FormatVersionError: A later version of strands-durable has written it.
+            UnsupportedFeatureError: This engine cannot begin with what another one has recorded.
+        """
+        raise UnsupportedFeatureError(
+            f"Importing into {url_for_people(self.url)}",
+            "this engine cannot begin an execution with what another one has recorded",
+            "Import it into a SQLite file.",
+        )
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded.

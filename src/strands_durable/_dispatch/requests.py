@@ -11,19 +11,23 @@ from .._execution import admission
 from .._journal.owner import user_name
 from .._journal.unreadable import reading
 from .._records.calls import CallRecord
+from .._records.change_sets import rows_of
 from .._records.codec import decode, encode
 from .._records.exceptions import revive, summary
 from .._records.executions import ACCEPTED, TRACE, ExecutionStatus
 from .._records.input_hash import input_hash
 from .._records.keys import checked_id
+from .._records.origins import ForkChanges
 from .._records.questions import interrupts_of, refuse_malformed
 from .._records.spec import AgentSpec
 from .._records.tags import checked_tags
-from .._sqlite import respondents
+from .._sqlite import notices, respondents
 from .._sqlite.database import Store
 from .._sqlite.dispatches import Dispatches
 from .._sqlite.journal import Journal
 from .._sqlite.lease import look
+from .._sqlite.restore import restore
+from .._sqlite.snapshot import snapshot
 from ..errors import (
     DurableError,
     ExecutionBusyError,
@@ -32,6 +36,7 @@ from ..errors import (
     InputMismatchError,
     UnsupportedFeatureError,
 )
+from . import forks
 
 S = ExecutionStatus
 _HINT = "To retry it from the failed step, call resume() on its handle or run 'strands-durable resume'."
@@ -237,6 +242,23 @@ class Requests:
             if not self._is_owned(journal):
                 self._dispatches.evict(row_id)
                 journal.cancel()
+
+    def fork(self, execution_id: str, at: int | None, fork_id: str | None, changes: ForkChanges) -> str:
+        """Record a new execution that begins where another stood when a step had ended; return its id.
+
+        The origin is read and the fork is written in one transaction, so that nothing of it can change in between.
+        """
+        new_id = forks.fork_id(checked_id(execution_id)) if fork_id is None else checked_id(fork_id)
+        with self._store.transaction("fork") as connection:
+            journal = self.journal(execution_id)
+            number = journal.last_number() if at is None else at
+            origin = snapshot(self._store, execution_id, number, with_bytes=False, with_past=True)
+            with reading(execution_id):
+                forked = forks.fork(origin, journal, new_id, changes)
+            restore(self._store, forked, execution_id=new_id, is_foreign=False)
+            if rows_of(forked, "executions")[0]["status"] == S.SUSPENDED.value:
+                notices.record(connection, self._dispatches.find(new_id) or 0, S.SUSPENDED)
+        return new_id
 
     def _free(self, journal: Journal) -> None:
         """Queue an execution for a worker again; leave an inline one for its script."""

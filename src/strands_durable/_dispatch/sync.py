@@ -21,6 +21,7 @@ from .._records.spec import AgentSpec
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
+    from .._records.origins import ForkPoint
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .webhooks import Webhook
@@ -104,6 +105,26 @@ class SyncHandle:
         """Retry a failed execution from the failed step; see `ExecutionHandle.resume`."""
         in_loop(self._handle.resume(accept_drift=accept_drift))
 
+    def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+        by: str | None = None,
+    ) -> SyncHandle:
+        """Start a new execution from a finished step of this one; see `ExecutionHandle.fork`."""
+        found = self._handle.fork(
+            at=at, execution_id=execution_id, state=state, messages=messages, prompt=prompt, by=by
+        )
+        return SyncHandle(in_loop(found))
+
+    def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with; see `ExecutionHandle.fork_point`."""
+        return in_loop(self._handle.fork_point(at))
+
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return in_loop(self._handle.steps())
@@ -115,6 +136,10 @@ class SyncHandle:
     def recorded_bytes(self, digest: str) -> bytes:
         """Return bytes of more than a kilobyte; see `ExecutionHandle.recorded_bytes`."""
         return in_loop(self._handle.recorded_bytes(digest))
+
+    def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded, or only its shape; see `ExecutionHandle.export`."""
+        return in_loop(self._handle.export(contents=contents))
 
     def stream(self, after: int = 0) -> Iterator[StreamEvent]:
         """Follow the execution; see `ExecutionHandle.stream`."""
@@ -212,6 +237,10 @@ class SyncBackend:
     def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return in_loop(self._backend.unattended())
+
+    def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> SyncHandle:
+        """Record an execution that was exported; see `DurableBackend.import_execution`."""
+        return SyncHandle(in_loop(self._backend.import_execution(export, execution_id=execution_id)))
 
     def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""

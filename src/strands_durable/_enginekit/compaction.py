@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from .._records.change_sets import pack
 from .._sqlite import blobs
 from .._sqlite.connection import Connection
-from .change_sets import pack
 from .replica import Replica
 
 _OLD = """

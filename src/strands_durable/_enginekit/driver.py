@@ -25,11 +25,11 @@ from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
 from .._dispatch.runner import ExecutionRunner, cancel, refusal
 from .._journal.owner import Owner
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepTicket
 from ..errors import DurableError, UnreadableError
-from .change_sets import ChangeSet
 from .progress import RunEnd, end_of
 from .replica import Replica
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from .._records.change_sets import ChangeSet
 from .._sqlite.lease import look
-from .change_sets import ChangeSet
 from .replica import Replica
 
 Position = list[int]

@@ -6,22 +6,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._calls.context import waiting_for_execution
+from .._dispatch.forks import fork_id
 from .._dispatch.ports import ExecutionHandle
 from .._dispatch.requests import Requests
 from .._journal.outcome import result_of
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
+from .._records.keys import checked_id
+from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
 from .._sqlite.following import steps_after
-from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionCancelledError, ExecutionFailedError
-from .change_sets import ChangeSet
+from ..errors import (
+    BackendUnavailableError,
+    BytesNotFoundError,
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    ExecutionNotFoundError,
+)
+from .export_files import exported
+from .forks import forked, point_of, rows_at, stood_at
 from .log import Position, Presence, RecordedExecution, StaleError
+from .replica import Replica
 
 if TYPE_CHECKING:
     from .backend import LogBackend
@@ -167,6 +179,33 @@ class LogHandle(ExecutionHandle):
                 return
         raise self._too_fast("resumed")
 
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+        by: str | None = None,
+    ) -> ExecutionHandle:
+        """Start a new execution from a finished step of this one, as far as the log still has that step apart."""
+        new_id = fork_id(self.execution_id) if execution_id is None else checked_id(execution_id)
+        origin = await self._stood_at(at)
+        rows = forked(origin, self.execution_id, at, new_id, ForkChanges.of(state, messages, prompt, by))
+        return await self._log_backend.begin_fork(self.execution_id, new_id, rows)
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with."""
+        return point_of(rows_at(await self._stood_at(at), self.execution_id, at), self.execution_id)
+
+    async def _stood_at(self, at: int | None) -> Replica:
+        """Return the execution as it was when a step had ended."""
+        entries = await self._log_backend.entries(self.execution_id)
+        if not entries:
+            raise ExecutionNotFoundError(self.execution_id, url_for_people(self._log_backend.url))
+        return stood_at(self.execution_id, entries, at)
+
     async def _appended(self, known: RecordedExecution, what: str) -> bool:
         changes = known.replica.changes()
         return not changes or await self._append(known.position, changes, what)
@@ -191,6 +230,11 @@ class LogHandle(ExecutionHandle):
         if found is None:
             raise BytesNotFoundError(self.execution_id, digest)
         return found
+
+    async def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded of the execution, or its shape."""
+        known = await self._read(whole=True)
+        return exported(known.replica.export(), self.execution_id, contents=contents)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution by its committed steps; a log has no chunks of running ones."""

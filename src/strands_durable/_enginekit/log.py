@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._dispatch.queue import Queue
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.views import ExecutionDetail
 from .._sqlite.journal import Journal
 from .._sqlite.lease import look
 from ..errors import ExecutionNotFoundError
-from .change_sets import ChangeSet
 from .replica import Replica
 
 Position = Any
@@ -104,6 +104,10 @@ class RecordedExecution:
     def agent(self) -> str:
         """The name of the agent."""
         return Queue(self.replica).only().agent
+
+    def entries(self) -> list[ChangeSet]:
+        """Return its change sets one by one, if it was not read from an `ExecutionLog`, which has them."""
+        raise NotImplementedError
 
     def journal(self) -> Journal:
         """Return what is recorded."""

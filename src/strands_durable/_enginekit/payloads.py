@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._records.change_sets import ChangeSet, map_cells, pack, unpack
 from ..errors import BackendUnavailableError, PayloadTooLargeError
-from .change_sets import ChangeSet, map_cells, pack, unpack
 
 
 @dataclass(frozen=True, kw_only=True)

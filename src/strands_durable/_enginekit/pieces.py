@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypedDict
 
+from .._records.change_sets import ChangeSet
 from .._records.crash_points import reach
-from .change_sets import ChangeSet
 from .payloads import PACKED
 
 PIECES = "pieces"

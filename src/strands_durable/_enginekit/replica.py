@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._journal.owner import Beat, Liveness
+from .._records.change_sets import ChangeSet, Row, change_set, upgrade
 from .._records.executions import ExecutionRecord
 from .._records.views import ExecutionDetail
 from .._sqlite.blobs import bytes_of
@@ -26,7 +27,6 @@ from .._sqlite.inspection.listing import record_of
 from .._sqlite.open_files import REPLICA
 from .._sqlite.tables import TRAVELLING
 from ..errors import UnreadableError
-from .change_sets import ChangeSet, Row, change_set, upgrade
 
 
 class Replica(Store):

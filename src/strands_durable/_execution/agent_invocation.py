@@ -115,7 +115,7 @@ class AgentInvocation(Invocation[Call]):
             base = messages.read(self._journal, record.lineage, record.base)
             change = fingerprints.base_change(base, self._agent.messages)
             if change is not None:
-                self._drifted(f"call {record.position}", [change])
+                self._drifted(record, f"call {record.position}", [change])
         call = Call.resume(self._agent, self._context, record)
         self._is_unchecked = True
         sessions.follow(self._agent)
@@ -138,7 +138,7 @@ class AgentInvocation(Invocation[Call]):
             expected = None if last is None else fingerprints.with_loaded(last[1], call.tools.loaded())
             changes = [] if expected is None else fingerprints.changes(expected, fingerprints.config_of(self._agent))
             if last is not None and changes:
-                self._drifted(last[0], changes)
+                self._drifted(call.record, last[0], changes)
                 if (
                     self._context.options.on_drift == "rerun" and call.is_resumed
                 ):  # an answer that a person was asked about stays

@@ -83,9 +83,10 @@ class Invocation(ABC, Generic[AnyCall]):
     ) -> tuple[AnyCall, Any]:
         """Return the call to run, and the prompt to pass to Strands."""
 
-    def _drifted(self, step: str, changes: list[str]) -> None:
-        """Raise or warn that the resumed subject differs from the recorded one."""
-        if self._context.options.on_drift == "raise":
+    def _drifted(self, record: CallRecord, step: str, changes: list[str]) -> None:
+        """Raise or warn that the resumed subject differs from the recorded one; a fork is there to be run with another."""
+        is_forked = self._journal.note_drift(record.call_id, changes)
+        if self._context.options.on_drift == "raise" and not is_forked:
             raise DriftError(self._journal.execution_id, step, changes)
         logger.warning(
             "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, resuming",

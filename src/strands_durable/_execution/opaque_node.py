@@ -47,7 +47,7 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
             doubtful = call.doubtful(step_context.name)
             if result is None and doubtful is not None and doubtful.status == "started":
                 run_again("node", call.view(step_context.name), step_context.look()[0])
-        live = original(prompt, *args, **given) if result is None else None
+        live = _live(call, step_context, executor, original, prompt, *args, **given) if result is None else None
         events = only({"result": result}) if live is None else _in_turn(call, step_context, executor, live)
     try:
         async for event in events:
@@ -56,6 +56,18 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
         if call is not None:
             call.notice(death)
         raise
+
+
+def _live(
+    call: OrchestratorCall, step_context: StepContext, executor: Any, original: Any, *args: Any, **given: Any
+) -> Events:
+    """Run an executor, or whatever stands in its place; an orchestrator is seen into after all, as its nodes are."""
+    player = call.options.player
+    if player is None or isinstance(executor, MultiAgentBase):
+        found: Events = original(*args, **given)
+        return found
+    with journal_guard(call):
+        return player.node(call, step_context.key)
 
 
 async def _in_turn(call: OrchestratorCall, step_context: StepContext, executor: Any, events: Events) -> Events:

@@ -92,7 +92,7 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
     def _refuse_drift(self, record: CallRecord) -> None:
         changes = fingerprints.topology_changes(self._journal.config(record.config_id), self._adapter.topology())
         if changes:
-            self._drifted(f"call {record.position}", changes)
+            self._drifted(record, f"call {record.position}", changes)
 
     # Running
 

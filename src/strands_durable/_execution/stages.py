@@ -74,7 +74,7 @@ async def _live_answer(
     with call.holding(ticket):
         step_context = StepContext(call, "model", "model", "running", key, lambda: (attempt, False))
         chunk_writer = call.journal.chunk_writer(call.record.call_id, key, attempt, "model", "model")
-        events = next_fn(context)
+        events = _events(call, key, context, next_fn)
         try:
             while True:
                 token = current_context.set(step_context)  # like `within`, without one more generator per chunk
@@ -104,6 +104,15 @@ async def _live_answer(
             stop = _stop_event(answer)
     if stop is not None:
         yield stop
+
+
+def _events(call: Call, key: str, context: InvokeModelContext, next_fn: Any) -> Any:
+    """Call the model, or whatever stands in its place."""
+    player = call.options.player
+    if player is None:
+        return next_fn(context)
+    with journal_guard(call):
+        return player.model(call, key)
 
 
 def _answer(call: Call, stop: ModelStopReason) -> ModelAnswer:
@@ -166,6 +175,8 @@ async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> 
 
 def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
     found = policy_of(context.tool, context.tool_use["name"], call.options.tool_policies)
+    if call.options.player is not None:
+        found = replace(found, retries=0, timeout=None)  # what was retried is on record, with its last outcome
     return found if agent_behind(context.tool) is None else replace(found, inline=True)
 
 

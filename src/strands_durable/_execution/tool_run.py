@@ -90,10 +90,10 @@ class ToolRun:
             call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), delegate
         )
         self._runs_before = tool_runs(call.agent, request.name)
-        context = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
+        context, events = self._begun(context, next_fn, step_context, before)
         chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
         try:
-            async for event in within(step_context, next_fn(context), self._policy.timeout):
+            async for event in within(step_context, events, self._policy.timeout):
                 if isinstance(event, ToolResultEvent):
                     self._result = event
                     continue
@@ -130,6 +130,17 @@ class ToolRun:
             self._take()
             with journal_guard(call, starts=False):
                 self.outcome = self._finish(step_context, context, before)
+
+    def _begun(
+        self, context: ExecuteToolContext, next_fn: Any, step_context: StepContext, before: Before
+    ) -> tuple[ExecuteToolContext, Events]:
+        """Return the events of the tool, with the context that it runs in; a player gives them in place of running it."""
+        player = self._call.options.player
+        if player is None or step_context.delegate is not None:
+            found = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
+            return found, next_fn(found)
+        with journal_guard(self._call):
+            return context, player.tool(self._call, self._request.key, context)
 
     def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
         """Commit the outcome, with what has changed since the tool started; return None if the policy retries it."""

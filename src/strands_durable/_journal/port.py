@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from .._records.calls import CallAddress, CallKind, CallMaker, CallProgress, CallRecord
 from .._records.executions import ExecutionStatus
+from .._records.origins import Origin
 from .._records.steps import FinishedTool, StepEnd, StepKind, StepRecord
 
 
@@ -278,6 +279,15 @@ class Journal(Calls, Steps, Heads, Messages, Answers, Protocol):
 
     def withdraw(self, call_id: int, key: str, attempt: int) -> None:
         """Take back the intent of a step that surely has not begun: it is not in doubt."""
+
+    def origin(self) -> Origin | None:
+        """Return what the execution was forked from; None if it is no fork."""
+
+    def note_drift(self, call_id: int, changes: list[str]) -> bool:
+        """Record how an agent that takes up a call of a fork differs from that of the origin.
+
+        Return False, and record nothing, if a step of the call has ended since the fork, or if the execution is no fork.
+        """
 
     def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]] | None:
         """Return the last model step of a call and what the agent was then; None before the first."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .origins import ImportOrigin, Origin
+
 ACCEPTED = "accepted_drift"
 """A key of a dispatch's input: who accepted another version of the agent, when, and which version has resumed the run."""
 TRACE = "trace"
@@ -71,6 +73,10 @@ class ExecutionRecord:
     duration_seconds: float | None = None
     """Summed over the root calls of the current run: from the start of each to its end, or to its last change so far. The time
     that a call waited for a person is part of it. None before the first has begun."""
+    origin: Origin | None = None
+    """What it was forked from; None if it is no fork, or if the engine's list does not say."""
+    imported: ImportOrigin | None = None
+    """How it was imported; None if it began where it is, or if the engine's list does not say."""
 
     @property
     def cursor(self) -> str:

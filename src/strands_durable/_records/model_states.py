@@ -36,7 +36,8 @@ IS_EXPECTED: frozenset[ModelState] = frozenset({"answered", "replayed"})
 
 def resumed(progress: CallProgress, *, is_interrupted: bool) -> ModelState:
     """Return what the next model call of a resumed call may find; with answers to questions the hooks run again."""
-    if progress.resume != "model" or (progress.phase == "waiting" and progress.attempt == 0):
+    is_new = progress.attempt == 0 and (progress.phase == "waiting" or progress.waits)
+    if progress.resume != "model" or is_new:
         return "recorded"
     if progress.attempt > 0 and not is_interrupted:
         return "hooked"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from .policy import ModelInDoubt, ToolPolicy
+from .step_player import StepPlayer
 
 OnDrift = Literal["raise", "warn", "rerun"]
 
@@ -26,6 +27,8 @@ class Options:
     model_in_doubt: ModelInDoubt = "retry"
     tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    player: StepPlayer | None = None
+    """What is asked for the outcome of each step, in place of running it."""
 
     def __post_init__(self) -> None:
         check("on_drift", self.on_drift, "raise", "warn", "rerun")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from .calls import CallKind
 from .executions import ExecutionRecord, ExecutionStatus
 from .keys import visit_of
+from .origins import Origin
 from .printable import masked, masked_text, one_line
 from .questions import default_answer
 from .spec import AgentSpec
@@ -56,6 +57,9 @@ class StepSummary:
     state_changes: dict[str, Any] | None = None
     """What a tool changed, as ``{"state": {"set": {path: value}, "deleted": [path]}}``; None if it changed nothing.
     Changes of the invocation state are under ``invocation_state``. A path has dots between its keys; no part is empty."""
+    ordinal: int | None = None
+    """How many steps of the execution had ended with it: its ``number`` in a stream, and what `ExecutionHandle.fork` takes.
+    None before its end."""
 
     @property
     def in_doubt(self) -> bool:
@@ -193,6 +197,11 @@ class ExecutionDetail:
     """The agent that was dispatched, with the nodes and edges of a Graph; None for an inline execution."""
     undelivered: tuple[Undelivered, ...] = ()
     """Notifications that wait to be delivered, or were given up."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """What the execution was forked from; None if it is no fork."""
+        return self.execution.origin
 
     @property
     def steps(self) -> tuple[StepSummary, ...]:

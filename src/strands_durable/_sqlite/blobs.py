@@ -68,7 +68,7 @@ def bytes_of(connection: sqlite3.Connection, execution: int, digest: str) -> byt
     for table, column in _TRAVELLING:
         condition = f"{_OF_EXECUTION.get(table, _OF_CALL)} AND instr({column}, ?)"
         if digest in digests(connection, table, column, condition, execution, digest):
-            return _data(connection, digest)
+            return stored(connection, digest)
     return None
 
 
@@ -118,12 +118,13 @@ def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
         return cell
 
     def escape(found: re.Match[str]) -> str:
-        return f'{{"$":"{found[1]}","v":"{base64.b64encode(_data(connection, found[3])).decode()}"}}'
+        return f'{{"$":"{found[1]}","v":"{base64.b64encode(stored(connection, found[3])).decode()}"}}'
 
     return _REFERENCE.sub(escape, cell)
 
 
-def _data(connection: sqlite3.Connection, digest: str) -> bytes:
+def stored(connection: sqlite3.Connection, digest: str) -> bytes:
+    """Return stored bytes; raise if they are missing, or not what was stored."""
     row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
     if row is None or digest_of(row[0]) != digest:
         raise sqlite3.DatabaseError(f"malformed: the bytes {digest} are missing, or not what was stored")

@@ -139,6 +139,21 @@ class Store:
             return blobs.expanded(self._connection, self._connection.execute(sql, values).fetchall())
 
     @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Let the block read everything as of one moment: as of its first read, or inside the transaction that is open."""
+        connection = self._connection
+        with self._lock, self._mapped():
+            if connection.in_transaction:
+                connection.write_counts()
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                self._roll_back(connection)
+
+    @contextmanager
     def transaction(self, label: str, fence: Fence | None = None, *, lasting: bool = True) -> Iterator[Connection]:
         """Commit what the block writes, all of it or nothing; ``label`` names the boundary for crash tests.
 

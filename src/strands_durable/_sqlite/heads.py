@@ -94,10 +94,20 @@ class Heads(Recorded):
     def clear_state(self, call_id: int) -> None:
         """Forget the state of a call whose state object was replaced; the new one is written right after."""
         self._forget_states()
+        self._keep_shared(call_id)
         self._connection.update("calls", {"state_of": None}, "id = ?", call_id)
         for (key,) in self._connection.execute("SELECT key FROM state WHERE call = ?", (call_id,)).fetchall():
             self._keep_past("state", "past_state", {"call": call_id, "key": key})
         self._connection.delete("state", "call = ?", call_id)
+
+    def _keep_shared(self, call_id: int) -> None:
+        """Copy the state that a call has shared so far, if a step has ended since: a fork may go back to it."""
+        shared = self._connection.execute("SELECT state_of FROM calls WHERE id = ?", (call_id,)).fetchone()[0]
+        number = self.last_number()
+        if shared is None or not number or not self.store.keeps_past:
+            return
+        for key, value in self._connection.rows("state", "key, value", "call = ?", shared):
+            self._connection.put("past_state", call=call_id, key=key, until=number, since=0, value=value)
 
     def state(self, call_id: int) -> dict[str, Any]:
         """Return the agent's state as of a call's head."""

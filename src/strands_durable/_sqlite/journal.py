@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import time
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from .._records.calls import CallRecord
 from .._records.codec import encode
 from .._records.executions import ExecutionStatus
 from .._records.keys import is_model_key
+from .._records.origins import PART, Origin
 from .._records.questions import DEADLINE, default_answer, interrupts_of
 from .._records.results import OpenInterrupt
 from .._records.steps import StepKind
@@ -111,6 +113,30 @@ class Journal(Calls, Steps, Heads, Messages, Answers):
             progress = json.loads(data)  # a model call has no row before it has an answer, its intent is in the head
             if (progress.get("attempt"), progress.get("resume")) == (attempt, "model"):
                 self.write_head(call_id, [("progress", json.dumps({**progress, "waits": True}))])
+
+    def origin(self) -> Origin | None:
+        """Return what the execution was forked from; None if it is no fork."""
+        found = self._origin_part()
+        return None if found is None else Origin.from_text(found[1])
+
+    def _origin_part(self) -> tuple[int, str] | None:
+        where = "part = ? AND call IN (SELECT id FROM calls WHERE execution = ? AND run = 0 AND parent = 0)"
+        rows = self.store.rows("heads", "call, data", where, PART, self.lease.row_id)
+        return rows[0] if rows else None
+
+    def note_drift(self, call_id: int, changes: list[str]) -> bool:
+        """Record how an agent that takes up a call of a fork differs from that of the origin."""
+        found = self._origin_part()
+        if found is None:
+            return False
+        origin = Origin.from_text(found[1])
+        if self.store.read("SELECT 1 FROM steps WHERE call = ? AND number > ? LIMIT 1", call_id, origin.step):
+            return False
+        drift = (*origin.drift, *(change for change in changes if change not in origin.drift))
+        if drift != origin.drift:
+            with self.transaction("fork.drift", lasting=False):
+                self.write_head(found[0], [(PART, replace(origin, drift=drift).to_text())])
+        return True
 
     def last_config(self, call: CallRecord) -> tuple[str, dict[str, Any]] | None:
         """Return the last model step of a call and what the agent was then; None before the first."""

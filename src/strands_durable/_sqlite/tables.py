@@ -126,6 +126,10 @@ class Table:
     """The columns whose numbers SQLite gives back as floats."""
     integers: frozenset[str]
     """The columns whose numbers it gives back as integers."""
+    blobs: frozenset[str]
+    """The columns that hold bytes."""
+    required: frozenset[str]
+    """The columns that are never NULL."""
     defaults: dict[str, Any]
     """What is in the columns that a row does not name."""
 
@@ -161,5 +165,7 @@ def _table(parts: list[str]) -> Table:
         else tuple(name for name, *rest in columns if "PRIMARY" in rest) or ("rowid",),
         reals=frozenset(name for name, kind, *_ in columns if kind == "REAL"),
         integers=frozenset(name for name, kind, *_ in columns if kind == "INTEGER"),
+        blobs=frozenset(name for name, kind, *_ in columns if kind == "BLOB"),
+        required=frozenset(name for name, _, *rest in columns if "NOT" in rest or "PRIMARY" in rest),
         defaults={name: json.loads(rest[-1]) if "DEFAULT" in rest else None for name, *rest in columns},
     )

@@ -22,12 +22,16 @@ from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
+from .._enginekit.export_files import exported
+from .._enginekit.forks import point_of, rows_at
+from .._enginekit.imports import import_into
 from .._journal.outcome import result_of
 from .._journal.unreadable import reading
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.logs import safe_logger
+from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -40,6 +44,7 @@ from .._sqlite.following import follow
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
 from .._sqlite.removal import Removal
+from .._sqlite.snapshot import snapshot
 from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = safe_logger(__name__)
@@ -204,6 +209,10 @@ class SqliteBackend(DurableBackend):
             raise ExecutionNotFoundError(execution_id, str(self.path))
         await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
+    async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
+        """Record an execution that was exported, in one transaction."""
+        return SqliteHandle(self, await asyncio.to_thread(import_into, self.store, export, execution_id))
+
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here uses it too; the next worker resumes its executions."""
         for worker in (self._worker, self._for_all):
@@ -305,6 +314,26 @@ class SqliteHandle(ExecutionHandle):
         self._requests.resume(self.execution_id, accept_drift=accept_drift)
         self._backend.carry(self.execution_id)
 
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        execution_id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        messages: Sequence[Any] | None = None,
+        prompt: Any = None,
+        by: str | None = None,
+    ) -> SqliteHandle:
+        """Start a new execution from a finished step of this one."""
+        changes = ForkChanges.of(state, messages, prompt, by)
+        found = self._requests.fork(self.execution_id, at, execution_id, changes)
+        self._backend.carry(found)
+        return SqliteHandle(self._backend, found)
+
+    async def fork_point(self, at: int | None = None) -> ForkPoint:
+        """Return the conversation and the state that a fork would begin with."""
+        return point_of(rows_at(self._backend.store, self.execution_id, at), self.execution_id)
+
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
@@ -316,6 +345,11 @@ class SqliteHandle(ExecutionHandle):
     async def recorded_bytes(self, digest: str) -> bytes:
         """Return bytes of more than a kilobyte."""
         return Catalog(self._backend.path).recorded_bytes(self.execution_id, digest)
+
+    async def export(self, *, contents: bool = True) -> dict[str, Any]:
+        """Return everything that is recorded of the execution, or its shape."""
+        rows = await asyncio.to_thread(snapshot, self._backend.store, self.execution_id, with_past=True)
+        return exported(rows, self.execution_id, contents=contents)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""

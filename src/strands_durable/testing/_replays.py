@@ -1,27 +1,65 @@
-"""Check that an agent replays: after a crash at any journal boundary, it ends as if nothing had happened."""
+"""Check that an agent replays: a run of its own with a crash at any journal boundary, or a run that was exported."""
 
 from __future__ import annotations
 
 import copy
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from strands import Agent
 
 from .._plugin.durability import Durability
 from ._crash import CrashPoints, SimulatedCrash, forget_process
+from ._exported_runs import assert_replays_export
 
 Build = Callable[[Durability], Agent]
 
 
-def assert_replays(build: Build, *prompts: Any, **options: Any) -> int:
-    """Run the prompts once, then with a crash at each journal boundary, and compare; return the number of boundaries.
+@overload
+def assert_replays(run: Build, /, *prompts: Any, **options: Any) -> int: ...
 
-    ``build`` returns a new agent with the given `Durability`, as a new process would. Options are passed to `Durability`.
-    Crashes are simulated in this process; for real ones, run your script in a child process and kill it.
+
+@overload
+def assert_replays(run: str | os.PathLike[str] | Mapping[str, Any], agent: Any, /, **given: Any) -> int: ...
+
+
+def assert_replays(run: Any, /, *given: Any, **options: Any) -> int:
+    """Check that an agent survives a crash at each journal boundary, or that it still does what an exported run did.
+
+    With a function, ``assert_replays(build, "Book a hotel")``: run the prompts once, then with a crash at each journal
+    boundary, and compare. ``build`` returns a new agent with the given `Durability`, as a new process would. Options are passed
+    to `Durability`. Crashes are simulated in this process; for real ones, run your script in a child process and kill it.
+
+    With an export, ``assert_replays("run.json", agent)``: give the agent the recorded inputs, with the recorded answers of its
+    models, the recorded results of its tools and the recorded answers of people, and compare what it does. No model is called
+    and no tool runs; hooks, conversation managers and structured output do. Options are passed to each call of the agent, such
+    as ``invocation_state`` or ``structured_output_model``, which are not on record for an inline run.
+
+    Args:
+        run: A function that builds an agent; or an export: the path of its file, or what `ExecutionHandle.export` returned.
+        given: The prompts; or, for an export, the agent: an Agent, Graph or Swarm, a `DurableAgent`, or a function that takes
+            no arguments and returns one.
+        options: For `Durability`; or, for an export, for each call of the agent.
+
+    Returns:
+        The number of journal boundaries; or, for an export, the number of steps that were played.
+
+    Raises:
+        AssertionError: A run ended differently. For an export, with a unified diff for each step, the first difference first.
+        InvalidExportError: The export cannot be replayed: it is damaged, or has no contents.
+        UnsupportedFeatureError: A step cannot be replayed, because what it did is not on record.
     """
+    if isinstance(run, (str, os.PathLike, Mapping)):
+        if len(given) != 1:
+            raise TypeError("assert_replays(export, agent) takes an export and one agent")
+        return assert_replays_export(run, given[0], options)
+    return _assert_survives(run, given, options)
+
+
+def _assert_survives(build: Build, prompts: tuple[Any, ...], options: dict[str, Any]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         points = CrashPoints()
         with points.recording():

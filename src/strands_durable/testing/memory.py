@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from .._dispatch.deadlines import expiring
 from .._enginekit.backend import LogBackend
-from .._enginekit.change_sets import ChangeSet
 from .._enginekit.handle import AT_WORK
 from .._enginekit.log import Entry, Position, Presence, RecordedExecution, StaleError
 from .._enginekit.session import SessionPool
+from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
 
@@ -96,6 +96,7 @@ class MemoryBackend(LogBackend):
     """Runs executions in this process; they are lost with it. ``url`` is ``memory://`` and any name."""
 
     poll_seconds = _POLL_SECONDS
+    starts_at_rest = True
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -19,6 +19,8 @@ from ._reading import Reading, questions_of
 from ._site import Site
 from ._wording import age, line, written
 
+_DIGITS = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
@@ -35,6 +37,13 @@ ACTIONS = {
         question="Resume this execution?",
         consequence="It is retried from the step that failed; finished steps do not run again. The failure stays on record.",
         button="Resume",
+        tone="good",
+    ),
+    "fork": Action(
+        question="Fork this execution?",
+        consequence="A new execution begins with everything up to that step, and runs with today's version of the agent. "
+        "Finished steps do not run again, and this execution is not changed.",
+        button="Fork",
         tone="good",
     ),
     "cancel": Action(
@@ -63,7 +72,12 @@ class Actions:
         action = _action(request)
         detail = await self._reading.detail(request.path_params["execution_id"])
         return self._site.page(
-            request, "confirm.html", execution=detail.execution, name=request.path_params["action"], action=action
+            request,
+            "confirm.html",
+            execution=detail.execution,
+            name=request.path_params["action"],
+            action=action,
+            at=_number(request.query_params.get("at", "")),
         )
 
     async def perform(self, request: Request) -> Response:
@@ -75,6 +89,11 @@ class Actions:
             await self._backend.remove(execution_id)
             return RedirectResponse(f"{base_of(request)}/?done=remove", 303)
         handle = await self._backend.get(execution_id)
+        if name == "fork":
+            at, prompt = _number(posted.get("at", "")), posted.get("prompt", "").strip() or None
+            new_id = posted.get("execution_id", "").strip() or None
+            fork = await handle.fork(at=at, execution_id=new_id, prompt=prompt, by=request.state.user)
+            return RedirectResponse(f"{_page_of(request, fork.execution_id)}?done=fork", 303)
         if name == "cancel":
             await handle.cancel()
         else:
@@ -138,6 +157,11 @@ def _answered(answer: Answered) -> str:
 
 def _asked(detail: ExecutionDetail, interrupt_id: str) -> OpenQuestion | None:
     return next((each for each in questions_of(detail) if each.question.interrupt_id == interrupt_id), None)
+
+
+def _number(text: str) -> int | None:
+    """Return the number of a step that a link or a form names; None for the last finished one."""
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else None
 
 
 def _action(request: Request) -> Action:

@@ -19,7 +19,9 @@ from ..errors import (
     DurableError,
     ExecutionBusyError,
     ExecutionCancelledError,
+    ExecutionExistsError,
     ExecutionNotFoundError,
+    ForkError,
     FormatVersionError,
     InputMismatchError,
     UnsupportedFeatureError,
@@ -37,6 +39,8 @@ __all__ = ["Settings", "application"]
 _STATUS: dict[type[DurableError], int] = {
     BackendUnavailableError: 503,
     ExecutionBusyError: 409,
+    ExecutionExistsError: 409,
+    ForkError: 409,
     ExecutionCancelledError: 409,
     ExecutionNotFoundError: 404,
     FormatVersionError: 503,

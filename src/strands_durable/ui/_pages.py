@@ -35,6 +35,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _DONE = {
     "answered": "The answer is recorded.",
     "resume": "It will be resumed.",
+    "fork": "This is the fork.",
     "cancel": "Cancelling was requested.",
     "remove": "It was removed.",
 }

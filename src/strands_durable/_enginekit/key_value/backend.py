@@ -12,13 +12,13 @@ from ..._dispatch.hooks import Callback, hooks, hooks_of
 from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import Owner
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
 from ..._records.views import ExecutionDetail
 from ...errors import ExecutionBusyError, ExecutionNotFoundError
 from ..backend import LogBackend
-from ..change_sets import ChangeSet
 from ..handle import AT_WORK, LogHandle
 from ..listing import read_latest
 from ..log import Position, Presence, RecordedExecution, StaleError, read

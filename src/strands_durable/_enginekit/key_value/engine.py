@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..change_sets import ChangeSet
+from ..._records.change_sets import ChangeSet
 from .heartbeat import Workers
 from .log import KeyValueLog
 from .notices import Notices

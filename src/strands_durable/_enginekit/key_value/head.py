@@ -7,8 +7,8 @@ import uuid
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..._records.change_sets import ChangeSet, rows_of
 from ..._records.executions import ExecutionStatus
-from ..change_sets import ChangeSet, rows_of
 from ..handle import AT_WORK
 
 REMOVED = "REMOVED"

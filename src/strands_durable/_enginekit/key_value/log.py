@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..._records.change_sets import ChangeSet
 from ...errors import BackendUnavailableError, ExecutionNotFoundError
-from ..change_sets import ChangeSet
 from ..log import Entry, StaleError
 from .head import REMOVED, Head, Place
 from .packing import pack, unpack

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from ..change_sets import ChangeSet
+from ..._records.change_sets import ChangeSet
 
 _SHAPE_1 = (
     rb'"agent":"","fingerprint":"","spec":"{\"name\":\"\",\"kind\":\"agent\",\"model_id\":\"\",\"system_prompt\":[{\"text\":\"'

@@ -13,11 +13,11 @@ from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.requests import Requests
 from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import user_name
+from ..._records.change_sets import rows_of
 from ..._records.executions import ExecutionStatus
 from ..._records.printable import url_for_people
 from ...errors import BackendUnavailableError, ExecutionCancelledError, UnsupportedFeatureError
 from ..backend import LogBackend
-from ..change_sets import rows_of
 from ..handle import AT_WORK, LogHandle
 from ..log import Presence, RecordedExecution
 from .answers import together

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
 from ..._journal.owner import Owner
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
 from ..._records.views import ExecutionDetail
 from ...errors import DurableError
-from ..change_sets import ChangeSet
 from ..log import Presence, RecordedExecution
 from ..payloads import PayloadStore
 from ..pieces import Parcels
@@ -168,6 +168,10 @@ class OperationHistory(RecordedExecution):
         if closed is S.COMPLETED:  # a cancelled execution returns, too
             return recorded if recorded not in (S.PENDING, S.RUNNING) else S.COMPLETED
         return closed or recorded
+
+    def entries(self) -> list[ChangeSet]:
+        """Return its change sets one by one."""
+        return list(self.log.rows)
 
     @property
     def failure(self) -> str:

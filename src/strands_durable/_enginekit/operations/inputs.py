@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, TypedDict
 
 from ..._dispatch.registry import DurableAgent
+from ..._records.change_sets import ChangeSet
 from ...errors import UnsupportedFeatureError
-from ..change_sets import ChangeSet
 from .port import Operations
 from .run import dispatched
 

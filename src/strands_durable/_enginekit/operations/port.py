@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
+from ..._records.change_sets import ChangeSet
 from ..._records.notifications import Event
 from ..._records.step_gate import StepTicket
-from ..change_sets import ChangeSet
 from ..payloads import PayloadStore
 from ..pieces import Piece
 from ..time_limit import TimeLimit

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
 from ..._journal.outcome import result_of
+from ..._records.change_sets import ChangeSet
 from ..._records.crash_points import reach
 from ..._records.exceptions import summary
 from ..._records.executions import NO_AGENT, ExecutionStatus
@@ -28,7 +29,6 @@ from ..._records.logs import safe_logger
 from ..._records.results import ExecutionResult
 from ..._records.spec import AgentSpec
 from ...errors import ExecutionCancelledError, FormatVersionError, UnreadableError
-from ..change_sets import ChangeSet
 from ..compaction import packed_size, prune
 from ..log import RecordedExecution
 from ..pieces import Pieces

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypedDict
 
-from ..change_sets import ChangeSet
+from ..._records.change_sets import ChangeSet
 from .run import OperationRun
 
 CONTINUE = "CONTINUE"

@@ -48,7 +48,7 @@ FROM verified_calls c WHERE execution = ? AND parent = 0 GROUP BY run ORDER BY r
 """
 _STEPS = """
 SELECT key, attempt, kind, name, title, status, started_at, ended_at, usage, result, error,
-    attempt < max(attempt) OVER (PARTITION BY key)
+    attempt < max(attempt) OVER (PARTITION BY key), number
 FROM verified_steps WHERE call = ? ORDER BY started_at, id
 """
 
@@ -205,7 +205,8 @@ def _input(kind: str, key: str, title: str, inputs: dict[str, Any]) -> Any:
 
 
 def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str, Any]) -> StepSummary:
-    key, attempt, kind, name, title, status, started_at, ended_at, usage, result, error, is_superseded = row
+    key, attempt, kind, name, title, status, started_at, ended_at, usage, result, error, *rest = row
+    is_superseded, number = rest
     value = _value(result)
     return StepSummary(
         key=key,
@@ -223,6 +224,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str,
         result=shown_result(kind, value),
         error=None if error is None else _error(error),
         state_changes=shown_changes(kind, value),
+        ordinal=number,
     )
 
 
@@ -250,7 +252,7 @@ def _running_model(where: CallProgress, steps: list[StepSummary], *, is_owned: b
     """Return the model call that the head records: it has no row before it has an answer."""
     number = str(where.ordinal + 1)
     answered = any(step.kind == "model" and step.number == number and step.attempt >= where.attempt for step in steps)
-    if answered or where.attempt == 0 or (where.phase, where.resume) != ("model", "model"):
+    if answered or where.attempt == 0 or where.waits or (where.phase, where.resume) != ("model", "model"):
         return []
     under_way = StepSummary(
         key=model_key(where.ordinal + 1, 0),

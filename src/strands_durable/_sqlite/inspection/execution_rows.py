@@ -12,6 +12,7 @@ from ..._journal.owner import Owner, seems_alive
 from ..._journal.unreadable import reading
 from ..._records.codec import peek
 from ..._records.executions import ExecutionRecord, ExecutionStatus
+from ..._records.origins import IMPORTED, PART, ImportOrigin, Origin
 from ..._records.spec import AgentSpec
 from ..._records.views import ERROR_LENGTH, short
 from ...errors import UnreadableError
@@ -67,7 +68,7 @@ def _read_spec(text: str) -> AgentSpec:
 
 def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
     _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
-    agent, note, is_cancelling, spec, given, prompt, tags, damage = rest
+    agent, note, is_cancelling, spec, given, prompt, tags, origins, damage = rest
     if damage is not None:
         raise UnreadableError(damage)
     if spec is not None:
@@ -77,6 +78,7 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
             peek(shown(text))
     # A clock that is set back: the list is in the order of its index, and a cursor names a place in that order.
     changed_at = max(updated_at, last) if status == ExecutionStatus.RUNNING.value else updated_at
+    comes_from = json.loads(origins)
     return ExecutionRecord(
         execution_id=execution_id,
         kind=kind,
@@ -93,6 +95,8 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
         tags=dict(sorted(json.loads(tags).items())),
         tokens=totals.tokens,
         duration_seconds=totals.seconds_until(changed_at),
+        origin=Origin.from_text(comes_from[PART]) if PART in comes_from else None,
+        imported=ImportOrigin.from_text(comes_from[IMPORTED]) if IMPORTED in comes_from else None,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ..._journal.rows import span
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import ALL, Cursor, Listing
+from ..._records.origins import IMPORTED, PART
 from ..checksums import refuse_incomplete_list
 from .execution_rows import execution_of
 from .totals import totals_of
@@ -43,6 +44,14 @@ def agent_of(view: str = "") -> str:
     return f"""
     coalesce((SELECT d.agent FROM {view}dispatches d WHERE d.execution = e.id),
         (SELECT c.scope FROM {view}calls c WHERE c.execution = e.id AND +c.parent = 0 ORDER BY c.id LIMIT 1))
+    """
+
+
+def _origins(view: str) -> str:
+    """Return an expression for where an execution ``e`` comes from: parts of the head of its first call, by their names."""
+    return f"""
+    (SELECT json_group_object(h.part, h.data) FROM {view}heads h WHERE h.part IN ('{PART}', '{IMPORTED}') AND h.call =
+        (SELECT c.id FROM calls c WHERE c.execution = e.id AND c.run = 0 AND +c.parent = 0 ORDER BY c.id LIMIT 1))
     """
 
 
@@ -99,8 +108,7 @@ SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at
     CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN {_PROBE.format("d.given")} END,
     CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN (SELECT {_PROBE.format("c.input")} FROM {view}calls c
         WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0 ORDER BY c.position DESC LIMIT 1) END,
-    (SELECT json_group_object(t.name, t.value) FROM {view}tags t WHERE t.execution = e.id),
-    {damage}
+    (SELECT json_group_object(t.name, t.value) FROM {view}tags t WHERE t.execution = e.id), {_origins(view)}, {damage}
 FROM {view}executions e LEFT JOIN {view}dispatches d ON d.execution = e.id
 """
 

@@ -7,13 +7,13 @@ import json
 from math import inf
 from typing import Any
 
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.listing import read_latest
 from ..._enginekit.operations.backend import CallbackBackend
 from ..._enginekit.operations.history import LogChain, OperationHistory
 from ..._enginekit.operations.inputs import Start
 from ..._enginekit.payloads import PayloadStore
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import Listing
 from ...errors import BackendUnavailableError, ExecutionNotFoundError, PayloadTooLargeError

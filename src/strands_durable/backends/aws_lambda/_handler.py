@@ -15,7 +15,6 @@ from aws_durable_execution_sdk_python.serdes import JsonSerDes
 from ..._dispatch.hooks import Callback, hooks_of
 from ..._dispatch.registry import DurableAgent
 from ..._dispatch.webhooks import Webhook
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.operations.inputs import Start, begun
 from ..._enginekit.operations.port import Notify, RunSettings
 from ..._enginekit.operations.reports import key_of, run_delivery
@@ -23,6 +22,7 @@ from ..._enginekit.operations.run import OperationRun, load
 from ..._enginekit.operations.segments import SegmentEnd, run_chain, run_segment
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.progress import end_of
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
 from ...errors import BackendUnavailableError, ExecutionFailedError, UnsupportedFeatureError
 from ._operations import LambdaOperations, OperationLimits

@@ -5,7 +5,7 @@ Nothing depends on these events: they may be lost.
 
 from __future__ import annotations
 
-from ..._enginekit.change_sets import ChangeSet, rows_of
+from ..._records.change_sets import ChangeSet, rows_of
 from ._client import Sidecar
 from ._workflow import STEP
 

@@ -17,11 +17,11 @@ from ..._calls.control import ExecutionReleasedError
 from ..._dispatch.queue import Queue
 from ..._dispatch.runner import ExecutionRunner
 from ..._enginekit.agent_loop import AgentLoop
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.driver import Batch, Driver
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.pieces import Pieces
 from ..._enginekit.replica import Replica
+from ..._records.change_sets import ChangeSet
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.step_gate import StepTicket

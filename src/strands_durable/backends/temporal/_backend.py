@@ -26,10 +26,10 @@ from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
 from ..._dispatch.webhooks import Webhook
 from ..._enginekit.backend import LogBackend
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence
 from ..._enginekit.payloads import PayloadStore
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing

@@ -15,11 +15,11 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.compaction import prune
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.pieces import Pieces
 from ..._enginekit.replica import Replica
+from ..._records.change_sets import ChangeSet
 from ..._records.logs import safe_logger
 from ._errors import is_unknown
 from ._heartbeat import signal

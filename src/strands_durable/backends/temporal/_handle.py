@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.handle import AT_WORK, LogHandle
 from ..._enginekit.log import Presence, RecordedExecution
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
 from ...errors import BackendUnavailableError
 from ._errors import translated

@@ -15,6 +15,7 @@ from ..._dispatch.queue import Queue
 from ..._enginekit.log import Presence, RecordedExecution
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.replica import Replica
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
 from ..._records.views import ExecutionDetail
 from ...errors import BackendUnavailableError
@@ -60,19 +61,19 @@ class ExecutionHistory(RecordedExecution):
         self._closed = _CLOSED.get(description.status) if description.status is not None else None
         self._logs = logs
         self._applied: list[tuple[int, int]] = []
-        super().__init__(logs[0].start["execution_id"], self._new(), None)
+        super().__init__(logs[0].start["execution_id"], _begun(self._logs), None)
         self.follow()
 
-    def _new(self) -> Replica:
-        """Return the execution as it was when the last run began."""
-        return _begun(self._logs)
+    def entries(self) -> list[ChangeSet]:
+        """Return its change sets one by one: what the last run began with, and its batches."""
+        return [_begun(self._logs).export(), *map(self._logs[-1].batch, self._applied)]
 
     def follow(self) -> None:
         """Apply what the last run has recorded since."""
         log = self._logs[-1]
         places, known = log.batches(), len(self._applied)
         if places[:known] != self._applied:  # batches of a worker that was given up were applied
-            self.replica, known = self._new(), 0
+            self.replica, known = _begun(self._logs), 0
         self.replica.apply(*map(log.batch, places[known:]))
         self._applied, self.position = places, log.position()
 

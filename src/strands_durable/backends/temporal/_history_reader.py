@@ -15,11 +15,11 @@ from temporalio.converter import DataConverter
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
-from ..._enginekit.change_sets import ChangeSet
 from ..._enginekit.epochs import EpochLog, Step
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.pieces import Parcels, piece_of
 from ..._enginekit.replica import Replica
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ACCEPTED
 from ..._records.logs import safe_logger
 from ..._sqlite.lease import look

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..._enginekit.change_sets import ChangeSet, rows_of
+from ..._records.change_sets import ChangeSet, rows_of
 from ..._records.executions import ExecutionRecord, TokenUsage
 
 TAGS, TOKENS, SECONDS, CREATED_AT = "tags", "tokens", "duration_seconds", "created_at"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..._enginekit.change_sets import ChangeSet, rows_of
 from ..._enginekit.driver import Driver
 from ..._enginekit.payloads import PayloadStore
+from ..._records.change_sets import ChangeSet, rows_of
 from ..._records.step_gate import StepTicket
 from ._memo import totals_memo
 from ._protocol import OMITTED

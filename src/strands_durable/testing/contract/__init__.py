@@ -19,13 +19,15 @@ Tests are numbered like the rules that they check in docs/guarantees.md. Only th
 
 import pytest
 
-_PARTS = ("_bench", "_calls", "_answers", "_results", "_specs", "_lists", "_deadlines")
+_PARTS = ("_bench", "_calls", "_answers", "_results", "_specs", "_lists", "_deadlines", "_exports", "_forks")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from ._answers import AnswersContract  # noqa: E402
 from ._bench import Bench, Contract  # noqa: E402
 from ._calls import CallsContract  # noqa: E402
 from ._deadlines import DeadlinesContract  # noqa: E402
+from ._exports import ExportsContract  # noqa: E402
+from ._forks import ForksContract  # noqa: E402
 from ._lists import ListsContract  # noqa: E402
 from ._results import ResultsContract  # noqa: E402
 from ._specs import SpecsContract  # noqa: E402
@@ -34,6 +36,14 @@ __all__ = ["BackendContract", "Bench"]
 
 
 class BackendContract(
-    CallsContract, AnswersContract, ResultsContract, SpecsContract, ListsContract, DeadlinesContract, Contract
+    CallsContract,
+    AnswersContract,
+    ResultsContract,
+    SpecsContract,
+    ListsContract,
+    DeadlinesContract,
+    ExportsContract,
+    ForksContract,
+    Contract,
 ):
     """Everything a backend must do. Override the fixture ``backend``, and ``folder`` and ``patience_seconds`` if needed."""

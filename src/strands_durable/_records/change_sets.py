@@ -18,8 +18,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from .._records.steps import split_usage
 from ..errors import FormatVersionError
+from .steps import split_usage
 
 ChangeSet = dict[str, Any]
 Row = dict[str, Any]
