@@ -12,10 +12,11 @@ from typing import Literal
 import click
 
 from .. import __version__
-from .control import cancel, remove, respond, resume
+from .control import cancel, respond, resume
 from .doctor import doctor
 from .exit_codes import Commands
 from .inspect import list_executions, show, watch
+from .remove import remove
 from .run import run
 from .ui import ui
 from .worker import work

@@ -82,6 +82,11 @@ def execution_argument(command: F) -> F:
     return click.argument("execution_id", metavar="ID")(command)
 
 
+def optional_execution_argument(command: F) -> F:
+    """Let a command take the id of an execution, or filters in its place."""
+    return click.argument("execution_id", metavar="[ID]", required=False)(command)
+
+
 def strict_json(text: str) -> Any:
     """Parse strict JSON: NaN and Infinity are refused."""
     return json.loads(text, parse_constant=_refuse)

@@ -49,14 +49,15 @@ class How:
         return written(value if self.unmasked else masked(value))
 
 
-def console() -> Console:
+def console(*, err: bool = False) -> Console:
     """Return the console for tables: as wide as the terminal, or wide enough for a program to read."""
     from rich.console import Console
 
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
-    is_wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, markup=False, emoji=False, width=_PIPED_WIDTH if is_wide else None)
+    out = sys.stderr if err else sys.stdout
+    if hasattr(out, "reconfigure"):
+        out.reconfigure(errors="replace")
+    is_wide = not out.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, markup=False, emoji=False, width=_PIPED_WIDTH if is_wide else None, stderr=err)
 
 
 def _table(columns: Iterable[tuple[str, dict[str, Any]]]) -> Table:
