@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from ._records.registered_types import register_type
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
     from ._records.spec import AgentSpec
+    from ._records.verification import DamagedExecution, Problem, Verification
     from ._records.views import CallSummary, ExecutionDetail, OpenQuestion, StepSummary
 
 __all__ = [
     "AgentSpec",
     "CallSummary",
     "CurrentStep",
+    "DamagedExecution",
     "DoubtfulStep",
     "Durability",
     "DurableAgent",
@@ -43,6 +45,7 @@ __all__ = [
     "Notification",
     "OpenInterrupt",
     "OpenQuestion",
+    "Problem",
     "StatusCount",
     "StepSummary",
     "StreamEvent",
@@ -50,6 +53,7 @@ __all__ = [
     "SyncHandle",
     "TokenUsage",
     "ToolPolicy",
+    "Verification",
     "Webhook",
     "connect",
     "current_step",
@@ -67,6 +71,7 @@ _HOMES = {
     "AgentSpec": "._records.spec",
     "CallSummary": "._records.views",
     "CurrentStep": "._calls.context",
+    "DamagedExecution": "._records.verification",
     "DoubtfulStep": "._records.policy",
     "Durability": "._plugin.durability",
     "DurableAgent": "._dispatch.registry",
@@ -82,6 +87,7 @@ _HOMES = {
     "Notification": "._records.notifications",
     "OpenInterrupt": "._records.results",
     "OpenQuestion": "._records.views",
+    "Problem": "._records.verification",
     "StatusCount": "._records.executions",
     "StepSummary": "._records.views",
     "StreamEvent": "._records.results",
@@ -89,6 +95,7 @@ _HOMES = {
     "SyncHandle": "._dispatch.sync",
     "TokenUsage": "._records.executions",
     "ToolPolicy": "._records.policy",
+    "Verification": "._records.verification",
     "Webhook": "._dispatch.webhooks",
     "connect": "._dispatch.connect",
     "current_step": "._calls.context",

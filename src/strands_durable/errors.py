@@ -24,6 +24,7 @@
     ├── WorkerLostError           every worker that ran the execution died
     ├── StepTooLongError          a step ran longer than the engine's processes may
     ├── BackendUnavailableError   the store or engine cannot be used
+    ├── BackupError               the copy of a store could not be made
     └── UnsupportedFeatureError   this cannot be made durable
 
 Facts go to ``args`` and the sentence is built in ``__str__``, so that every error survives pickling with its meaning.
@@ -387,6 +388,17 @@ class BackendUnavailableError(DurableError):
     def __str__(self) -> str:
         hint = self.hint or "What was recorded is kept. Fix the cause, then run it again to resume."
         return f"{self.backend} cannot be used: {self.reason}. {hint}"
+
+
+class BackupError(DurableError):
+    """The copy of a store could not be made; the store is unchanged, and there is no incomplete copy."""
+
+    def __init__(self, target: str, reason: str, hint: str = "") -> None:
+        super().__init__(target, reason, hint)
+        self.target, self.reason, self.hint = target, reason, hint
+
+    def __str__(self) -> str:
+        return f"A backup to {self.target} was not made: {self.reason}. {self.hint}".strip()
 
 
 class UnsupportedFeatureError(DurableError):

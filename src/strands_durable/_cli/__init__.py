@@ -18,6 +18,7 @@ from .exit_codes import Commands
 from .inspect import list_executions, show, watch
 from .remove import remove
 from .run import run
+from .store import backup, verify
 from .ui import ui
 from .worker import work
 
@@ -93,5 +94,5 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
     sys.exit(run(backend, with_page=with_page))
 
 
-for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, ui, doctor):
+for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, backup, verify, ui, doctor):
     main.add_command(_command)

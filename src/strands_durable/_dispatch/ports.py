@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -17,6 +18,7 @@ from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .sync import SyncBackend, SyncHandle
@@ -346,6 +348,44 @@ class DurableBackend(ABC):
     async def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return None
+
+    backup_hint: str = "Back up what its server keeps."
+    """What to back up where executions are not in a file of ours."""
+
+    async def backup(
+        self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Copy everything that is recorded to a new file, while it is in use, and return the size of the copy in bytes.
+
+        The copy is a store like any other: connect to it, or put it in the place of the original. It holds what was committed
+        at one moment. Its executions have no owner: one that was running is resumed from its last finished step.
+
+        Args:
+            to: The path of the copy. Only its owner can read it. The file has this name once it is complete.
+            force: Replace a file that exists.
+            progress: Called with the pages that are copied so far, and the number of all pages.
+
+        Raises:
+            BackupError: The file exists, or cannot be made.
+            UnsupportedFeatureError: Executions are kept by a server; the error says what to back up.
+        """
+        feature = f"A backup of {url_for_people(self.url)}"
+        raise UnsupportedFeatureError(feature, "its executions are not in a file of ours", self.backup_hint)
+
+    async def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
+        """Check everything that is recorded: pages, every row, references, bytes and statuses. Changes nothing.
+
+        Args:
+            progress: Called with what is checked next.
+
+        Raises:
+            FormatVersionError: It is not a store, or one of a later version.
+            UnsupportedFeatureError: Executions are kept by a server.
+        """
+        feature = f"Verifying {url_for_people(self.url)}"
+        raise UnsupportedFeatureError(
+            feature, "its executions are not in a file of ours", "Use the means of its server."
+        )
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded.

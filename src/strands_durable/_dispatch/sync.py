@@ -11,7 +11,7 @@ import builtins
 import contextvars
 import os
 import threading
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -21,6 +21,7 @@ from .._records.spec import AgentSpec
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
+    from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .webhooks import Webhook
@@ -212,6 +213,16 @@ class SyncBackend:
     def unattended(self) -> str | None:
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return in_loop(self._backend.unattended())
+
+    def backup(
+        self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Copy everything that is recorded to a new file, while it is in use; see `DurableBackend.backup`."""
+        return in_loop(self._backend.backup(to, force=force, progress=progress))
+
+    def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
+        """Check everything that is recorded; see `DurableBackend.verify`."""
+        return in_loop(self._backend.verify(progress=progress))
 
     def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -32,6 +33,7 @@ from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
+from .._records.verification import Verification
 from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
 from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.change_feed import change_feed
@@ -197,6 +199,22 @@ class SqliteBackend(DurableBackend):
     ) -> None:
         """Have the workers of this process report executions of the file, inline ones too."""
         hooks.add(self.path, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
+
+    async def backup(
+        self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Copy the file while it is in use, as it is at one moment."""
+        from .._sqlite.backup import back_up
+
+        refuse_unreadable(self.path)
+        return await asyncio.to_thread(back_up, self.path, Path(to), force=force, progress=progress)
+
+    async def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
+        """Check everything that the file holds; it is not changed."""
+        from .._sqlite.verification import verified
+
+        refuse_unreadable(self.path)
+        return await asyncio.to_thread(verified, self.path, progress)
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""

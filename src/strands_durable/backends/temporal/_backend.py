@@ -71,6 +71,10 @@ class TemporalBackend(LogBackend):
             key come from Temporal's environment variables and config file.
     """
 
+    backup_hint = (
+        "Back up the database of the Temporal server, and the folder or bucket of its payloads, if the URL names one."
+    )
+
     def __init__(
         self,
         url: str,
