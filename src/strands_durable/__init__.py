@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
+    from ._records.retention import Pruned, Retention
     from ._records.spec import AgentSpec
     from ._records.verification import DamagedExecution, Problem, Verification
     from ._records.views import CallSummary, ExecutionDetail, OpenQuestion, StepSummary
@@ -46,6 +47,8 @@ __all__ = [
     "OpenInterrupt",
     "OpenQuestion",
     "Problem",
+    "Pruned",
+    "Retention",
     "StatusCount",
     "StepSummary",
     "StreamEvent",
@@ -88,6 +91,8 @@ _HOMES = {
     "OpenInterrupt": "._records.results",
     "OpenQuestion": "._records.views",
     "Problem": "._records.verification",
+    "Pruned": "._records.retention",
+    "Retention": "._records.retention",
     "StatusCount": "._records.executions",
     "StepSummary": "._records.views",
     "StreamEvent": "._records.results",

@@ -8,6 +8,8 @@
     ├── ExecutionFailedError      the recorded call failed
     ├── ExecutionCancelledError   the execution was cancelled
     ├── ExecutionNotFoundError    no execution has this id
+    ├── ExecutionHeldError        the execution is held, and is not removed
+    ├── ContentsRemovedError      what the execution recorded was removed, its status stays
     ├── BytesNotFoundError        the execution refers to no such bytes (also a KeyError)
     ├── InDoubtError              a step started and has no recorded result
     ├── InvalidIdError            the execution_id is not valid (also a ValueError)
@@ -32,6 +34,7 @@ Facts go to ``args`` and the sentence is built in ``__str__``, so that every err
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 RESUME_HINT = "To resume it, pass the recorded input or none; to start a new run, use another execution_id."
@@ -149,6 +152,40 @@ class ExecutionNotFoundError(DurableError):
     def __str__(self) -> str:
         return (
             f"Execution {self.execution_id!r} was not found in {self.store}. 'strands-durable ls' lists all executions."
+        )
+
+
+class ExecutionHeldError(DurableError):
+    """The execution is held: neither retention nor a command removes it."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.execution_id = execution_id
+
+    def __str__(self) -> str:
+        return (
+            f"Execution {self.execution_id!r} is held and was not removed. To remove it, run 'strands-durable release "
+            f"{self.execution_id}' first."
+        )
+
+
+class ContentsRemovedError(DurableError):
+    """The contents of the execution were removed by retention; ``at`` says when, in seconds since the epoch.
+
+    Its id, status, times and tags are still known. It has ended and is not run again: to ask for it once more is not to do it
+    once more.
+    """
+
+    def __init__(self, execution_id: str, at: float) -> None:
+        super().__init__(execution_id, at)
+        self.execution_id, self.at = execution_id, at
+
+    def __str__(self) -> str:
+        when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
+        return (
+            f"Execution {self.execution_id!r} has ended, and its contents were removed by retention at {when}: its input, "
+            f"result, messages and state are gone, and it cannot be resumed. It was not run again. 'strands-durable show "
+            f"{self.execution_id}' shows what is still known. To start a new run, use another execution_id."
         )
 
 

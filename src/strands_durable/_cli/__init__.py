@@ -17,6 +17,7 @@ from .doctor import doctor
 from .exit_codes import Commands
 from .inspect import list_executions, show, watch
 from .remove import remove
+from .retention import hold, prune, release
 from .run import run
 from .store import backup, verify
 from .ui import ui
@@ -94,5 +95,22 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
     sys.exit(run(backend, with_page=with_page))
 
 
-for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, backup, verify, ui, doctor):
+for _command in (
+    run,
+    work,
+    list_executions,
+    show,
+    watch,
+    respond,
+    resume,
+    cancel,
+    remove,
+    hold,
+    release,
+    prune,
+    backup,
+    verify,
+    ui,
+    doctor,
+):
     main.add_command(_command)

@@ -10,6 +10,7 @@ import click
 from .._dispatch.ports import DurableBackend
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import one_line
+from ..errors import ExecutionHeldError
 from .bulk import ENDED, Change, change_matching, confirm, make, record_of, refuse_both, show
 from .filters import Filters, bulk_options
 from .options import BackendTarget, backend_option, json_option
@@ -29,7 +30,8 @@ def remove(
     """Remove executions and everything they recorded.
 
     This cannot be undone. The ids can be used again. An execution that a process is running is refused, and on Temporal one
-    that has not ended: cancel it first. On Temporal, removing one that has just ended takes about half a minute.
+    that has not ended: cancel it first. One that is held is refused: release it first. On Temporal, removing one that has just
+    ended takes about half a minute.
 
     In place of ids, filters as in ls name the executions; without --status, those that have ended. They are listed, you are
     asked once, and each is reported. One that has changed in the meantime is skipped. If one cannot be removed, the others are,
@@ -68,5 +70,7 @@ async def _remove(
 
 
 async def _removed(backend: DurableBackend, record: ExecutionRecord) -> str:
+    if record.is_held:
+        raise ExecutionHeldError(record.execution_id)
     await backend.remove(record.execution_id)
     return f"Removed {one_line(record.execution_id)}."

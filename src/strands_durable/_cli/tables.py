@@ -206,6 +206,13 @@ def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, ho
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
     _print_totals(out, execution)
+    if execution.is_held:
+        _print_fact(out, "held", "neither retention nor rm removes it")
+    if execution.contents_removed_at is not None:
+        removed = (
+            f"removed by retention {ago(now - execution.contents_removed_at)}: inputs, results, messages and state"
+        )
+        _print_fact(out, "content", removed)
     if execution.unreadable is not None:
         _print_fact(out, "damage", f"it cannot be read: {one_line(masked_text(execution.unreadable))}")
     elif execution.note is not None:

@@ -18,6 +18,7 @@ from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from .._records.retention import Pruned, Retention
     from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
@@ -98,6 +99,22 @@ class ExecutionHandle(ABC):
         Raises:
             UnsupportedFeatureError: ``accept_drift`` is set for an execution that was run inline.
         """
+
+    async def hold(self) -> None:
+        """Keep the execution: neither retention nor `DurableBackend.remove` removes it, until `release` is called.
+
+        Raises:
+            UnsupportedFeatureError: This engine has no such mark.
+        """
+        raise UnsupportedFeatureError("Holding an execution", "this engine has no mark that keeps one")
+
+    async def release(self) -> None:
+        """Take back `hold`: the execution is removed again when it is old enough. Does nothing if it is not held.
+
+        Raises:
+            UnsupportedFeatureError: This engine has no such mark.
+        """
+        raise UnsupportedFeatureError("Releasing an execution", "this engine has no mark that keeps one")
 
     @abstractmethod
     async def steps(self) -> list[StepSummary]:
@@ -387,11 +404,57 @@ class DurableBackend(ABC):
             feature, "its executions are not in a file of ours", "Use the means of its server."
         )
 
+    retention_hint: str = "Set the retention of its server."
+    """What keeps executions only for a time where this is not done here."""
+
+    def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
+        """Have the workers of this process remove executions that have ended long enough ago, about once an hour.
+
+        One worker of all that use the backend does it at a time. Rules of an earlier call are replaced. Call it before `work`
+        or `start`.
+
+        Args:
+            retention: How long executions are kept.
+            agents: By name of the agent, what applies to its executions instead. It wins over `durable_agent(retention=...)`.
+
+        Raises:
+            UnsupportedFeatureError: This engine has its own retention; the error says which.
+        """
+        feature = f"Retention on {url_for_people(self.url)}"
+        raise UnsupportedFeatureError(feature, "its workers do not remove executions", self.retention_hint)
+
+    async def prune(
+        self,
+        retention: Retention | None = None,
+        *,
+        agents: Mapping[str, Retention] | None = None,
+        dry_run: bool = False,
+        rebuild: bool = False,
+    ) -> Pruned:
+        """Remove executions that have ended long enough ago, now, and return how many were removed.
+
+        What has not ended, and what is held, stays. The id of a removed execution is unknown again.
+
+        Args:
+            retention: How long executions are kept; that of `retain` if None.
+            agents: By name of the agent, what applies to its executions instead.
+            dry_run: Return what would be removed, and remove nothing.
+            rebuild: Write the file anew afterwards, which a file of format 7 or earlier needs once to become smaller. Writers
+                wait meanwhile.
+
+        Raises:
+            BackendUnavailableError: Another process is removing executions at this moment.
+            UnsupportedFeatureError: This engine has its own retention; the error says which.
+        """
+        feature = f"Retention on {url_for_people(self.url)}"
+        raise UnsupportedFeatureError(feature, "its executions are removed by its server", self.retention_hint)
+
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded.
 
         Raises:
             ExecutionBusyError: Its owner is alive.
+            ExecutionHeldError: It is held.
         """
         raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 

@@ -21,6 +21,7 @@ from .._records.spec import AgentSpec
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
+    from .._records.retention import Pruned, Retention
     from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
@@ -104,6 +105,14 @@ class SyncHandle:
     def resume(self, *, accept_drift: bool = False) -> None:
         """Retry a failed execution from the failed step; see `ExecutionHandle.resume`."""
         in_loop(self._handle.resume(accept_drift=accept_drift))
+
+    def hold(self) -> None:
+        """Keep the execution from being removed; see `ExecutionHandle.hold`."""
+        in_loop(self._handle.hold())
+
+    def release(self) -> None:
+        """Take back `hold`; see `ExecutionHandle.release`."""
+        in_loop(self._handle.release())
 
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
@@ -223,6 +232,21 @@ class SyncBackend:
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
         """Check everything that is recorded; see `DurableBackend.verify`."""
         return in_loop(self._backend.verify(progress=progress))
+
+    def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
+        """Have the workers of this process remove executions that ended long enough ago; see `DurableBackend.retain`."""
+        self._backend.retain(retention, agents=agents)
+
+    def prune(
+        self,
+        retention: Retention | None = None,
+        *,
+        agents: Mapping[str, Retention] | None = None,
+        dry_run: bool = False,
+        rebuild: bool = False,
+    ) -> Pruned:
+        """Remove executions that ended long enough ago, now; see `DurableBackend.prune`."""
+        return in_loop(self._backend.prune(retention, agents=agents, dry_run=dry_run, rebuild=rebuild))
 
     def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""

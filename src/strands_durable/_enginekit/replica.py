@@ -32,7 +32,7 @@ from .change_sets import ChangeSet, Row, change_set, upgrade
 class Replica(Store):
     """A store in memory, for one execution."""
 
-    keeps_past = keeps_notices = False
+    keeps_past = keeps_notices = removes_contents = False
 
     def __init__(self, name: str, max_text: int | None = None) -> None:
         self.max_text = max_text

@@ -24,7 +24,7 @@ _UNKNOWN = 1 << 41
 _BASE = 1 << 40
 FIRST = 4
 """The first format that has checksums."""
-_ADDED = {"tags": 6, "notices": 7}
+_ADDED = {"tags": 6, "notices": 7, "holds": 8, "emptied": 8}
 """Tables that people look at, by the first format that has them, if that is not the first with checksums."""
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until", "version"}
 KEPT = ("failures", "answers", "replies", "heads", "state")

@@ -32,6 +32,7 @@ SCHEMA_QUERY = "SELECT name, type || ' ' || tbl_name || ' ' || coalesce(sql, '')
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in a transaction of its own, unless another process has just done so."""
     connection.execute("PRAGMA page_size = 8192")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # pages that a removal frees can be given back in pieces
     connection.execute("BEGIN EXCLUSIVE")
     if version_in(connection) == 0:
         for statement in SCHEMA.split(";\n"):
@@ -154,5 +155,9 @@ def _to_7(connection: sqlite3.Connection) -> None:
     checksums.add(connection, ("watches", "notices"), 7)
 
 
-_UPGRADES = {4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7}
+def _to_8(connection: sqlite3.Connection) -> None:
+    checksums.add(connection, ("holds", "emptied", "passes"), 8)
+
+
+_UPGRADES = {4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7, 8: _to_8}
 """What else makes a file of a format of one of the format before, besides new tables and columns. None of them ever changes."""

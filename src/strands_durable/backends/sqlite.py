@@ -21,6 +21,7 @@ from .._dispatch.notifier import notifying
 from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
+from .._dispatch.retention import pruning, retentions, rules_of, with_agents
 from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
 from .._journal.outcome import result_of
@@ -32,9 +33,11 @@ from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
+from .._records.retention import Pruned, Retention
 from .._records.spec import AgentSpec
 from .._records.verification import Verification
 from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
+from .._sqlite import holds
 from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.change_feed import change_feed
 from .._sqlite.database import Store, path_of
@@ -42,7 +45,12 @@ from .._sqlite.following import follow
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
 from .._sqlite.removal import Removal
-from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
+from ..errors import (
+    BackendUnavailableError,
+    ExecutionCancelledError,
+    ExecutionNotFoundError,
+    UnsupportedFeatureError,
+)
 
 logger = safe_logger(__name__)
 
@@ -181,7 +189,7 @@ class SqliteBackend(DurableBackend):
         stop = stop or asyncio.Event()
         if is_trial:
             return await run_quarantined(self.path, stop, drain_seconds)
-        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS):
+        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS), pruning(self.path):
             if trial_command is None:
                 return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
             quarantine = QuarantineProcess(trial_command)
@@ -216,6 +224,36 @@ class SqliteBackend(DurableBackend):
         refuse_unreadable(self.path)
         return await asyncio.to_thread(verified, self.path, progress)
 
+    def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
+        """Have the workers of this process remove executions that have ended long enough ago, inline ones too."""
+        retentions.set(self.path, rules_of(retention, agents))
+
+    async def prune(
+        self,
+        retention: Retention | None = None,
+        *,
+        agents: Mapping[str, Retention] | None = None,
+        dry_run: bool = False,
+        rebuild: bool = False,
+    ) -> Pruned:
+        """Remove executions that have ended long enough ago, now; the file becomes smaller."""
+        from .._sqlite.retention import Pruner
+
+        refuse_unreadable(self.path)
+        is_given = retention is not None or bool(agents)
+        rules = with_agents(rules_of(retention, agents)) if is_given else retentions.of(self.path)
+        pruner = Pruner(self.store, rules)
+        if dry_run:
+            return await asyncio.to_thread(pruner.plan)
+        found = await asyncio.to_thread(pruner.run)
+        if found is None:
+            raise BackendUnavailableError(
+                str(self.path), "another process is applying retention to it", "Wait until it is done."
+            )
+        if rebuild:
+            await asyncio.to_thread(self.store.rebuild)
+        return found
+
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""
         if not self.path.exists():
@@ -239,7 +277,7 @@ def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._dispatch.worker import Worker
 
-        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS):
+        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS), pruning(path):
             await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
 
     return _workers.setdefault((path, concurrency, is_own), WorkerThread(work, is_own=is_own))
@@ -323,6 +361,14 @@ class SqliteHandle(ExecutionHandle):
         self._requests.resume(self.execution_id, accept_drift=accept_drift)
         self._backend.carry(self.execution_id)
 
+    async def hold(self) -> None:
+        """Keep the execution from being removed."""
+        holds.hold(self._backend.store, self.execution_id)
+
+    async def release(self) -> None:
+        """Take back `hold`."""
+        holds.release(self._backend.store, self.execution_id)
+
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
@@ -338,6 +384,7 @@ class SqliteHandle(ExecutionHandle):
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""
         journal = self._requests.journal(self.execution_id)
+        journal.refuse_removed()
         self._backend.carry(self.execution_id)
         async for event in follow(journal, after):
             yield event

@@ -96,6 +96,7 @@ class MemoryBackend(LogBackend):
     """Runs executions in this process; they are lost with it. ``url`` is ``memory://`` and any name."""
 
     poll_seconds = _POLL_SECONDS
+    retention_hint = "They are lost with the process."
     backup_hint = "They are in the memory of this process alone."
 
     def __init__(self, url: str) -> None:

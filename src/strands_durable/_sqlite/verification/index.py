@@ -27,7 +27,7 @@ class Index:
     executions: dict[int, Known] = field(default_factory=dict)
     calls: dict[int, Known] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
-    """Executions whose removal was begun: the next removal deletes what is left of them."""
+    """Executions whose removal, or that of their contents, was begun: the next pass deletes what is left."""
     uses: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """How often rows refer to large bytes."""
     users: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -46,6 +46,8 @@ class Index:
         for row in _rows(connection, "calls", names):
             found.calls[row["id"]] = Known(execution=row["execution"], status=row["status"], cells=row)
         found.removed = {row["execution"] for row in _rows(connection, "removals", ("execution",))}
+        emptied = _rows(connection, "emptied", ("execution", "is_done"))  # not there in an earlier format
+        found.removed |= {row["execution"] for row in emptied if not row["is_done"]}
         return found
 
     def execution_of(self, table: str, cells: dict[str, Any]) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 from ..._records.verification import DamagedExecution, Problem
 from .index import Index
 
-_ASIDE = {"past_heads", "past_state", "failures", "chunks", "tags", "notices", "uses"}
+_ASIDE = {"past_heads", "past_state", "failures", "chunks", "tags", "notices", "uses", "holds", "passes"}
 """Tables that no resume reads."""
 _WORDS = {
     "executions": "its status and times", "dispatches": "what it was dispatched with", "heads": "where its calls are",

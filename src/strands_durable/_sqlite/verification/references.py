@@ -15,7 +15,7 @@ from ..tables import tables
 from .index import Index, Known
 
 _OF_CALLS = ("failures", "answers", "replies", "chunks", "heads", "state", "past_heads", "past_state", "steps")
-_OF_EXECUTIONS = ("dispatches", "tags", "notices")
+_OF_EXECUTIONS = ("dispatches", "tags", "notices", "holds", "emptied")
 _OPEN = ("PENDING", "RUNNING", "SUSPENDED")
 _STATUSES = {status.value for status in ExecutionStatus}
 _VERSIONED = 5

@@ -71,6 +71,10 @@ class TemporalBackend(LogBackend):
             key come from Temporal's environment variables and config file.
     """
 
+    retention_hint = (
+        "Temporal deletes executions that have ended by itself: set the retention period of the namespace "
+        "(temporal operator namespace update --retention 30d)."
+    )
     backup_hint = (
         "Back up the database of the Temporal server, and the folder or bucket of its payloads, if the URL names one."
     )
