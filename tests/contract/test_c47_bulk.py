@@ -145,8 +145,8 @@ def test_c47_a_person_is_shown_the_executions_and_asked_once() -> None:
         dispatch(name)
     for typed, code, left in (("n", 1, "PENDING"), ("y", 0, "CANCELLED")):
         terminal = Terminal("cancel", "--status", "pending", "--backend", "runs.db")
-        terminal.read_until("UPDATED")
         terminal.read_until("Cancel these 2 executions? Cancelled executions cannot be resumed [y/N]: ")
+        assert "UPDATED" in terminal.seen
         terminal.type(f"{typed}\n")
         assert terminal.end() == code
         assert set(statuses().values()) == {left}
