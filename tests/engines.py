@@ -67,6 +67,12 @@ RULES = {
     36: "tags, lists and open questions",
     37: "notifications",
     38: "questions with a deadline",
+    47: "one command for many executions",
+    48: "backup",
+    49: "verify",
+    50: "retention",
+    51: "contents removed before the record",
+    52: "held executions",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",
