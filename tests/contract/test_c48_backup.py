@@ -16,8 +16,8 @@ import pytest
 
 from strands_durable import connect, errors
 from strands_durable._journal.owner import Owner
-from strands_durable._sqlite import backup
 from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.upkeep import backup
 from strands_durable.testing import CrashPoints, call
 from tests.commands import cli
 from tests.processes import run

@@ -32,7 +32,7 @@ from strands_durable._records.counters import counts
 from strands_durable._records.retention import RetentionRules
 from strands_durable._sqlite.catalog import Catalog
 from strands_durable._sqlite.open_files import stores
-from strands_durable._sqlite.retention import Pruner, totals
+from strands_durable._sqlite.upkeep.retention import Pruner, totals
 from strands_durable._sqlite.verification import verified
 from strands_durable.testing import Answer, CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli
@@ -381,7 +381,7 @@ def test_c51_a_handle_and_a_repeated_dispatch_say_so() -> None:
 # C52
 
 
-def test_c52_what_is_held_is_removed_by_nobody() -> None:
+def test_c52_what_is_held_is_not_removed_by_retention_or_rm() -> None:
     completed("kept"), completed("other")
     assert cli("hold", "kept", "--backend", "runs.db").stdout == "kept is held.\n"
     assert cli("hold", "kept", "--backend", "runs.db").exit_code == 0
@@ -401,7 +401,7 @@ def test_c52_what_is_held_is_removed_by_nobody() -> None:
 
 def test_c52_an_id_that_is_unknown_cannot_be_held() -> None:
     completed()
-    assert cli("hold", "nobody", "--backend", "runs.db").exit_code == 3
+    assert cli("hold", "unknown", "--backend", "runs.db").exit_code == 3
     with pytest.raises(errors.UnsupportedFeatureError, match="Holding"):
         asyncio.run(_hold_in_memory())
 

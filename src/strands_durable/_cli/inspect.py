@@ -74,6 +74,8 @@ def list_executions(
                                time the id was started over
       calls, steps             number recorded in the current run
       tags                     an object: names and values
+      is_held                  true if neither retention nor rm removes it
+      contents_removed_at      when retention removed its contents, or null
       tokens                   of all model calls of the current run:
                                {input, output, total}; null if unknown
       duration_seconds         from start to end of its calls, summed;

@@ -44,7 +44,7 @@ def _rules(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -
 @click.option("--contents", metavar="SPAN", help="Remove the contents of executions that ended longer ago.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option(
-    "--rebuild", is_flag=True, help="Write the file anew afterwards: files made before format 8 shrink only so."
+    "--rebuild", is_flag=True, help="Rewrite the file afterwards: one made before format 8 shrinks only this way."
 )
 @backend_option
 @json_option
@@ -59,7 +59,7 @@ def prune(
 
     A rule for an agent replaces the others for its executions. SQLite only: elsewhere the error says what does this. Workers do
     the same about once an hour if they have rules: strands-durable worker --retention. The file becomes smaller at the end, in
-    small pieces; one that was made before format 8 only with --rebuild, while which writers wait.
+    small pieces; one that was made before format 8 only with --rebuild, during which writers wait.
 
     \b
     With --json: an object with

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -16,10 +15,9 @@ from .._records.printable import url_for_people
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from .._records.retention import Pruned, Retention
-    from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .sync import SyncBackend, SyncHandle
@@ -144,7 +142,7 @@ class ExecutionHandle(ABC):
         """
 
 
-class DurableBackend(ABC):
+class DurableBackend(Upkeep, ABC):
     """Where executions run. Made by `connect`."""
 
     url: str
@@ -283,7 +281,7 @@ class DurableBackend(ABC):
         """
         return self
 
-    def start(self) -> None:  # noqa: B027
+    def start(self) -> None:
         """Make this process run everything that is queued, if the backend has workers in processes that dispatch.
 
         A server calls it on startup, to resume what an earlier process left. Without it, on a file, a process runs what it
@@ -343,7 +341,7 @@ class DurableBackend(ABC):
             is_trial: Run only such executions, one at a time, each until it is past the step that was running.
         """
 
-    def refuse_unreadable(self) -> None:  # noqa: B027
+    def refuse_unreadable(self) -> None:
         """Raise if it is certain that nothing can be read here, without making or opening anything: the file is missing."""
 
     @classmethod
@@ -366,89 +364,6 @@ class DurableBackend(ABC):
         """Return a warning with the command that starts a worker if no worker runs what is dispatched here; else None."""
         return None
 
-    backup_hint: str = "Back up what its server keeps."
-    """What to back up where executions are not in a file of ours."""
-
-    async def backup(
-        self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
-    ) -> int:
-        """Copy everything that is recorded to a new file, while it is in use, and return the size of the copy in bytes.
-
-        The copy is a store like any other: connect to it, or put it in the place of the original. It holds what was committed
-        at one moment. Its executions have no owner: one that was running is resumed from its last finished step.
-
-        Args:
-            to: The path of the copy. Only its owner can read it. The file has this name once it is complete.
-            force: Replace a file that exists.
-            progress: Called with the pages that are copied so far, and the number of all pages.
-
-        Raises:
-            BackupError: The file exists, or cannot be made.
-            UnsupportedFeatureError: Executions are kept by a server; the error says what to back up.
-        """
-        feature = f"A backup of {url_for_people(self.url)}"
-        raise UnsupportedFeatureError(feature, "its executions are not in a file of ours", self.backup_hint)
-
-    async def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
-        """Check everything that is recorded: pages, every row, references, bytes and statuses. Changes nothing.
-
-        Args:
-            progress: Called with what is checked next.
-
-        Raises:
-            FormatVersionError: It is not a store, or one of a later version.
-            UnsupportedFeatureError: Executions are kept by a server.
-        """
-        feature = f"Verifying {url_for_people(self.url)}"
-        raise UnsupportedFeatureError(
-            feature, "its executions are not in a file of ours", "Use the means of its server."
-        )
-
-    retention_hint: str = "Set the retention of its server."
-    """What keeps executions only for a time where this is not done here."""
-
-    def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
-        """Have the workers of this process remove executions that have ended long enough ago, about once an hour.
-
-        One worker of all that use the backend does it at a time. Rules of an earlier call are replaced. Call it before `work`
-        or `start`.
-
-        Args:
-            retention: How long executions are kept.
-            agents: By name of the agent, what applies to its executions instead. It wins over `durable_agent(retention=...)`.
-
-        Raises:
-            UnsupportedFeatureError: This engine has its own retention; the error says which.
-        """
-        feature = f"Retention on {url_for_people(self.url)}"
-        raise UnsupportedFeatureError(feature, "its workers do not remove executions", self.retention_hint)
-
-    async def prune(
-        self,
-        retention: Retention | None = None,
-        *,
-        agents: Mapping[str, Retention] | None = None,
-        dry_run: bool = False,
-        rebuild: bool = False,
-    ) -> Pruned:
-        """Remove executions that have ended long enough ago, now, and return how many were removed.
-
-        What has not ended, and what is held, stays. The id of a removed execution is unknown again.
-
-        Args:
-            retention: How long executions are kept; that of `retain` if None.
-            agents: By name of the agent, what applies to its executions instead.
-            dry_run: Return what would be removed, and remove nothing.
-            rebuild: Write the file anew afterwards, which a file of format 7 or earlier needs once to become smaller. Writers
-                wait meanwhile.
-
-        Raises:
-            BackendUnavailableError: Another process is removing executions at this moment.
-            UnsupportedFeatureError: This engine has its own retention; the error says which.
-        """
-        feature = f"Retention on {url_for_people(self.url)}"
-        raise UnsupportedFeatureError(feature, "its executions are removed by its server", self.retention_hint)
-
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded.
 
@@ -458,7 +373,7 @@ class DurableBackend(ABC):
         """
         raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
-    async def close(self) -> None:  # noqa: B027
+    async def close(self) -> None:
         """Release the backend's resources; executions are kept."""
 
 

@@ -22,7 +22,7 @@ from .._records.results import ExecutionResult
 from .._records.retention import Retention
 from .._records.spec import AgentSpec
 from ..errors import AgentNotRegisteredError, UnsupportedFeatureError
-from .factories import in_time
+from .factories import checked_retention, checked_version, in_time
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class DurableAgent:
         self.policies = PolicyOverrides() if policies is None else policies
         if not isinstance(self.policies, PolicyOverrides):
             raise TypeError(f"policies={policies!r}: pass @durable_agent(tool_policies=...) a dict of ToolPolicy")
-        self.version = _checked_version(self.name, version)
-        self.retention = _checked_retention(self.name, retention)
+        self.version = checked_version(self.name, version)
+        self.retention = checked_retention(self.name, retention)
         self._factory = factory
         self._parameters = _parameters(self.name, factory)
         self._backend = durable_backend
@@ -337,8 +337,7 @@ def durable_agent(
             Change it when the edited agent must not resume runs that have begun.
         build_timeout: How long the function may take, in seconds; it does not block other runs. After that, a dispatch raises
             TimeoutError; a worker logs it, leaves the run to others, and checks again when the function has returned.
-        retention: How long its executions are kept after they have ended; instead of what `DurableBackend.retain` says for all.
-            On SQLite.
+        retention: How long its executions are kept after they have ended, on SQLite; see `DurableBackend.retain`.
     """
     policies = PolicyOverrides(
         on_drift=on_drift,
@@ -356,18 +355,6 @@ def registered(name: str) -> DurableAgent:
     if name not in agents:
         raise AgentNotRegisteredError(name, list(agents))
     return agents[name]
-
-
-def _checked_version(name: str, version: Any) -> str | None:
-    if version is not None and (not isinstance(version, str) or not version.strip()):
-        raise TypeError(f'The version of agent {name!r} must be a string such as "2" or "2025-01-31", not {version!r}')
-    return version
-
-
-def _checked_retention(name: str, retention: Any) -> Retention | None:
-    if retention is not None and not isinstance(retention, Retention):
-        raise TypeError(f"The retention of agent {name!r} must be a Retention, not {retention!r}")
-    return retention
 
 
 def _parameters(name: str, factory: Factory) -> dict[str, bool]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from .._records.logs import safe_logger
 from .._records.retention import Retention, RetentionRules
 from .._sqlite.open_files import stores
-from .._sqlite.retention import Pruner
+from .._sqlite.upkeep.retention import Pruner
 from . import registry
 
 logger = safe_logger(__name__)

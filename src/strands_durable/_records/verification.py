@@ -20,7 +20,7 @@ class Problem:
     table: str | None = None
     """Where, if it is about rows."""
     execution_id: str | None = None
-    """Whose, if that can be told."""
+    """Whose, if that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

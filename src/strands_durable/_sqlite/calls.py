@@ -11,8 +11,9 @@ from .._records.calls import CallAddress, CallKind, CallMaker, CallRecord
 from .._records.codec import decode, encode
 from .._records.executions import ExecutionStatus
 from .._records.input_hash import input_hash
-from . import contents, deadlines, notices
+from . import deadlines, notices
 from .recorded import Recorded
+from .upkeep import contents
 
 _CALLS_OF = "execution = ? AND run = ? AND parent = ?"
 

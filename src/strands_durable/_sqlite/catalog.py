@@ -21,8 +21,8 @@ from .checksums import DamageError, read_checked
 from .database import damaged, is_damage, path_of, translated
 from .inspection.detail import detail_of, without_calls
 from .inspection.listing import records_of
+from .inspection.moment import BUSY_SECONDS, as_text, at_one_moment
 from .inspection.questions import open_questions
-from .snapshot import BUSY_SECONDS, as_text, at_one_moment
 from .store_file import version_of
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ _SCRUB_SECONDS = 0.2
 _SHRINK_PAGES = 256
 """How many pages are given back at a time: 2 MB."""
 _INCREMENTAL = 2
-"""The mode of a file in which free pages can be given back without writing it anew."""
+"""The mode of a file in which free pages can be given back without rewriting it."""
 
 _BROKEN = "the file is damaged (truncated or overwritten)"
 _DAMAGED = (
@@ -271,7 +271,7 @@ class Store:
             time.sleep(time.monotonic() - began)
 
     def rebuild(self) -> None:
-        """Write the file anew without free pages. Writers wait meanwhile, and twice its size is needed on the disk."""
+        """Rewrite the file without free pages. Writers wait meanwhile, and twice its size is needed on the disk."""
         self.refuse_other()
         self.read(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
         self.read("VACUUM")

@@ -37,7 +37,6 @@ from .._records.retention import Pruned, Retention
 from .._records.spec import AgentSpec
 from .._records.verification import Verification
 from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
-from .._sqlite import holds
 from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.change_feed import change_feed
 from .._sqlite.database import Store, path_of
@@ -45,6 +44,7 @@ from .._sqlite.following import follow
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
 from .._sqlite.removal import Removal
+from .._sqlite.upkeep import holds
 from ..errors import (
     BackendUnavailableError,
     ExecutionCancelledError,
@@ -212,7 +212,7 @@ class SqliteBackend(DurableBackend):
         self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> int:
         """Copy the file while it is in use, as it is at one moment."""
-        from .._sqlite.backup import back_up
+        from .._sqlite.upkeep.backup import back_up
 
         refuse_unreadable(self.path)
         return await asyncio.to_thread(back_up, self.path, Path(to), force=force, progress=progress)
@@ -237,7 +237,7 @@ class SqliteBackend(DurableBackend):
         rebuild: bool = False,
     ) -> Pruned:
         """Remove executions that have ended long enough ago, now; the file becomes smaller."""
-        from .._sqlite.retention import Pruner
+        from .._sqlite.upkeep.retention import Pruner
 
         refuse_unreadable(self.path)
         is_given = retention is not None or bool(agents)

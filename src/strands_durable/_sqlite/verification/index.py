@@ -32,7 +32,7 @@ class Index:
     """How often rows refer to large bytes."""
     users: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """The executions that do."""
-    told: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    cited: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """By log: the steps that its messages refer to."""
     steps: set[int] = field(default_factory=set)
 
@@ -51,7 +51,7 @@ class Index:
         return found
 
     def execution_of(self, table: str, cells: dict[str, Any]) -> int | None:
-        """Return the number of the execution that a row belongs to; None if that cannot be told."""
+        """Return the number of the execution that a row belongs to; None if that is not known."""
         if table == "executions":
             return _number(cells["id"])
         if "execution" in cells:
@@ -76,7 +76,7 @@ class Index:
                     if execution is not None:
                         self.users[digest].add(execution)
         if table == "messages" and type(cells["data"]) is str:
-            self.told[cells["lineage"]].update(_steps_in(cells["data"]))
+            self.cited[cells["lineage"]].update(_steps_in(cells["data"]))
 
 
 def _rows(connection: sqlite3.Connection, table: str, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -68,13 +68,13 @@ def _is_needed(index: Index, problems: list[Problem], rows: list[Row]) -> bool:
         return True
     if any(problem.check in counted and problem.table in ("calls", "executions") for problem in problems):
         return True
-    return any(row.table not in _ASIDE and (row.table != "steps" or _is_told(index, row)) for row in rows)
+    return any(row.table not in _ASIDE and (row.table != "steps" or _is_cited(index, row)) for row in rows)
 
 
-def _is_told(index: Index, row: Row) -> bool:
+def _is_cited(index: Index, row: Row) -> bool:
     """Return whether a step is part of the conversation, or may be of the current turn."""
-    told = {step for steps in index.told.values() for step in steps}
-    return row.cells.get("id") in told or row.cells.get("status") not in ("failed", "discarded")
+    cited = {step for steps in index.cited.values() for step in steps}
+    return row.cells.get("id") in cited or row.cells.get("status") not in ("failed", "discarded")
 
 
 def _lost(problems: list[Problem], rows: list[Row]) -> Iterator[str]:

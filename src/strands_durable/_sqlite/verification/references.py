@@ -73,7 +73,7 @@ def _of_messages(connection: sqlite3.Connection, index: Index) -> Iterator[Probl
             if found != last - first + 1:
                 text = f"messages {first} to {last} of call {call_id} are not all there"
                 yield Problem(check="reference", text=text, table="messages", execution_id=index.id_of(call.execution))
-    for lineage, steps in index.told.items():
+    for lineage, steps in index.cited.items():
         missing = sorted(steps - index.steps)
         if missing:
             text = f"messages of call {lineage} refer to steps that are not there: {_listed(missing)}"

@@ -11,8 +11,8 @@ from ..._records.verification import Check, Problem, Verification
 from ...errors import BackendUnavailableError, UnsupportedFeatureError
 from .. import blobs, checksums
 from ..database import damaged, translated
+from ..inspection.moment import BUSY_SECONDS, as_text, at_one_moment
 from ..schema import SCHEMA_QUERY, expected_schema, version_in
-from ..snapshot import BUSY_SECONDS, as_text, at_one_moment
 from ..store_file import version_of
 from ..tables import tables
 from .index import Index
@@ -20,7 +20,7 @@ from .losses import Row, damaged_executions
 from .references import wrong_counts, wrong_phases, wrong_references
 
 Progress = Callable[[str], None]
-"""Told what is being checked."""
+"""Called with what is checked next."""
 
 _MOST = 1_000
 """How many problems SQLite reports of its pages."""
@@ -112,7 +112,7 @@ class _Verifier:
         for name in sorted({*wanted, *found}, key=str):
             ours, theirs = (_squeezed(where.get(name, "")) for where in (wanted, found))
             if name in found and isinstance(name, str) and name.startswith("sqlite_stat"):
-                continue  # somebody ran ANALYZE
+                continue  # made by ANALYZE
             if ours != theirs or (name in wanted) != (name in found):
                 what = "is missing" if name not in found else "is unknown" if name not in wanted else "has changed"
                 self._add("format", f"{name!r} of the schema {what}")

@@ -5,8 +5,8 @@ and what is committed meanwhile does not make the copy begin again. It does keep
 what is written while the copy is made, and text that is removed meanwhile is gone from it only afterwards.
 
 The copy has a temporary name until it is whole and on the disk. A killed backup leaves only that, and the next one to the same
-place deletes it. Nobody owns an execution of the copy: its owners have the original open, not the copy. So nobody who opens the
-copy waits for a lease; an execution that was running is resumed by the first process that runs it.
+place deletes it. Executions of the copy have no owner: their owners have the original open, not the copy. So a process that
+opens the copy waits for no lease; an execution that was running is resumed by the first process that runs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from .._records.crash_points import reach
-from ..errors import BackupError
-from .database import damaged, translated
-from .snapshot import BUSY_SECONDS, at_one_moment
-from .store_file import version_of
+from ..._records.crash_points import reach
+from ...errors import BackupError
+from ..database import damaged, translated
+from ..inspection.moment import BUSY_SECONDS, at_one_moment
+from ..store_file import version_of
 
 try:
     import fcntl
@@ -30,7 +30,7 @@ except ImportError:  # on Windows, where a file that is open cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
 Progress = Callable[[int, int], None]
-"""Told how much of how much is done."""
+"""Called with how much of how much is done."""
 
 _STEP_PAGES = 256
 """How many pages are copied at a time: 2 MB."""

@@ -12,17 +12,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .._journal.owner import Owner, seems_alive
-from .._records.counters import count
-from .._records.executions import ExecutionStatus
-from .._records.logs import safe_logger
-from .._records.retention import Pruned, RetentionRules
-from ..errors import BackendUnavailableError
+from ..._journal.owner import Owner, seems_alive
+from ..._records.counters import count
+from ..._records.executions import ExecutionStatus
+from ..._records.logs import safe_logger
+from ..._records.retention import Pruned, RetentionRules
+from ...errors import BackendUnavailableError
+from ..connection import Connection
+from ..database import Store, is_damage
+from ..inspection.listing import agent_of
+from ..removal import Removal, mark_removed
 from . import contents, holds
-from .connection import Connection
-from .database import Store, is_damage
-from .inspection.listing import agent_of
-from .removal import Removal, mark_removed
 
 logger = safe_logger(__name__)
 

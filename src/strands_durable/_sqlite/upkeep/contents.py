@@ -2,9 +2,9 @@
 
 What goes: inputs, results, errors, messages, state, heads, answers, arguments, and large bytes that nothing else refers to.
 What stays: id, status, times, tags, its calls, and of each step its name, number, times and tokens. So a list, its counts and
-sums are the same as before, and nothing that had finished can run again: who asks for more is told that it was removed.
+sums are the same as before, and nothing that had finished can run again: a caller that asks for more gets an error.
 
-The first commit notes that the contents are removed; from then on nobody reads them. They are deleted in pieces, so that no
+The first commit notes that the contents are removed; from then on no process reads them. They are deleted in pieces, so that no
 process waits long for the write lock. If the process is killed in between, the next pass deletes the rest.
 """
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import time
 
-from .._records.codec import decode, encode
-from ..errors import ContentsRemovedError
-from .connection import Connection
-from .database import Store
-from .removal import delete_rows
+from ..._records.codec import decode, encode
+from ...errors import ContentsRemovedError
+from ..connection import Connection
+from ..database import Store
+from ..removal import delete_rows
 
 _ROW_BYTES = 500
 _DELETED = (("messages", "lineage"), ("state", "call"), ("past_heads", "call"), ("past_state", "call"), ("chunks", "call"),
@@ -41,7 +41,7 @@ def refuse_removed(store: Store, row_id: int, execution_id: str) -> None:
 
 
 def begin(connection: Connection, row_id: int) -> None:
-    """Note that the contents of an execution are removed: nobody reads them from now on."""
+    """Note that the contents of an execution are removed: no process reads them from now on."""
     connection.insert("emptied", execution=row_id, at=time.time(), is_done=0)
     connection.delete("notices", "execution = ?", row_id)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from .._journal.owner import user_name
-from ..errors import ExecutionHeldError, ExecutionNotFoundError
-from . import ownership
-from .connection import Connection
-from .database import Store
+from ..._journal.owner import user_name
+from ...errors import ExecutionHeldError, ExecutionNotFoundError
+from .. import ownership
+from ..connection import Connection
+from ..database import Store
 
 
 def hold(store: Store, execution_id: str) -> None:
