@@ -72,6 +72,12 @@ RULES = {
     44: "exports without contents",
     45: "imports",
     46: "replays of exported runs",
+    47: "one command for many executions",
+    48: "backup",
+    49: "verify",
+    50: "retention",
+    51: "contents removed before the record",
+    52: "held executions",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",

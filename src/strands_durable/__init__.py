@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
+    from ._records.retention import Pruned, Retention
     from ._records.spec import AgentSpec
+    from ._records.verification import DamagedExecution, Problem, Verification
     from ._records.views import CallSummary, ExecutionDetail, OpenQuestion, StepSummary
 
 __all__ = [
     "AgentSpec",
     "CallSummary",
     "CurrentStep",
+    "DamagedExecution",
     "DoubtfulStep",
     "Durability",
     "DurableAgent",
@@ -46,6 +49,9 @@ __all__ = [
     "OpenInterrupt",
     "OpenQuestion",
     "Origin",
+    "Problem",
+    "Pruned",
+    "Retention",
     "StatusCount",
     "StepSummary",
     "StreamEvent",
@@ -53,6 +59,7 @@ __all__ = [
     "SyncHandle",
     "TokenUsage",
     "ToolPolicy",
+    "Verification",
     "Webhook",
     "connect",
     "current_step",
@@ -70,6 +77,7 @@ _HOMES = {
     "AgentSpec": "._records.spec",
     "CallSummary": "._records.views",
     "CurrentStep": "._calls.context",
+    "DamagedExecution": "._records.verification",
     "DoubtfulStep": "._records.policy",
     "Durability": "._plugin.durability",
     "DurableAgent": "._dispatch.registry",
@@ -87,6 +95,9 @@ _HOMES = {
     "OpenInterrupt": "._records.results",
     "OpenQuestion": "._records.views",
     "Origin": "._records.origins",
+    "Problem": "._records.verification",
+    "Pruned": "._records.retention",
+    "Retention": "._records.retention",
     "StatusCount": "._records.executions",
     "StepSummary": "._records.views",
     "StreamEvent": "._records.results",
@@ -94,6 +105,7 @@ _HOMES = {
     "SyncHandle": "._dispatch.sync",
     "TokenUsage": "._records.executions",
     "ToolPolicy": "._records.policy",
+    "Verification": "._records.verification",
     "Webhook": "._dispatch.webhooks",
     "connect": "._dispatch.connect",
     "current_step": "._calls.context",

@@ -117,7 +117,8 @@ def test_ls_as_json_has_the_promised_shape() -> None:
     assert record == {
         "execution_id": "trip", "kind": "inline", "agent": "default", "status": "COMPLETED", "is_cancelling": False,
         "note": None, "unreadable": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
-        "tags": {}, "tokens": {"input": 20, "output": 10, "total": 30}, "origin": None, "imported": None,
+        "tags": {}, "is_held": False, "contents_removed_at": None, "tokens": {"input": 20, "output": 10, "total": 30},
+        "origin": None, "imported": None,
     }  # fmt: skip
 
 

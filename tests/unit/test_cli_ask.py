@@ -168,7 +168,8 @@ def test_rm_asks_before_it_removes_unless_yes_is_passed() -> None:
     refused = cli("rm", "trip")
     assert refused.exit_code == 2
     assert "Pass --yes" in refused.stderr
-    assert json.loads(cli("rm", "trip", "trip", "-y", "--json").stdout) == {"removed": ["trip"]}
+    removed = json.loads(cli("rm", "trip", "trip", "-y", "--json").stdout)
+    assert removed == {"removed": ["trip"], "skipped": [], "failed": []}
     assert cli("rm", "trip", "-y").exit_code == 3
 
 

@@ -15,6 +15,7 @@ METERS: dict[Metric, tuple[str, str, str]] = {
     "in_doubt": ("{step}", "Steps that had started and had no result", "strands_durable.kind"),
     "takeovers": ("{execution}", "Executions taken over from an owner that is gone", ""),
     "tokens": ("{token}", "Tokens of the model calls that this process made", "strands_durable.token_type"),
+    "pruned": ("{execution}", "Executions, or contents of executions, removed by retention", "strands_durable.what"),
 }
 """Unit, description, and the name of the first attribute."""
 

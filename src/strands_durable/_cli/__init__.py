@@ -12,12 +12,15 @@ from typing import Literal
 import click
 
 from .. import __version__
-from .control import cancel, remove, respond, resume
+from .control import cancel, respond, resume
 from .doctor import doctor
 from .exit_codes import Commands
 from .fork import fork
 from .inspect import list_executions, show, watch
+from .remove import remove
+from .retention import hold, prune, release
 from .run import run
+from .store import backup, verify
 from .transfer import export_execution, import_execution
 from .ui import ui
 from .worker import work
@@ -96,5 +99,6 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
 
 
 _EXECUTIONS = (list_executions, show, watch, respond, resume, fork, cancel, remove, export_execution, import_execution)
-for _command in (run, work, *_EXECUTIONS, ui, doctor):
+_STORE = (hold, release, prune, backup, verify)
+for _command in (run, work, *_EXECUTIONS, *_STORE, ui, doctor):
     main.add_command(_command)

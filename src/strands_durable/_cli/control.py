@@ -1,10 +1,9 @@
-"""Commands that control an execution: respond, resume, cancel, rm. They record a request; no agent runs here."""
+"""Commands that control executions: respond, resume, cancel. They record a request; no agent runs here."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
@@ -14,11 +13,13 @@ from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import one_line
 from .._records.results import OpenInterrupt
 from .._records.views import ExecutionDetail
-from ..errors import DurableError, InDoubtError
+from ..errors import DurableError, ExecutionCancelledError, InDoubtError
+from .bulk import OPEN, Change, SkippedError, change_matching, record_of, refuse_both
 from .exit_codes import USAGE, leave, print_error
+from .filters import Filters, bulk_options
 from .hints import is_dispatched, next_step
 from .json_view import execution_json, print_json, questions_json
-from .options import BackendTarget, backend_option, execution_argument, json_option, seconds_of
+from .options import BackendTarget, backend_option, execution_argument, json_option, optional_execution_argument
 from .prompts import ask, is_terminal, listed, read
 
 S = ExecutionStatus
@@ -111,12 +112,13 @@ class _NothingAskedError(DurableError):
 
 
 @click.command()
-@execution_argument
+@optional_execution_argument
 @click.option("--accept-drift", is_flag=True, help="Let a worker with a changed version of its agent resume it.")
+@bulk_options
 @backend_option
 @json_option
-def resume(execution_id: str, accept_drift: bool, place: BackendTarget, as_json: bool) -> None:
-    """Retry a failed execution from the failed step.
+def resume(execution_id: str | None, accept_drift: bool, place: BackendTarget, as_json: bool, **options: Any) -> None:
+    """Retry failed executions from the failed step: one, or all that match filters.
 
     The failure stays on record. If there is nothing to resume, the command changes nothing. An execution that was started
     inline is retried when its script runs again.
@@ -126,9 +128,55 @@ def resume(execution_id: str, accept_drift: bool, place: BackendTarget, as_json:
     on_drift="warn": the changes are logged, and finished tools do not run again. From then on the execution is bound to the
     version that resumed it.
 
-    With --json: an object as in ls --json.
+    In place of ID, filters as in ls name the executions; without --status, those that are FAILED. They are listed, you are
+    asked once, and each is reported. One that has changed in the meantime is skipped. If one cannot be resumed, the others
+    are, and the exit code is not 0.
+
+    \b
+    With --json and ID: an object as in ls --json.
+    With --json and filters: an object with
+      resumed     a list of ids
+      skipped     a list of {execution_id, reason}
+      failed      a list of {execution_id, error}
+    With --json and --dry-run: a list as in ls --json.
     """
+    filters = Filters.of(options, (S.FAILED,))
+    refuse_both(execution_id, filters)
+    if execution_id is None:
+        assert filters is not None
+        change = Change(verb="resume", done="resumed", question="Resume {what}?", make=_resumed(accept_drift))
+        change_matching(place, filters, change, **_how(options), as_json=as_json)
+        return
+    _refuse_dry(options)
     asyncio.run(_resume(place, execution_id, accept_drift, as_json))
+
+
+def _how(options: dict[str, Any]) -> dict[str, bool]:
+    return {name: options[name] for name in ("is_dry", "yes")}
+
+
+def _refuse_dry(options: dict[str, Any]) -> None:
+    if options["is_dry"]:
+        raise click.UsageError("--dry-run is for filters such as --status, --since or --tag.")
+
+
+def _resumed(accept_drift: bool) -> Callable[[DurableBackend, ExecutionRecord], Awaitable[str]]:
+    async def make(backend: DurableBackend, record: ExecutionRecord) -> str:
+        if not _can_resume(record, accept_drift):
+            raise SkippedError(f"it is {record.status.value}: nothing to resume")
+        if not is_dispatched(record):
+            raise SkippedError("it was started inline; run its script again to retry it")
+        try:
+            await (await backend.get(record.execution_id)).resume(accept_drift=accept_drift)
+        except ExecutionCancelledError:
+            raise SkippedError("it was cancelled in the meantime") from None
+        return f"Resumed {one_line(record.execution_id)}."
+
+    return make
+
+
+def _can_resume(record: ExecutionRecord, accept_drift: bool) -> bool:
+    return record.status is S.FAILED or (accept_drift and record.status in OPEN and record.owner is None)
 
 
 async def _resume(place: BackendTarget, execution_id: str, accept_drift: bool, as_json: bool) -> None:
@@ -137,10 +185,9 @@ async def _resume(place: BackendTarget, execution_id: str, accept_drift: bool, a
     before = (await handle.detail()).execution
     await handle.resume(accept_drift=accept_drift)
     detail = await handle.detail()
-    is_waiting = before.status in (S.PENDING, S.RUNNING, S.SUSPENDED) and before.owner is None
     if as_json:
         print_json(execution_json(detail.execution))
-    elif before.status is S.FAILED or (accept_drift and is_waiting):
+    elif _can_resume(before, accept_drift):
         print_next("Requested." if is_dispatched(detail.execution) else "It was started inline.", detail, place)
         await warn_unattended(backend, detail.execution)
     else:
@@ -149,106 +196,70 @@ async def _resume(place: BackendTarget, execution_id: str, accept_drift: bool, a
 
 
 @click.command()
-@execution_argument
+@optional_execution_argument
+@bulk_options
 @backend_option
 @json_option
-def cancel(execution_id: str, place: BackendTarget, as_json: bool) -> None:
-    """Cancel an execution.
+def cancel(execution_id: str | None, place: BackendTarget, as_json: bool, **options: Any) -> None:
+    """Cancel executions: one, or all that match filters.
 
     A cancelled execution cannot be resumed; what it recorded is kept. A running tool gets its cancel signal, and no further
     step starts. An execution that has ended is not changed.
 
-    With --json: an object as in ls --json.
+    In place of ID, filters as in ls name the executions; without --status, those that have not ended. They are listed, you are
+    asked once, and each is reported. One that has ended in the meantime is skipped. If one cannot be cancelled, the others
+    are, and the exit code is not 0.
+
+    \b
+    With --json and ID: an object as in ls --json.
+    With --json and filters: an object with
+      cancelled   a list of ids; a running one is CANCELLED as soon as its
+                  owner has stopped it
+      skipped     a list of {execution_id, reason}
+      failed      a list of {execution_id, error}
+    With --json and --dry-run: a list as in ls --json.
     """
+    filters = Filters.of(options, OPEN)
+    refuse_both(execution_id, filters)
+    if execution_id is None:
+        assert filters is not None
+        question = "Cancel {what}? Cancelled executions cannot be resumed"
+        change = Change(verb="cancel", done="cancelled", question=question, make=_cancelled)
+        change_matching(place, filters, change, **_how(options), as_json=as_json)
+        return
+    _refuse_dry(options)
     asyncio.run(_cancel(place, execution_id, as_json))
+
+
+async def _cancelled(backend: DurableBackend, listed: ExecutionRecord) -> str:
+    handle = await backend.get(listed.execution_id)
+    if listed.status not in OPEN:
+        raise SkippedError(f"it is {listed.status.value}: nothing to cancel")
+    await handle.cancel()
+    record = await record_of(handle)
+    if record.status not in (*OPEN, S.CANCELLED):
+        raise SkippedError(f"it has ended in the meantime, and is {record.status.value}")
+    return _end_of_cancel(record)
 
 
 async def _cancel(place: BackendTarget, execution_id: str, as_json: bool) -> None:
     handle = await place.visited().get(execution_id)
     await handle.cancel()
-    record = await _record(handle)
+    record = await record_of(handle)
     if as_json:
         print_json(execution_json(record))
-    elif record.status is S.CANCELLED:
-        click.echo(f"{execution_id} is CANCELLED.")
-    elif record.is_cancelling:
-        owner = one_line(record.owner or "its owner")
-        click.echo(f"Requested. {execution_id} is CANCELLED as soon as {owner} has stopped it.")
     else:
-        click.echo(f"{execution_id} is {record.status.value}: nothing to cancel.")
+        click.echo(_end_of_cancel(record))
 
 
-@click.command("rm")
-@click.argument("execution_ids", metavar="[ID]...", nargs=-1)
-@click.option("--all-completed", is_flag=True, help="Remove all COMPLETED executions.")
-@click.option(
-    "--older-than",
-    callback=seconds_of,
-    metavar="SPAN",
-    help="With --all-completed: only those unchanged for this long, such as 12h or 7d.",
-)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@backend_option
-@json_option
-def remove(
-    execution_ids: tuple[str, ...],
-    all_completed: bool,
-    older_than: float | None,
-    yes: bool,
-    place: BackendTarget,
-    as_json: bool,
-) -> None:
-    """Remove executions and everything they recorded.
-
-    This cannot be undone. The ids can be used again. An execution that a process is running is refused, and on Temporal one
-    that has not ended: cancel it first. On Temporal, removing one that has just ended takes about half a minute.
-
-    With --json: an object {removed: a list of ids}.
-    """
-    if bool(execution_ids) == all_completed:
-        raise click.UsageError("Pass the ids of the executions to remove, or --all-completed.")
-    if older_than is not None and not all_completed:
-        raise click.UsageError("--older-than needs --all-completed.")
-    asyncio.run(_remove(place, execution_ids, older_than, yes, as_json))
-
-
-async def _remove(
-    place: BackendTarget, ids: tuple[str, ...], older_than: float | None, yes: bool, as_json: bool
-) -> None:
-    backend = place.visited()
-    records = [await _record(await backend.get(each)) for each in dict.fromkeys(ids)]
-    records = records or await _old(backend, older_than)
-    if records and not yes:
-        _confirm(records)
-    removed = []
-    for record in records:
-        await backend.remove(record.execution_id)
-        removed.append(record.execution_id)
-        if not as_json:
-            click.echo(f"Removed {record.execution_id}.")
-    if as_json:
-        print_json({"removed": removed})
-    elif not removed:
-        click.echo("Nothing to remove.")
-
-
-async def _old(backend: DurableBackend, older_than: float | None) -> list[ExecutionRecord]:
-    before = time.time() - (older_than or 0.0)
-    return [record for record in await backend.list(status=S.COMPLETED) if record.updated_at <= before]
-
-
-def _confirm(records: list[ExecutionRecord]) -> None:
-    """Ask before anything is lost."""
-    if not is_terminal():
-        raise click.UsageError("stdin is not a terminal. Pass --yes to remove without confirmation.")
-    for record in records:
-        click.echo(f"  {record.execution_id}  {record.status.value}, {record.steps} steps", err=True)
-    what = "this execution" if len(records) == 1 else f"these {len(records)} executions"
-    click.confirm(f"Remove {what} and everything recorded? This cannot be undone", abort=True, err=True)
-
-
-async def _record(handle: ExecutionHandle) -> ExecutionRecord:
-    return (await handle.detail()).execution
+def _end_of_cancel(record: ExecutionRecord) -> str:
+    execution_id = record.execution_id
+    if record.status is S.CANCELLED:
+        return f"{execution_id} is CANCELLED."
+    if record.is_cancelling:
+        owner = one_line(record.owner or "its owner")
+        return f"Requested. {execution_id} is CANCELLED as soon as {owner} has stopped it."
+    return f"{execution_id} is {record.status.value}: nothing to cancel."
 
 
 async def warn_unattended(backend: DurableBackend, record: ExecutionRecord | None = None) -> None:

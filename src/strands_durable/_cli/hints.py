@@ -15,7 +15,7 @@ def next_step(detail: ExecutionDetail, place: BackendTarget) -> str | None:
     if record.unreadable is not None:
         removed = place.command(f"rm {record.execution_id}")
         return f"restore the store from a backup, or remove only this execution with {removed}"
-    if record.status in (S.COMPLETED, S.CANCELLED):
+    if record.status in (S.COMPLETED, S.CANCELLED) or record.contents_removed_at is not None:
         return None
     if record.status is S.SUSPENDED and any(call.questions for call in detail.calls):
         answered = place.command(f"respond {record.execution_id}")

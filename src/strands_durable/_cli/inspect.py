@@ -16,17 +16,10 @@ from .._records.executions import ExecutionStatus
 from .._records.printable import masked, masked_text, one_line
 from .._records.views import ExecutionDetail
 from .exit_codes import INTERRUPTED, code_of_status, leave
+from .filters import filter_options
 from .hints import next_step
 from .json_view import detail_json, execution_json, print_json, print_json_line, step_json
-from .options import (
-    BackendTarget,
-    backend_option,
-    cursor_of,
-    execution_argument,
-    json_option,
-    moment_of,
-    tags_option,
-)
+from .options import BackendTarget, backend_option, cursor_of, execution_argument, json_option
 from .prompts import listed
 from .step_view import step_text, steps_named
 from .wait_reasons import waits
@@ -35,22 +28,7 @@ T = TypeVar("T")
 
 
 @click.command("ls")
-@click.option(
-    "--status",
-    "statuses",
-    type=click.Choice([status.value for status in ExecutionStatus], case_sensitive=False),
-    multiple=True,
-    help="Only executions with this status. Can be repeated.",
-)
-@click.option("--agent", metavar="NAME", help="Only executions of this agent.")
-@click.option(
-    "--since",
-    callback=moment_of,
-    metavar="WHEN",
-    help="Only executions that changed in the last 30m, 2h, 3d, ..., or since an ISO time.",
-)
-@tags_option("Only executions that have this tag. Can be repeated: all must match.")
-@click.option("--search", metavar="TEXT", help="Only executions whose id begins with TEXT.")
+@filter_options
 @click.option("--waiting", is_flag=True, help="Only executions that wait, with what they wait for and why.")
 @click.option(
     "--limit",
@@ -98,6 +76,8 @@ def list_executions(
       tags                     an object: names and values
       imported                 how it was imported: {execution_id, exported_at,
                                imported_at, by}, or null
+      is_held                  true if neither retention nor rm removes it
+      contents_removed_at      when retention removed its contents, or null
       tokens                   of all model calls of the current run:
                                {input, output, total}; null if unknown
       duration_seconds         from start to end of its calls, summed;

@@ -41,6 +41,8 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "steps": record.steps,
         "tags": dict(record.tags),
         "imported": None if record.imported is None else _import_json(record.imported),
+        "is_held": record.is_held,
+        "contents_removed_at": _iso(record.contents_removed_at),
         "tokens": None if record.tokens is None else vars(record.tokens),
         "duration_seconds": None if record.duration_seconds is None else round(record.duration_seconds, 3),
         "owner": record.owner,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import time
 from collections.abc import Callable
@@ -16,14 +15,13 @@ from click.core import ParameterSource
 
 from .._dispatch.connect import DEFAULT_URL, VARIABLE, connect
 from .._dispatch.ports import DurableBackend
+from .._records.durations import seconds_in
 from .._records.listing import Cursor
 from .._records.printable import url_for_people
 from .._records.tags import checked_tags
 from ..errors import InvalidTagError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +80,11 @@ def execution_argument(command: F) -> F:
     return click.argument("execution_id", metavar="ID")(command)
 
 
+def optional_execution_argument(command: F) -> F:
+    """Let a command take the id of an execution, or filters in its place."""
+    return click.argument("execution_id", metavar="[ID]", required=False)(command)
+
+
 def strict_json(text: str) -> Any:
     """Parse strict JSON: NaN and Infinity are refused."""
     return json.loads(text, parse_constant=_refuse)
@@ -100,10 +103,10 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     """Return the seconds of a duration such as 30m, 2h or 7d."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)", text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a duration. Use a form such as 30m, 2h or 7d.", ctx, param)
-    return float(match[1]) * _UNIT_SECONDS[match[2]]
+    try:
+        return seconds_in(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def moment_of(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

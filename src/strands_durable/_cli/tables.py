@@ -49,14 +49,15 @@ class How:
         return written(value if self.unmasked else masked(value))
 
 
-def console() -> Console:
+def console(*, err: bool = False) -> Console:
     """Return the console for tables: as wide as the terminal, or wide enough for a program to read."""
     from rich.console import Console
 
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
-    is_wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, markup=False, emoji=False, width=_PIPED_WIDTH if is_wide else None)
+    out = sys.stderr if err else sys.stdout
+    if hasattr(out, "reconfigure"):
+        out.reconfigure(errors="replace")
+    is_wide = not out.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, markup=False, emoji=False, width=_PIPED_WIDTH if is_wide else None, stderr=err)
 
 
 def _table(columns: Iterable[tuple[str, dict[str, Any]]]) -> Table:
@@ -209,6 +210,13 @@ def print_detail(out: Console, detail: ExecutionDetail, place: BackendTarget, ho
     out.print(f"begun   {_moment(execution.created_at, now)}")
     out.print(f"updated {_moment(execution.updated_at, now)}")
     _print_totals(out, execution)
+    if execution.is_held:
+        _print_fact(out, "held", "neither retention nor rm removes it")
+    if execution.contents_removed_at is not None:
+        removed = (
+            f"removed by retention {ago(now - execution.contents_removed_at)}: inputs, results, messages and state"
+        )
+        _print_fact(out, "content", removed)
     if execution.unreadable is not None:
         _print_fact(out, "damage", f"it cannot be read: {one_line(masked_text(execution.unreadable))}")
     elif execution.note is not None:

@@ -20,10 +20,12 @@ from .._dispatch.connect import connect
 from .._dispatch.ports import DurableBackend
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
+from .._records.retention import RetentionRules
 from .exit_codes import leave_at_once
 from .health import Health, HealthServer, address_of
 from .log_format import LogFormat, configure, log_format_option
 from .options import BackendTarget, backend_option
+from .retention import retention_option
 
 if TYPE_CHECKING:
     from .._dispatch.registry import DurableAgent
@@ -105,6 +107,7 @@ class Work:
     help="Answer /live and /ready over HTTP, with 200 or 503 and the reasons as JSON.",
 )
 @log_format_option
+@retention_option
 @click.option("--trial", "is_trial", is_flag=True, hidden=True)
 @backend_option
 def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **options: Any) -> None:
@@ -118,6 +121,8 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
 
     With --webhook, requests are delivered at least once, also after a kill, and retried for a day. Executions that were run
     inline are reported, too. On AWS Lambda the function has the hooks.
+
+    With --retention, one of the workers removes executions that have ended long enough ago, about once an hour, as prune does.
     """
     from .._dispatch.agent_files import agents_of
     from .._strands.patches import silence_printing
@@ -129,11 +134,17 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
         else:
             backend = connect(place.url) if place.is_said else _backend_of(agents)
         os.environ[_TRIAL_URL] = backend.url
+        _retain(backend, options.pop("rules"), is_trial=options["is_trial"])
         _notify(backend, options.pop("webhook"), options.pop("secret_file"), options.pop("events"))
         request = Work(files=files, url=backend.url, log_level=log_level or logging.INFO, **options)
         configure(request.log_format, request.log_level)
         _print_start(request, agents)
         _work(request, backend)
+
+
+def _retain(backend: DurableBackend, rules: RetentionRules | None, *, is_trial: bool) -> None:
+    if rules is not None and not is_trial:
+        backend.retain(rules.default, agents=rules.agents)
 
 
 def _notify(backend: DurableBackend, url: str | None, secret_file: str | None, events: tuple[Any, ...]) -> None:

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .._records.deadline import TimedOut, limited
+from .._records.retention import Retention
 
 T = TypeVar("T")
 
@@ -62,3 +63,17 @@ async def in_time(
             f"download), or allow more time: @durable_agent(build_timeout=...)."
         )
     return outcome.result()
+
+
+def checked_version(name: str, version: Any) -> str | None:
+    """Return the version of an agent, or raise `TypeError`."""
+    if version is not None and (not isinstance(version, str) or not version.strip()):
+        raise TypeError(f'The version of agent {name!r} must be a string such as "2" or "2025-01-31", not {version!r}')
+    return version
+
+
+def checked_retention(name: str, retention: Any) -> Retention | None:
+    """Return the retention of an agent, or raise `TypeError`."""
+    if retention is not None and not isinstance(retention, Retention):
+        raise TypeError(f"The retention of agent {name!r} must be a Retention, not {retention!r}")
+    return retention

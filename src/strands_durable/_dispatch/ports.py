@@ -15,6 +15,7 @@ from .._records.printable import url_for_people
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .._records.origins import ForkPoint
@@ -145,6 +146,22 @@ class ExecutionHandle(ABC):
         """
         raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
 
+    async def hold(self) -> None:
+        """Keep the execution: neither retention nor `DurableBackend.remove` removes it, until `release` is called.
+
+        Raises:
+            UnsupportedFeatureError: This engine has no such mark.
+        """
+        raise UnsupportedFeatureError("Holding an execution", "this engine has no mark that keeps one")
+
+    async def release(self) -> None:
+        """Take back `hold`: the execution is removed again when it is old enough. Does nothing if it is not held.
+
+        Raises:
+            UnsupportedFeatureError: This engine has no such mark.
+        """
+        raise UnsupportedFeatureError("Releasing an execution", "this engine has no mark that keeps one")
+
     @abstractmethod
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
@@ -188,7 +205,7 @@ class ExecutionHandle(ABC):
         """
 
 
-class DurableBackend(ABC):
+class DurableBackend(Upkeep, ABC):
     """Where executions run. Made by `connect`."""
 
     url: str
@@ -327,7 +344,7 @@ class DurableBackend(ABC):
         """
         return self
 
-    def start(self) -> None:  # noqa: B027
+    def start(self) -> None:
         """Make this process run everything that is queued, if the backend has workers in processes that dispatch.
 
         A server calls it on startup, to resume what an earlier process left. Without it, on a file, a process runs what it
@@ -387,7 +404,7 @@ class DurableBackend(ABC):
             is_trial: Run only such executions, one at a time, each until it is past the step that was running.
         """
 
-    def refuse_unreadable(self) -> None:  # noqa: B027
+    def refuse_unreadable(self) -> None:
         """Raise if it is certain that nothing can be read here, without making or opening anything: the file is missing."""
 
     @classmethod
@@ -437,10 +454,11 @@ class DurableBackend(ABC):
 
         Raises:
             ExecutionBusyError: Its owner is alive.
+            ExecutionHeldError: It is held.
         """
         raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
-    async def close(self) -> None:  # noqa: B027
+    async def close(self) -> None:
         """Release the backend's resources; executions are kept."""
 
 

@@ -19,9 +19,10 @@ from .._records.options import OnDrift, Options, check
 from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
 from .._records.questions import answers_in
 from .._records.results import ExecutionResult
+from .._records.retention import Retention
 from .._records.spec import AgentSpec
 from ..errors import AgentNotRegisteredError, UnsupportedFeatureError
-from .factories import in_time
+from .factories import checked_retention, checked_version, in_time
 from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class DurableAgent:
         durable_backend: Where it runs: a backend, its URL, or None for `connect`'s default.
         policies: What a worker does with steps in doubt and with a changed agent.
         version: It may resume runs of the same version. None: runs of an agent with the same parts.
+        retention: How long its executions are kept after they have ended, where its workers apply retention.
     """
 
     def __init__(
@@ -88,12 +90,14 @@ class DurableAgent:
         durable_backend: DurableBackend | str | None = None,
         policies: PolicyOverrides | None = None,
         version: str | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.name = checked_id(name or factory.__name__)
         self.policies = PolicyOverrides() if policies is None else policies
         if not isinstance(self.policies, PolicyOverrides):
             raise TypeError(f"policies={policies!r}: pass @durable_agent(tool_policies=...) a dict of ToolPolicy")
-        self.version = _checked_version(self.name, version)
+        self.version = checked_version(self.name, version)
+        self.retention = checked_retention(self.name, retention)
         self._factory = factory
         self._parameters = _parameters(self.name, factory)
         self._backend = durable_backend
@@ -302,6 +306,7 @@ def durable_agent(
     tool_policies: Mapping[str, ToolPolicy] | None = None,
     version: str | None = None,
     build_timeout: float = BUILD_SECONDS,
+    retention: Retention | None = None,
 ) -> Callable[[Factory], DurableAgent]: ...
 
 
@@ -316,6 +321,7 @@ def durable_agent(
     tool_policies: Mapping[str, ToolPolicy] | None = None,
     version: str | None = None,
     build_timeout: float = BUILD_SECONDS,
+    retention: Retention | None = None,
 ) -> DurableAgent | Callable[[Factory], DurableAgent]:
     """Make a durable agent from a factory: put ``@durable_agent`` on a function that returns an Agent, a Graph or a Swarm.
 
@@ -331,6 +337,7 @@ def durable_agent(
             Change it when the edited agent must not resume runs that have begun.
         build_timeout: How long the function may take, in seconds; it does not block other runs. After that, a dispatch raises
             TimeoutError; a worker logs it, leaves the run to others, and checks again when the function has returned.
+        retention: How long its executions are kept after they have ended, on SQLite; see `DurableBackend.retain`.
     """
     policies = PolicyOverrides(
         on_drift=on_drift,
@@ -339,8 +346,8 @@ def durable_agent(
         build_timeout=build_timeout,
     )
     if factory is not None:
-        return DurableAgent(factory, name, durable_backend, policies, version)
-    return lambda decorated: DurableAgent(decorated, name, durable_backend, policies, version)
+        return DurableAgent(factory, name, durable_backend, policies, version, retention)
+    return lambda decorated: DurableAgent(decorated, name, durable_backend, policies, version, retention)
 
 
 def registered(name: str) -> DurableAgent:
@@ -348,12 +355,6 @@ def registered(name: str) -> DurableAgent:
     if name not in agents:
         raise AgentNotRegisteredError(name, list(agents))
     return agents[name]
-
-
-def _checked_version(name: str, version: Any) -> str | None:
-    if version is not None and (not isinstance(version, str) or not version.strip()):
-        raise TypeError(f'The version of agent {name!r} must be a string such as "2" or "2025-01-31", not {version!r}')
-    return version
 
 
 def _parameters(name: str, factory: Factory) -> dict[str, bool]:

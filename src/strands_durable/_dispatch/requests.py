@@ -206,6 +206,7 @@ class Requests:
             status = journal.status()
             if status is S.CANCELLED:
                 raise ExecutionCancelledError(execution_id)
+            journal.refuse_removed()
             if accept_drift:
                 self.accept_drift(journal)
             if status is S.FAILED:

@@ -11,7 +11,7 @@ import builtins
 import contextvars
 import os
 import threading
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -22,6 +22,8 @@ from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
     from .._records.origins import ForkPoint
+    from .._records.retention import Pruned, Retention
+    from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
     from .hooks import Callback
     from .webhooks import Webhook
@@ -124,6 +126,14 @@ class SyncHandle:
     def fork_point(self, at: int | None = None) -> ForkPoint:
         """Return the conversation and the state that a fork would begin with; see `ExecutionHandle.fork_point`."""
         return in_loop(self._handle.fork_point(at))
+
+    def hold(self) -> None:
+        """Keep the execution from being removed; see `ExecutionHandle.hold`."""
+        in_loop(self._handle.hold())
+
+    def release(self) -> None:
+        """Take back `hold`; see `ExecutionHandle.release`."""
+        in_loop(self._handle.release())
 
     def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
@@ -241,6 +251,31 @@ class SyncBackend:
     def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> SyncHandle:
         """Record an execution that was exported; see `DurableBackend.import_execution`."""
         return SyncHandle(in_loop(self._backend.import_execution(export, execution_id=execution_id)))
+
+    def backup(
+        self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Copy everything that is recorded to a new file, while it is in use; see `DurableBackend.backup`."""
+        return in_loop(self._backend.backup(to, force=force, progress=progress))
+
+    def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
+        """Check everything that is recorded; see `DurableBackend.verify`."""
+        return in_loop(self._backend.verify(progress=progress))
+
+    def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
+        """Have the workers of this process remove executions that ended long enough ago; see `DurableBackend.retain`."""
+        self._backend.retain(retention, agents=agents)
+
+    def prune(
+        self,
+        retention: Retention | None = None,
+        *,
+        agents: Mapping[str, Retention] | None = None,
+        dry_run: bool = False,
+        rebuild: bool = False,
+    ) -> Pruned:
+        """Remove executions that ended long enough ago, now; see `DurableBackend.prune`."""
+        return in_loop(self._backend.prune(retention, agents=agents, dry_run=dry_run, rebuild=rebuild))
 
     def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""

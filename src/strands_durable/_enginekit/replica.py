@@ -32,7 +32,7 @@ from ..errors import UnreadableError
 class Replica(Store):
     """A store in memory, for one execution."""
 
-    keeps_past = keeps_notices = False
+    keeps_past = keeps_notices = removes_contents = False
 
     def __init__(self, name: str, max_text: int | None = None) -> None:
         self.max_text = max_text

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
-Metric = Literal["steps", "commits", "in_doubt", "takeovers", "tokens"]
+Metric = Literal["steps", "commits", "in_doubt", "takeovers", "tokens", "pruned"]
 
 _TOKENS = (("input", "inputTokens"), ("output", "outputTokens"))
 

@@ -70,6 +70,10 @@ class ExecutionRecord:
     """What was passed as ``tags`` when it was first dispatched or run."""
     tokens: TokenUsage | None = None
     """Summed over the model calls of the current run, also those inside other agents; None if unknown."""
+    is_held: bool = False
+    """Neither retention nor `rm` removes it."""
+    contents_removed_at: float | None = None
+    """When retention removed its input, result, messages and state, in seconds since the epoch; None if it did not."""
     duration_seconds: float | None = None
     """Summed over the root calls of the current run: from the start of each to its end, or to its last change so far. The time
     that a call waited for a person is part of it. None before the first has begun."""

@@ -13,6 +13,7 @@ from .._records.executions import ExecutionStatus
 from .._records.input_hash import input_hash
 from . import deadlines, notices
 from .recorded import Recorded
+from .upkeep import contents
 
 _CALLS_OF = "execution = ? AND run = ? AND parent = ?"
 
@@ -42,7 +43,13 @@ class Calls(Recorded):
         )
         if not rows:  # to begin a call again that only cannot be found would be to run its steps again
             self.store.refuse_incomplete_calls(*self._of(parent)[:2])
+        elif parent == 0:
+            self.refuse_removed()
         return call_of(rows[0]) if rows else None
+
+    def refuse_removed(self) -> None:
+        """Raise if the contents of the execution were removed: it has ended, and what it did must not be done again."""
+        contents.refuse_removed(self.store, self.lease.row_id, self.execution_id)
 
     def call_after(self, scope: str, position: int) -> CallRecord | None:
         """Return the first root call of ``scope`` that was recorded after ``position``."""
@@ -53,6 +60,7 @@ class Calls(Recorded):
         )  # fmt: skip
         if not rows:
             return None
+        self.refuse_removed()
         if self.lease.fence >= 0:
             self._sources[rows[0][0]] = rows[0][-1] or rows[0][0]
         return call_of(rows[0])
@@ -67,6 +75,7 @@ class Calls(Recorded):
 
     def calls(self) -> list[CallRecord]:
         """Return all root calls of the current run."""
+        self.refuse_removed()
         self.store.refuse_incomplete_calls(*self._of(0)[:2])
         return [call_of(row) for row in self.store.rows("calls", CALL, f"{_CALLS_OF} ORDER BY position", *self._of(0))]
 

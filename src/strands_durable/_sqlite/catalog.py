@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,11 +21,11 @@ from .checksums import DamageError, read_checked
 from .database import damaged, is_damage, path_of, translated
 from .inspection.detail import detail_of, without_calls
 from .inspection.listing import records_of
+from .inspection.moment import BUSY_SECONDS, as_text, at_one_moment
 from .inspection.questions import open_questions
 from .store_file import version_of
 
 T = TypeVar("T")
-_BUSY_SECONDS = 10.0
 
 
 class Catalog:
@@ -82,26 +81,15 @@ class Catalog:
         try:
             return self._looked(query)
         except sqlite3.Error as error:
-            raise translated(self.path, error, _BUSY_SECONDS) from error
+            raise translated(self.path, error, BUSY_SECONDS) from error
         except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
             raise damaged(self.path, str(error)) from error
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
     def _looked(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Read a store at rest as the plain file it is, and make sure afterwards that it still was at rest."""
         refuse_unreadable(self.path)
-        at_rest = _at_rest(self.path)
-        if at_rest is not None:
-            try:
-                found = _read(self.path, "mode=ro&immutable=1", query)
-            except sqlite3.Error:
-                if _at_rest(self.path) == at_rest:
-                    raise
-            else:
-                if _at_rest(self.path) == at_rest:
-                    return found
-        return _read(self.path, "mode=ro", query)
+        return at_one_moment(self.path, lambda connection: _checked(connection, query))
 
 
 def _bytes(connection: sqlite3.Connection, execution_id: str, digest: str) -> tuple[int | None, bytes | None]:
@@ -119,32 +107,13 @@ def refuse_unreadable(path: Path) -> None:
     version_of(path)
 
 
-def _at_rest(path: Path) -> tuple[int, int, int] | None:
-    """Return what a store at rest can be recognized by; None while a process has it open, or died with it open."""
-    if any(os.path.exists(f"{path}{suffix}") for suffix in ("-wal", "-journal")):
-        return None
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
-    with closing(
-        sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    ) as connection:
-        checks = read_checked(connection)
-        connection.execute("BEGIN")
-        connection.text_factory = _text
-        try:
-            return query(connection)
-        except sqlite3.Error as error:
-            if checks.damage is None and "user-defined function" not in str(error):
-                raise
-            raise DamageError(checks.damage or "a row holds bytes that are not text") from error
-
-
-def _text(data: bytes) -> str | bytes:
-    """A text that is damaged stays bytes, which are no JSON and no name: it must not hide the rest of the store."""
+def _checked(connection: sqlite3.Connection, query: Callable[[sqlite3.Connection], T]) -> T:
+    checks = read_checked(connection)
+    connection.execute("BEGIN")
+    connection.text_factory = as_text
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
+        return query(connection)
+    except sqlite3.Error as error:
+        if checks.damage is None and "user-defined function" not in str(error):
+            raise
+        raise DamageError(checks.damage or "a row holds bytes that are not text") from error

@@ -22,9 +22,9 @@ from .tables import FORMAT, tables
 _UNKNOWN = 1 << 41
 """In place of a checksum: another program has written the row."""
 _BASE = 1 << 40
-_FIRST = 4
+FIRST = 4
 """The first format that has checksums."""
-_ADDED = {"tags": 6, "notices": 7}
+_ADDED = {"tags": 6, "notices": 7, "holds": 8, "emptied": 8}
 """Tables that people look at, by the first format that has them, if that is not the first with checksums."""
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until", "version"}
 KEPT = ("failures", "answers", "replies", "heads", "state")
@@ -98,7 +98,7 @@ def covered(table: str, version: int = FORMAT) -> tuple[str, ...]:
 
 def tables_with_sums(version: int = FORMAT) -> list[str]:
     """Return the tables of a format that have checksums; large bytes have digests instead."""
-    return [name for name in tables(version) if name != "blobs"] if version >= _FIRST else []
+    return [name for name in tables(version) if name != "blobs"] if version >= FIRST else []
 
 
 class Checks:
@@ -158,7 +158,7 @@ def read_checked(connection: sqlite3.Connection) -> Checks:
     checks = _functions(connection)
     for table in tables_with_sums(version) or tables(3):
         row = "rowid AS row_id, " if table == "failures" else ""
-        condition = _condition(table, version) if version >= _FIRST else "1"
+        condition = _condition(table, version) if version >= FIRST else "1"
         connection.execute(f"CREATE TEMP VIEW verified_{table} AS SELECT {row}* FROM {table} o WHERE {condition}")
     for table in [name for name, first in _ADDED.items() if version < first]:
         _stand_in(connection, table)
@@ -248,7 +248,7 @@ def _are_same(found: Sequence[Any]) -> bool:
 
 def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
     """Raise if not every row of a run can be found; without checksums, a missing row goes unnoticed."""
-    if _version(connection) >= _FIRST:
+    if _version(connection) >= FIRST:
         refuse_incomplete_calls(connection, execution, run)
         rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()
         for (call_id,) in rows:

@@ -33,6 +33,11 @@ _WAL_BYTES = 32 * 1024 * 1024
 _SCRUB_SECONDS = 0.2
 """How long to leave a WAL alone that could not be emptied."""
 
+_SHRINK_PAGES = 256
+"""How many pages are given back at a time: 2 MB."""
+_INCREMENTAL = 2
+"""The mode of a file in which free pages can be given back without rewriting it."""
+
 _BROKEN = "the file is damaged (truncated or overwritten)"
 _DAMAGED = (
     "What was recorded may be lost. Stop every process that uses the file, keep a copy of it with its -wal and -shm files, and "
@@ -82,6 +87,8 @@ class Store:
     """Whether heads are kept as they were when earlier steps ended; the history of an engine does so by itself."""
     keeps_notices = True
     """Whether changes of status are recorded for workers to report."""
+    removes_contents = True
+    """Whether the contents of an execution may be removed while its record stays."""
     is_abandoned = False
     """Whether what SQLite keeps beside the file was lost: this process must not write to it any more."""
     _is_unscrubbed = False
@@ -264,6 +271,25 @@ class Store:
             raise
         finally:
             connection.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
+
+    def shrink(self) -> None:
+        """Give free pages back, in pieces; others write in between. The file becomes smaller when the WAL is emptied.
+
+        A file that was made before format 8 keeps its free pages for what is written next, until `rebuild` was called once.
+        """
+        if self.read("PRAGMA auto_vacuum")[0][0] != _INCREMENTAL:
+            return
+        while self.read("PRAGMA freelist_count")[0][0]:
+            began = time.monotonic()
+            reach("shrink:before")
+            self.read(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
+            time.sleep(time.monotonic() - began)
+
+    def rebuild(self) -> None:
+        """Rewrite the file without free pages. Writers wait meanwhile, and twice its size is needed on the disk."""
+        self.refuse_other()
+        self.read(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+        self.read("VACUUM")
 
     def close(self) -> None:
         """Close the file."""

@@ -17,6 +17,7 @@ from . import blobs
 from .connection import Connection
 from .database import Store
 from .tables import tables
+from .upkeep import holds
 
 logger = safe_logger(__name__)
 
@@ -28,7 +29,7 @@ _OF_CALLS = (("failures", "call"), ("answers", "call"), ("replies", "call"), ("c
              ("state", "call"), ("past_heads", "call"),
              ("past_state", "call"), ("steps", "call"), ("messages", "lineage"))  # fmt: skip
 _OF_EXECUTION = (("calls", "execution"), ("dispatches", "execution"), ("tags", "execution"),
-                 ("notices", "execution"), ("executions", "id"))  # fmt: skip
+                 ("notices", "execution"), ("holds", "execution"), ("emptied", "execution"), ("executions", "id"))  # fmt: skip
 
 
 class Removal:
@@ -43,15 +44,14 @@ class Removal:
         Raises:
             ExecutionNotFoundError: There is none with this id.
             ExecutionBusyError: Its owner is alive.
+            ExecutionHeldError: It is held.
         """
         with self._store.transaction("remove") as connection:
             row_id = self._idle(connection, execution_id)
             if row_id is not None:
-                connection.insert("removals", execution=row_id, execution_id=execution_id)
-                for table in ("dispatches", "tags", "notices"):
-                    connection.delete(table, "execution = ?", row_id)
-                connection.delete("executions", "id = ?", row_id)
-        self._finish()
+                holds.refuse_held(connection, row_id, execution_id)
+                mark_removed(connection, row_id, execution_id)
+        self.finish()
         self._scrub(execution_id)
 
     def _idle(self, connection: Connection, execution_id: str) -> int | None:
@@ -77,16 +77,14 @@ class Removal:
         owner = Owner.parse(found.owner)
         return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
 
-    def _finish(self) -> None:
+    def finish(self, piece_bytes: int = _PIECE_BYTES) -> None:
         """Delete what is left of every execution whose removal was begun, in pieces; others write in between."""
-        for (row_id,) in self._store.read("SELECT execution FROM removals"):
-            is_over = False
-            while not is_over:
-                began = time.monotonic()
-                with self._store.transaction("remove.piece", lasting=False) as connection:
-                    is_over = _delete_piece(connection, row_id)
-                if not is_over:
-                    time.sleep(time.monotonic() - began)
+        while self._store.read("SELECT 1 FROM removals LIMIT 1"):
+            began = time.monotonic()
+            with self._store.transaction("remove.piece", lasting=False) as connection:
+                is_over = _delete_piece(connection, piece_bytes)
+            if not is_over:
+                time.sleep(time.monotonic() - began)
 
     def _scrub(self, execution_id: str) -> None:
         until = time.monotonic() + _SCRUB_SECONDS
@@ -98,24 +96,41 @@ class Removal:
             time.sleep(0.05)
 
 
-def _delete_piece(connection: Connection, row_id: int) -> bool:
-    """Delete some rows of an execution; True if there are no more."""
-    left = _PIECE_BYTES
-    calls = [
+def mark_removed(connection: Connection, row_id: int, execution_id: str) -> None:
+    """Delete an execution, and note that its calls and what they recorded are to be deleted."""
+    connection.insert("removals", execution=row_id, execution_id=execution_id)
+    for table in ("dispatches", "tags", "notices", "holds", "emptied"):
+        connection.delete(table, "execution = ?", row_id)
+    connection.delete("executions", "id = ?", row_id)
+
+
+def _delete_piece(connection: Connection, most_bytes: int) -> bool:
+    """Delete rows of executions whose removal was begun; True if there are no more."""
+    left = most_bytes
+    rows = connection.execute("SELECT execution FROM removals ORDER BY execution LIMIT 1000").fetchall()
+    for (row_id,) in rows:
+        left = _delete_execution(connection, row_id, left)
+        if left <= 0:
+            return False
+    return len(rows) < 1000
+
+
+def _delete_execution(connection: Connection, row_id: int, left: int) -> int:
+    """Delete rows of an execution until they come to ``left`` bytes; return how many bytes are left."""
+    while calls := [
         call_id for (call_id,) in connection.execute("SELECT id FROM calls WHERE execution = ? LIMIT 1000", (row_id,))
-    ]
-    for call_id in calls:
-        for table, column in _OF_CALLS:
-            left -= _delete_rows(connection, table, column, call_id, left)
-            if left <= 0:
-                return False
-        left -= _delete_rows(connection, "calls", "id", call_id, left)
-    if not calls:
-        connection.delete("removals", "execution = ?", row_id)
-    return not calls
+    ]:
+        for call_id in calls:
+            for table, column in _OF_CALLS:
+                left -= delete_rows(connection, table, column, call_id, left)
+                if left <= 0:
+                    return 0
+            left -= delete_rows(connection, "calls", "id", call_id, left)
+    connection.delete("removals", "execution = ?", row_id)
+    return left
 
 
-def _delete_rows(connection: Connection, table: str, column: str, value: int, most: int) -> int:
+def delete_rows(connection: Connection, table: str, column: str, value: int, most: int) -> int:
     """Delete rows until they come to ``most`` bytes; return how many bytes they had, with those that they referred to."""
     key, texts = tables()[table].key, blobs.columns(table)
     rows = connection.execute(f"SELECT {', '.join((*key, *texts))} FROM {table} WHERE {column} = ?", (value,))

@@ -11,6 +11,7 @@ import random
 import secrets
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ from .tables import FORMAT, LATER, SCHEMA
 
 OLDEST = 3
 APPLICATION_ID = 0x5344_4A31
+SCHEMA_QUERY = "SELECT name, type || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_master"
+"""What a file says of its tables and indexes, by name."""
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in a transaction of its own, unless another process has just done so."""
     connection.execute("PRAGMA page_size = 8192")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # pages that a removal frees can be given back in pieces
     connection.execute("BEGIN EXCLUSIVE")
     if version_in(connection) == 0:
         for statement in SCHEMA.split(";\n"):
@@ -92,13 +96,22 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     reach("upgrade:after")
 
 
-def _upgrade_from(version: int, connection: sqlite3.Connection) -> None:
+def _upgrade_from(version: int, connection: sqlite3.Connection, to: int = FORMAT) -> None:
     """Make each format of the one before it; a new file goes the same way, so that both come to the same."""
-    for number in range(version + 1, FORMAT + 1):
+    for number in range(version + 1, to + 1):
         for statement in LATER[number].split(";\n"):
             connection.execute(statement)
         _UPGRADES[number](connection)
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute(f"PRAGMA user_version = {to}")
+
+
+def expected_schema(version: int) -> dict[str, str]:
+    """Return the tables and indexes that a file of a format has, by name, as SQLite records them."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statement in SCHEMA.split(";\n"):
+            connection.execute(statement)
+        _upgrade_from(3, connection, version)
+        return dict(connection.execute(SCHEMA_QUERY).fetchall())
 
 
 def _to_4(connection: sqlite3.Connection) -> None:
@@ -142,5 +155,9 @@ def _to_7(connection: sqlite3.Connection) -> None:
     checksums.add(connection, ("watches", "notices"), 7)
 
 
-_UPGRADES = {4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7}
+def _to_8(connection: sqlite3.Connection) -> None:
+    checksums.add(connection, ("holds", "emptied", "passes"), 8)
+
+
+_UPGRADES = {4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7, 8: _to_8}
 """What else makes a file of a format of one of the format before, besides new tables and columns. None of them ever changes."""

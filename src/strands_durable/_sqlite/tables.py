@@ -105,10 +105,21 @@ CREATE INDEX notices_due ON notices (at) WHERE gave_up_at IS NULL;
 CREATE INDEX notices_by_execution ON notices (execution)
 """
 
+# Marks that keep an execution, executions whose contents were removed while their record stays, and who applies retention.
+FORMAT_8_RETENTION = """
+CREATE TABLE holds (execution INTEGER PRIMARY KEY, at REAL NOT NULL, by TEXT NOT NULL);
+CREATE TABLE emptied (execution INTEGER PRIMARY KEY, at REAL NOT NULL, is_done INTEGER NOT NULL);
+CREATE INDEX emptied_open ON emptied (execution) WHERE is_done = 0;
+CREATE TABLE passes (
+    name TEXT PRIMARY KEY, claimed_by TEXT, until REAL NOT NULL, at REAL NOT NULL, removed INTEGER NOT NULL,
+    emptied INTEGER NOT NULL) WITHOUT ROWID
+"""
+FORMAT_8 = FORMAT_8_RETENTION
+
 TRAVELLING = (*SCHEMA.split(";\n"), TRAVELLING_5, TRAVELLING_6)
 """Statements for what an engine's history keeps."""
-FORMAT = 7
-LATER = {4: FORMAT_4, 5: FORMAT_5, 6: FORMAT_6, 7: FORMAT_7}
+FORMAT = 8
+LATER = {4: FORMAT_4, 5: FORMAT_5, 6: FORMAT_6, 7: FORMAT_7, 8: FORMAT_8}
 """What each format adds to the one before; `SCHEMA` is format 3."""
 
 _TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\)(?: WITHOUT ROWID)?(?:;|\n;|$)", re.DOTALL)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -20,6 +21,7 @@ from .._dispatch.notifier import notifying
 from .._dispatch.ports import DurableBackend, ExecutionHandle, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
+from .._dispatch.retention import pruning, retentions, rules_of, with_agents
 from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
 from .._enginekit.export_files import exported
@@ -35,7 +37,9 @@ from .._records.origins import ForkChanges, ForkPoint
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
+from .._records.retention import Pruned, Retention
 from .._records.spec import AgentSpec
+from .._records.verification import Verification
 from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
 from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.change_feed import change_feed
@@ -45,7 +49,13 @@ from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
 from .._sqlite.removal import Removal
 from .._sqlite.snapshot import snapshot
-from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
+from .._sqlite.upkeep import holds
+from ..errors import (
+    BackendUnavailableError,
+    ExecutionCancelledError,
+    ExecutionNotFoundError,
+    UnsupportedFeatureError,
+)
 
 logger = safe_logger(__name__)
 
@@ -184,7 +194,7 @@ class SqliteBackend(DurableBackend):
         stop = stop or asyncio.Event()
         if is_trial:
             return await run_quarantined(self.path, stop, drain_seconds)
-        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS):
+        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS), pruning(self.path):
             if trial_command is None:
                 return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
             quarantine = QuarantineProcess(trial_command)
@@ -202,6 +212,52 @@ class SqliteBackend(DurableBackend):
     ) -> None:
         """Have the workers of this process report executions of the file, inline ones too."""
         hooks.add(self.path, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
+
+    async def backup(
+        self, to: str | os.PathLike[str], *, force: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Copy the file while it is in use, as it is at one moment."""
+        from .._sqlite.upkeep.backup import back_up
+
+        refuse_unreadable(self.path)
+        return await asyncio.to_thread(back_up, self.path, Path(to), force=force, progress=progress)
+
+    async def verify(self, *, progress: Callable[[str], None] | None = None) -> Verification:
+        """Check everything that the file holds; it is not changed."""
+        from .._sqlite.verification import verified
+
+        refuse_unreadable(self.path)
+        return await asyncio.to_thread(verified, self.path, progress)
+
+    def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
+        """Have the workers of this process remove executions that have ended long enough ago, inline ones too."""
+        retentions.set(self.path, rules_of(retention, agents))
+
+    async def prune(
+        self,
+        retention: Retention | None = None,
+        *,
+        agents: Mapping[str, Retention] | None = None,
+        dry_run: bool = False,
+        rebuild: bool = False,
+    ) -> Pruned:
+        """Remove executions that have ended long enough ago, now; the file becomes smaller."""
+        from .._sqlite.upkeep.retention import Pruner
+
+        refuse_unreadable(self.path)
+        is_given = retention is not None or bool(agents)
+        rules = with_agents(rules_of(retention, agents)) if is_given else retentions.of(self.path)
+        pruner = Pruner(self.store, rules)
+        if dry_run:
+            return await asyncio.to_thread(pruner.plan)
+        found = await asyncio.to_thread(pruner.run)
+        if found is None:
+            raise BackendUnavailableError(
+                str(self.path), "another process is applying retention to it", "Wait until it is done."
+            )
+        if rebuild:
+            await asyncio.to_thread(self.store.rebuild)
+        return found
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""
@@ -230,7 +286,7 @@ def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._dispatch.worker import Worker
 
-        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS):
+        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS), pruning(path):
             await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
 
     return _workers.setdefault((path, concurrency, is_own), WorkerThread(work, is_own=is_own))
@@ -334,6 +390,14 @@ class SqliteHandle(ExecutionHandle):
         """Return the conversation and the state that a fork would begin with."""
         return point_of(rows_at(self._backend.store, self.execution_id, at), self.execution_id)
 
+    async def hold(self) -> None:
+        """Keep the execution from being removed."""
+        holds.hold(self._backend.store, self.execution_id)
+
+    async def release(self) -> None:
+        """Take back `hold`."""
+        holds.release(self._backend.store, self.execution_id)
+
     async def steps(self) -> list[StepSummary]:
         """Return every attempt of every step, in order."""
         return list((await self.detail()).steps)
@@ -354,6 +418,7 @@ class SqliteHandle(ExecutionHandle):
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""
         journal = self._requests.journal(self.execution_id)
+        journal.refuse_removed()
         self._backend.carry(self.execution_id)
         async for event in follow(journal, after):
             yield event

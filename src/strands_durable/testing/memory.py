@@ -97,6 +97,8 @@ class MemoryBackend(LogBackend):
 
     poll_seconds = _POLL_SECONDS
     starts_at_rest = True
+    retention_hint = "They are lost with the process."
+    backup_hint = "They are in the memory of this process alone."
 
     def __init__(self, url: str) -> None:
         self.url = url

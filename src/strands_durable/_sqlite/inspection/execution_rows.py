@@ -68,7 +68,7 @@ def _read_spec(text: str) -> AgentSpec:
 
 def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
     _, execution_id, kind, status, run, created_at, updated_at, owner, lease_until, calls, steps, last, *rest = row
-    agent, note, is_cancelling, spec, given, prompt, tags, origins, damage = rest
+    agent, note, is_cancelling, spec, given, prompt, tags, is_held, contents_removed_at, origins, damage = rest
     if damage is not None:
         raise UnreadableError(damage)
     if spec is not None:
@@ -93,6 +93,8 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
         note=note,
         is_cancelling=bool(is_cancelling),
         tags=dict(sorted(json.loads(tags).items())),
+        is_held=bool(is_held),
+        contents_removed_at=contents_removed_at,
         tokens=totals.tokens,
         duration_seconds=totals.seconds_until(changed_at),
         origin=Origin.from_text(comes_from[PART]) if PART in comes_from else None,

@@ -108,7 +108,10 @@ SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at
     CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN {_PROBE.format("d.given")} END,
     CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN (SELECT {_PROBE.format("c.input")} FROM {view}calls c
         WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0 ORDER BY c.position DESC LIMIT 1) END,
-    (SELECT json_group_object(t.name, t.value) FROM {view}tags t WHERE t.execution = e.id), {_origins(view)}, {damage}
+    (SELECT json_group_object(t.name, t.value) FROM {view}tags t WHERE t.execution = e.id),
+    EXISTS (SELECT 1 FROM holds h WHERE h.execution = e.id),
+    (SELECT f.at FROM {view}emptied f WHERE f.execution = e.id),
+    {_origins(view)}, {damage}
 FROM {view}executions e LEFT JOIN {view}dispatches d ON d.execution = e.id
 """
 

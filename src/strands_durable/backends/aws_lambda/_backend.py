@@ -41,6 +41,10 @@ class LambdaBackend(CallbackBackend):
     """
 
     invoker, _takes_hooks = "AWS invokes the function", "lambda_handler"
+    retention_hint = (
+        "AWS deletes executions that have ended by itself: set RetentionPeriodInDays in the function's DurableConfig."
+    )
+    backup_hint = "AWS keeps the executions, and has no backup of them. Back up the folder or bucket of its payloads."
 
     def __init__(self, url: str, *, client: Any = None) -> None:
         self.url = url

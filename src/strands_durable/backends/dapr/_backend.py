@@ -39,6 +39,9 @@ class DaprBackend(KeyValueBackend):
         runtime: A workflow runtime with workflows of your own: the worker adds its own to it, starts and stops it.
     """
 
+    retention_hint = "Remove executions with 'strands-durable rm --older-than 30d --yes', for example once a day."
+    backup_hint = "Back up the database behind Dapr's state store."
+
     def __init__(self, url: str, *, runtime: WorkflowRuntime | None = None) -> None:
         self.url, self._runtime = url, runtime
         self.config = DaprConfig.of(url)

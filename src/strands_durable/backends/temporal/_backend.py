@@ -71,6 +71,9 @@ class TemporalBackend(LogBackend):
             key come from Temporal's environment variables and config file.
     """
 
+    retention_hint = "Temporal deletes executions that have ended: set the retention period of the namespace."
+    backup_hint = "Back up the database of the Temporal server, and the payload store, if its URL names one."
+
     def __init__(
         self,
         url: str,
@@ -322,9 +325,8 @@ class TemporalBackend(LogBackend):
             why = f"is {status.value}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
             raise ExecutionBusyError(execution_id, "", why)
         with translated(self.config):
-            await remove(
-                await self.client(), self.payload_store, self.workflow_id(execution_id), description.run_id or ""
-            )
+            client, run_id = await self.client(), description.run_id or ""
+            await remove(client, self.payload_store, self.workflow_id(execution_id), run_id)
 
     async def work(
         self,

@@ -65,9 +65,8 @@ async def carry(client: Client, payload_store: PayloadStore, given: Carrying) ->
     except RPCError as error:
         if not is_unknown(error):
             raise
-        text = (
-            f"Execution {workflow_id!r} cannot continue: Temporal has deleted the run {given['run_id']} before this one"
-        )
+        gone = f"Temporal has deleted the run {given['run_id']} before this one"
+        text = f"Execution {workflow_id!r} cannot continue: {gone}"
         raise ApplicationError(text, type=FORGOTTEN, non_retryable=True) from error
     pieces = Pieces(payload_store.limits.max_bytes)
     rows = await asyncio.to_thread(_packed, payload_store, replica, given["changes"], pieces)

@@ -10,6 +10,8 @@
     ├── ExecutionNotFoundError    no execution has this id
     ├── ExecutionExistsError      an execution with this id is already there
     ├── ForkError                 the execution cannot be forked there, or so
+    ├── ExecutionHeldError        the execution is held, and is not removed
+    ├── ContentsRemovedError      what the execution recorded was removed, its status stays
     ├── BytesNotFoundError        the execution refers to no such bytes (also a KeyError)
     ├── InvalidExportError        a file is not the export of an execution, or damaged (also a ValueError)
     ├── InDoubtError              a step started and has no recorded result
@@ -27,6 +29,7 @@
     ├── WorkerLostError           every worker that ran the execution died
     ├── StepTooLongError          a step ran longer than the engine's processes may
     ├── BackendUnavailableError   the store or engine cannot be used
+    ├── BackupError               the copy of a store could not be made
     └── UnsupportedFeatureError   this cannot be made durable
 
 Facts go to ``args`` and the sentence is built in ``__str__``, so that every error survives pickling with its meaning.
@@ -36,11 +39,63 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._base import DurableError
+from ._operating import (
+    ContentsRemovedError,
+    ExecutionExistsError,
+    ExecutionHeldError,
+    ForkError,
+    InvalidExportError,
+)
+from ._stores import BackendUnavailableError, BackupError, FormatVersionError
+from ._values import (
+    InvalidIdError,
+    InvalidTagError,
+    NotSerializableError,
+    PayloadTooLargeError,
+    TypeNotRegisteredError,
+    UnreadableError,
+)
+
 RESUME_HINT = "To resume it, pass the recorded input or none; to start a new run, use another execution_id."
 
+__all__ = [
+    "AgentNotRegisteredError",
+    "BackendUnavailableError",
+    "BackupError",
+    "BytesNotFoundError",
+    "CallCancelledError",
+    "ContentsRemovedError",
+    "DriftError",
+    "DurableError",
+    "ExecutionBusyError",
+    "ExecutionCancelledError",
+    "ExecutionExistsError",
+    "ExecutionFailedError",
+    "ExecutionHeldError",
+    "ExecutionNotFoundError",
+    "ForkError",
+    "FormatVersionError",
+    "InDoubtError",
+    "InputMismatchError",
+    "InvalidExportError",
+    "InvalidIdError",
+    "InvalidTagError",
+    "LeaseLostError",
+    "NotSerializableError",
+    "PayloadTooLargeError",
+    "RerunError",
+    "StepTooLongError",
+    "TypeNotRegisteredError",
+    "UnknownToolError",
+    "UnreadableError",
+    "UnsupportedFeatureError",
+    "WorkerLostError",
+]
 
-class DurableError(Exception):
-    """Base class of every error of this package: catch it to catch them all."""
+for _error in list(vars().values()):
+    if isinstance(_error, type) and _error.__module__.startswith(f"{__name__}."):
+        _error.__module__ = __name__  # where it is recorded, pickled and printed
 
 
 class InputMismatchError(DurableError):
@@ -154,32 +209,6 @@ class ExecutionNotFoundError(DurableError):
         )
 
 
-class ExecutionExistsError(DurableError):
-    """A fork or an import was asked to create an execution under an id that another one has."""
-
-    def __init__(self, execution_id: str, where: str) -> None:
-        super().__init__(execution_id, where)
-        self.execution_id, self.where = execution_id, where
-
-    def __str__(self) -> str:
-        return (
-            f"There is already an execution {self.execution_id!r} in {self.where}. Nothing was written. Choose another "
-            f"execution_id, or remove that one first."
-        )
-
-
-class ForkError(DurableError):
-    """The execution cannot be forked at this step, or with these changes. Nothing was written."""
-
-    def __init__(self, execution_id: str, reason: str, hint: str = "") -> None:
-        super().__init__(execution_id, reason, hint)
-        self.execution_id, self.reason, self.hint = execution_id, reason, hint
-
-    def __str__(self) -> str:
-        text = f"Execution {self.execution_id!r} was not forked: {self.reason}."
-        return f"{text} {self.hint}" if self.hint else text
-
-
 class BytesNotFoundError(DurableError, KeyError):
     """The execution refers to no bytes with this digest."""
 
@@ -194,18 +223,6 @@ class BytesNotFoundError(DurableError, KeyError):
         )
 
 
-class InvalidExportError(DurableError, ValueError):
-    """A file is not the export of an execution, or it is damaged; nothing was written."""
-
-    def __init__(self, name: str, reason: str, hint: str = "") -> None:
-        super().__init__(name, reason, hint)
-        self.name, self.reason, self.hint = name, reason, hint
-
-    def __str__(self) -> str:
-        hint = self.hint or "Export the execution again: 'strands-durable export ID --to FILE'."
-        return f"{self.name} cannot be used as an export: {self.reason}. Nothing was written. {hint}"
-
-
 class InDoubtError(DurableError):
     """A step started and has no recorded result, so it is not known whether it took effect."""
 
@@ -218,110 +235,6 @@ class InDoubtError(DurableError):
         return (
             f"Execution {self.execution_id!r}: step {self.step} started but has no recorded result, and {self.reason}. "
             f"Nothing was run. {hint}"
-        )
-
-
-class InvalidIdError(DurableError, ValueError):
-    """An execution_id has the wrong length, or characters that are not safe in a path or a query."""
-
-    def __init__(self, execution_id: str) -> None:
-        super().__init__(execution_id)
-        self.execution_id = execution_id
-
-    def __str__(self) -> str:
-        return (
-            f"{str(self.execution_id)[:80]!r} is not a valid execution_id: use 1 to 200 characters, letters, digits and any of "
-            f". _ : @ + = -, starting with a letter or digit."
-        )
-
-
-class InvalidTagError(DurableError, ValueError):
-    """A tag has a name or a value that cannot be recorded, or there are too many."""
-
-    def __init__(self, name: object, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
-
-    def __str__(self) -> str:
-        return f"{str(self.name)[:80]!r} is not a valid tag: {self.reason}."
-
-
-class NotSerializableError(DurableError):
-    """A value cannot be recorded; ``path`` is where inside it the problem is."""
-
-    def __init__(self, what: str, path: str, type_name: str, detail: str = "") -> None:
-        super().__init__(what, path, type_name, detail)
-        self.what, self.path, self.type_name, self.detail = what, path, type_name, detail
-
-    def __str__(self) -> str:
-        return (
-            f"{self.what} cannot be recorded: {self.path} is a {self.type_name}{self.detail}. Use JSON data, or one of the "
-            f"types that are restored unchanged, such as bytes, tuple, set, datetime, Decimal, UUID or Path. Convert other "
-            f"values to one of these, or register their class with strands_durable.register_type."
-        )
-
-
-class PayloadTooLargeError(NotSerializableError):
-    """A value exceeds the size limit of the engine."""
-
-    def __init__(self, what: str, size: int, limit: int) -> None:
-        DurableError.__init__(self, what, size, limit)
-        self.what, self.size, self.limit = what, size, limit
-        self.path, self.type_name, self.detail = "", "payload", ""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.what} has {self.size:,} bytes; the engine accepts at most {self.limit:,}. Reduce its size, or offload "
-            f"large payloads: add payloads=file:///shared/folder or payloads=s3://bucket/folder to the backend URL."
-        )
-
-
-class UnreadableError(DurableError):
-    """A recorded value cannot be read by this process; the rest of the store can."""
-
-    def __init__(self, reason: str, hint: str = "", execution_id: str | None = None) -> None:
-        super().__init__(reason, hint, execution_id)
-        self.reason, self.execution_id = reason, execution_id
-        self.hint = hint or (
-            "Nothing was changed. Restore the store from a backup, or remove the execution with 'strands-durable rm'."
-        )
-
-    def of(self, execution_id: str | None) -> UnreadableError:
-        """Return the error with the id of the execution it is about, if it has none yet."""
-        if self.execution_id is None:
-            self.execution_id = execution_id
-            self.args = (*self.args[:-1], execution_id)
-        return self
-
-    def __str__(self) -> str:
-        what = "A recorded value" if self.execution_id is None else f"Execution {self.execution_id!r}"
-        return f"{what} cannot be read: {self.reason}. {self.hint}"
-
-
-class TypeNotRegisteredError(UnreadableError):
-    """A recorded value has a type that was registered in the process that recorded it, but not in this one."""
-
-    def __init__(self, name: str, known: list[str], execution_id: str | None = None) -> None:
-        DurableError.__init__(self, name, known, execution_id)
-        self.name, self.known, self.execution_id = name, known, execution_id
-        self.reason = f"it has a value of type {name!r}, which is not registered in this process"
-        self.hint = (
-            f"Register the class that was recorded as {name!r} with strands_durable.register_type before the execution is "
-            f"read, preferably where the class is defined (registered now: {', '.join(known) or 'none'})."
-        )
-
-
-class FormatVersionError(DurableError):
-    """The store has a format that this version does not read; the file was not changed."""
-
-    def __init__(self, store: str, found: str, expected: str) -> None:
-        super().__init__(store, found, expected)
-        self.store, self.found, self.expected = store, found, expected
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store} is {self.found}; this version of strands-durable reads {self.expected}. The file was not changed. "
-            f"Use the version that wrote it, or another path."
         )
 
 
@@ -416,18 +329,6 @@ class StepTooLongError(DurableError):
             f"was almost over. Raise the timeout (at most 900 s), give the tool a shorter one with tool_policies, or split it "
             f"into steps; then run 'strands-durable resume {self.execution_id}'."
         )
-
-
-class BackendUnavailableError(DurableError):
-    """The store or engine cannot be used; what was recorded is kept, and a later run resumes it."""
-
-    def __init__(self, backend: str, reason: str, hint: str = "") -> None:
-        super().__init__(backend, reason, hint)
-        self.backend, self.reason, self.hint = backend, reason, hint
-
-    def __str__(self) -> str:
-        hint = self.hint or "What was recorded is kept. Fix the cause, then run it again to resume."
-        return f"{self.backend} cannot be used: {self.reason}. {hint}"
 
 
 class UnsupportedFeatureError(DurableError):

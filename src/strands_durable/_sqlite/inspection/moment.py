@@ -1,0 +1,59 @@
+"""Reading a store as it is at one moment, without changing or making a file.
+
+A store at rest is read as the plain file that it is: SQLite would put files beside it, which a folder that is only readable
+does not allow. One that is in use is read through its WAL; a reader there keeps no writer waiting, but keeps the WAL from being
+emptied until it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+BUSY_SECONDS = 10.0
+
+
+def at_one_moment(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Return what ``work`` makes of a connection that only reads; it begins its transaction itself, and may be called twice.
+
+    A store at rest is read as a plain file. If it turns out afterwards that it was not at rest, it is read again.
+    """
+    at_rest = _at_rest(path)
+    if at_rest is not None:
+        try:
+            found = _read(path, "mode=ro&immutable=1", work)
+        except sqlite3.Error:
+            if _at_rest(path) == at_rest:
+                raise
+        else:
+            if _at_rest(path) == at_rest:
+                return found
+    return _read(path, "mode=ro", work)
+
+
+def _at_rest(path: Path) -> tuple[int, int, int] | None:
+    """Return what a store at rest can be recognized by; None while a process has it open, or died with it open."""
+    if any(os.path.exists(f"{path}{suffix}") for suffix in ("-wal", "-journal")):
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(path: Path, mode: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    with closing(
+        sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    ) as connection:
+        return work(connection)
+
+
+def as_text(data: bytes) -> str | bytes:
+    """A text that is damaged stays bytes, which are no JSON and no name: it must not hide the rest of the store."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

@@ -1,0 +1,109 @@
+"""Removing the contents of an execution that has ended, while its record stays.
+
+What goes: inputs, results, errors, messages, state, heads, answers, arguments, and large bytes that nothing else refers to.
+What stays: id, status, times, tags, its calls, and of each step its name, number, times and tokens. So a list, its counts and
+sums are the same as before, and nothing that had finished can run again: a caller that asks for more gets an error.
+
+The first commit notes that the contents are removed; from then on no process reads them. They are deleted in pieces, so that no
+process waits long for the write lock. If the process is killed in between, the next pass deletes the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from ..._records.codec import decode, encode
+from ...errors import ContentsRemovedError
+from ..connection import Connection
+from ..database import Store
+from ..removal import delete_rows
+
+_ROW_BYTES = 500
+_DELETED = (("messages", "lineage"), ("state", "call"), ("past_heads", "call"), ("past_state", "call"), ("chunks", "call"),
+            ("answers", "call"), ("replies", "call"), ("failures", "call"))  # fmt: skip
+_SPEC = ("system_prompt", "arguments", "tool_schemas", "session_id")
+"""Parts of a spec that may hold what a user has written."""
+_AT_ONCE = 200
+"""How many steps are read at a time."""
+
+
+def removed_at(store: Store, row_id: int) -> float | None:
+    """Return when the contents of an execution were removed; None if they were not."""
+    rows = store.rows("emptied", "at", "execution = ?", row_id)
+    return rows[0][0] if rows else None
+
+
+def refuse_removed(store: Store, row_id: int, execution_id: str) -> None:
+    """Raise if the contents of an execution were removed."""
+    if store.removes_contents and (at := removed_at(store, row_id)) is not None:
+        raise ContentsRemovedError(execution_id, at)
+
+
+def begin(connection: Connection, row_id: int) -> None:
+    """Note that the contents of an execution are removed: no process reads them from now on."""
+    connection.insert("emptied", execution=row_id, at=time.time(), is_done=0)
+    connection.delete("notices", "execution = ?", row_id)
+
+
+def delete_piece(connection: Connection, most_bytes: int) -> bool:
+    """Delete some of what is to be deleted; True if there is no more."""
+    left = most_bytes
+    rows = connection.execute(
+        "SELECT execution FROM emptied WHERE is_done = 0 ORDER BY execution LIMIT 1000"
+    ).fetchall()
+    for (row_id,) in rows:
+        left = _delete_contents(connection, row_id, left)
+        if left <= 0:
+            return False
+        connection.update("emptied", {"is_done": 1}, "execution = ?", row_id)
+    return len(rows) < 1000
+
+
+def _delete_contents(connection: Connection, row_id: int, left: int) -> int:
+    """Delete contents of an execution until they come to ``left`` bytes; return how many bytes are left."""
+    calls = connection.execute("SELECT id FROM calls WHERE execution = ? ORDER BY id", (row_id,)).fetchall()
+    for (call_id,) in calls:
+        for table, column in _DELETED:
+            left -= delete_rows(connection, table, column, call_id, left)
+            if left <= 0:
+                return 0
+        left -= _empty_steps(connection, call_id, left)
+        if left <= 0:
+            return 0
+        _empty_call(connection, call_id)
+    _empty_dispatch(connection, row_id)
+    return left
+
+
+def _empty_steps(connection: Connection, call_id: int, most: int) -> int:
+    """Overwrite what steps were given and returned, until that comes to ``most`` bytes; return how many there were."""
+    size = 0
+    where = "call = ? AND (result IS NOT NULL OR error IS NOT NULL OR title != '')"
+    query = f"SELECT id, coalesce(length(result), 0) + coalesce(length(error), 0) FROM steps WHERE {where} LIMIT ?"
+    while size < most:
+        rows = connection.execute(query, (call_id, _AT_ONCE)).fetchall()
+        if not rows:
+            break
+        for step_id, length in rows:
+            connection.update("steps", {"result": None, "error": None, "title": ""}, "id = ?", step_id)
+            size += _ROW_BYTES + length
+            if size >= most:
+                break
+    return size
+
+
+def _empty_call(connection: Connection, call_id: int) -> None:
+    connection.update("calls", {"input": None, "result": None, "base": "[]", "state_of": None}, "id = ?", call_id)
+    for (data,) in connection.rows("heads", "data", "call = ? AND part = 'progress'", call_id):
+        progress = {name: value for name, value in json.loads(data).items() if name in ("phase", "resume", "ordinal")}
+        connection.put("heads", call=call_id, part="progress", data=json.dumps(progress), version=0)
+    connection.delete("heads", "call = ? AND part != 'progress'", call_id)
+
+
+def _empty_dispatch(connection: Connection, row_id: int) -> None:
+    for (spec,) in connection.rows("dispatches", "spec", "execution = ?", row_id):
+        kept = {name: value for name, value in decode(spec).items() if name not in _SPEC}
+        emptied = {**kept, "system_prompt": None, "arguments": {}, "tool_schemas": {}, "session_id": None}
+        changes = {"spec": encode(emptied), "given": encode({"invocation_state": {}, "limits": None}), "note": None}
+        connection.update("dispatches", changes, "execution = ?", row_id)
