@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from . import durable, errors
     from ._calls.context import CurrentStep, current_step
     from ._dispatch.connect import connect
+    from ._dispatch.handles import ExecutionHandle
     from ._dispatch.observe import observe
-    from ._dispatch.ports import DurableBackend, ExecutionHandle
+    from ._dispatch.ports import DurableBackend
     from ._dispatch.registry import DurableAgent, durable_agent
     from ._dispatch.sync import SyncBackend, SyncHandle
     from ._dispatch.webhooks import Webhook
@@ -83,7 +84,7 @@ _HOMES = {
     "DurableAgent": "._dispatch.registry",
     "DurableBackend": "._dispatch.ports",
     "ExecutionDetail": "._records.views",
-    "ExecutionHandle": "._dispatch.ports",
+    "ExecutionHandle": "._dispatch.handles",
     "ExecutionRecord": "._records.executions",
     "ExecutionResult": "._records.results",
     "ExecutionStatus": "._records.executions",

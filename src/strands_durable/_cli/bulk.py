@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from .._dispatch.ports import DurableBackend, ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
+from .._dispatch.ports import DurableBackend
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import masked_text, one_line
 from ..errors import DurableError, ExecutionNotFoundError

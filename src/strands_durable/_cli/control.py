@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from .._dispatch.ports import DurableBackend, ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
+from .._dispatch.ports import DurableBackend
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import one_line
 from .._records.results import OpenInterrupt

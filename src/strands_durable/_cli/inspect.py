@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from .._dispatch.ports import ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
 from .._records.executions import ExecutionStatus
 from .._records.printable import masked, masked_text, one_line
 from .._records.views import ExecutionDetail

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .._dispatch.connect import connect
-from .._dispatch.ports import DurableBackend, ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
+from .._dispatch.ports import DurableBackend
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
 from .._records.printable import printable

@@ -23,7 +23,8 @@ from .._records.retention import Retention
 from .._records.spec import AgentSpec
 from ..errors import AgentNotRegisteredError, UnsupportedFeatureError
 from .factories import checked_retention, checked_version, in_time
-from .ports import DurableBackend, ExecutionHandle
+from .handles import ExecutionHandle
+from .ports import DurableBackend
 
 if TYPE_CHECKING:
     from strands import Agent

@@ -18,7 +18,8 @@ from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
-from .ports import DurableBackend, ExecutionHandle
+from .handles import ExecutionHandle
+from .ports import DurableBackend
 
 if TYPE_CHECKING:
     from .._records.origins import ForkPoint

@@ -7,7 +7,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from .._dispatch.ports import DurableBackend, ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
+from .._dispatch.ports import DurableBackend
 from .._dispatch.requests import Requests
 from .._dispatch.trace_context import current_trace
 from .._records.change_sets import ChangeSet, rows_of

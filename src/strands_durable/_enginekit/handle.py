@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._calls.context import waiting_for_execution
 from .._dispatch.forks import fork_id
-from .._dispatch.ports import ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
 from .._dispatch.requests import Requests
 from .._journal.outcome import result_of
 from .._records.change_sets import ChangeSet

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
-from .._dispatch.ports import DurableBackend, ExecutionHandle
+from .._dispatch.handles import ExecutionHandle
+from .._dispatch.ports import DurableBackend
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.results import StreamEvent
 from .._records.views import ExecutionDetail, OpenQuestion

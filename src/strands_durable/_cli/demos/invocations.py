@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..._dispatch.connect import connect
-from ..._dispatch.ports import ExecutionHandle
+from ..._dispatch.handles import ExecutionHandle
 from ...errors import UnsupportedFeatureError
 from .processes import log_in, log_of
 from .screen import Recorded, Screen

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..._dispatch.ports import DurableBackend, ExecutionHandle
+from ..._dispatch.handles import ExecutionHandle
+from ..._dispatch.ports import DurableBackend
 from ..._records.executions import ExecutionStatus
 from ..._records.views import ExecutionDetail
 from .processes import log_of

@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._dispatch.ports import DurableBackend, ExecutionHandle
+from ..._dispatch.handles import ExecutionHandle
+from ..._dispatch.ports import DurableBackend
 from ..._records.views import ExecutionDetail
 from .processes import log_of, started
 from .screen import Recorded, Screen

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from ..._dispatch.handles import ExecutionHandle
 from ..._dispatch.hooks import Callback, hooks, hooks_of
-from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import Owner
 from ..._records.change_sets import ChangeSet

@@ -8,8 +8,8 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
+from ..._dispatch.handles import ExecutionHandle
 from ..._dispatch.hooks import Callback
-from ..._dispatch.ports import ExecutionHandle
 from ..._dispatch.requests import Requests
 from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import user_name
