@@ -110,39 +110,27 @@ class ExecutionHandle(ABC):
     ) -> ExecutionHandle:
         """Start a new execution from a finished step of this one, which is not changed, whatever its status.
 
-        The fork has every step that had finished by then; none of them runs again. What had begun without a result by then
-        begins anew, with idempotency keys of the fork. A worker with today's version of the agent runs it; how that version
-        differs is logged, and recorded in `ExecutionDetail.origin`. The fork of an inline execution waits for a run of its
-        script with the new id.
+        Steps that had finished by then are part of it and do not run again; what had begun without a result begins again, with
+        new idempotency keys. Today's version of the agent runs it: a worker, or its script if it was run inline.
 
         Args:
             at: The number of a finished step of the current run: `StepSummary.ordinal`, ``number`` in a stream. 0 is the
                 beginning, None the last finished step.
             execution_id: The id of the fork; this one's with a random ending if None.
             state: Replaces the state of the agent that the step belongs to, at the root or inside another.
-            messages: Replaces that agent's conversation, as a list of Strands messages that a model can answer: the last one
-                is the user's, and every tool call has its result.
+            messages: Replaces that agent's conversation. The last message is the user's, and every tool call has its result.
             prompt: At 0, replaces the input. At a step that ends a turn of the root agent, begins another turn after it.
             by: Who forks it, for the record; ``user@host`` of this process if None.
 
         Raises:
-            ForkError: The step is unknown, unfinished or of an earlier run, what was then is no longer recorded, or the
-                changes do not fit that step.
+            ForkError: There is no such finished step, or no record of it any more; or the changes do not fit it.
             ExecutionExistsError: Another execution has the id.
             UnsupportedFeatureError: This engine cannot fork.
         """
         raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
 
     async def fork_point(self, at: int | None = None) -> ForkPoint:
-        """Return the conversation and the state that a fork would begin with, to change them.
-
-        Args:
-            at: The number of a finished step, as for `fork`.
-
-        Raises:
-            ForkError: As for `fork`.
-            UnsupportedFeatureError: This engine cannot fork.
-        """
+        """Return the conversation and the state that a fork ``at`` a step would begin with, to change them."""
         raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
 
     @abstractmethod

@@ -1,160 +1,26 @@
-"""One execution as a change set: as it is, or as it was when a number of its steps had ended.
+"""The rows of an execution as they were when a number of its steps had ended.
 
-The change set holds the rows that an engine's history holds too (`TRAVELLING`), so that any store takes it: a file by
-`restore`, a store in memory as it is. Rows keep their numbers; large bytes are references, with the bytes beside them.
-
-As it was: a file keeps what heads were before they changed. The moment is the last one at which exactly that many steps had
-ended, so that everything is there that the next step to end could find. What had begun by then and has no end is left out: a
-run that starts from there starts it anew.
+A file keeps what heads were before they changed. The moment is the last one at which exactly that many steps had ended, so that
+everything is there that the next step to end could find. What had begun by then and has no end is left out: a run that starts
+from there starts it again.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .._journal.unreadable import reading
-from .._records.calls import CallProgress
-from .._records.change_sets import ChangeSet, Row, change_set
-from .._records.executions import ExecutionStatus
-from .._records.keys import is_model_key, model_key
-from ..errors import ExecutionNotFoundError, ForkError
-from . import blobs, checksums, deadlines, respondents
-from .connection import Connection
-from .database import Store
-from .tables import tables
+from ..._records.calls import CallProgress
+from ..._records.change_sets import Row
+from ..._records.executions import ExecutionStatus
+from ..._records.keys import is_model_key, model_key
+from ...errors import ForkError
+from .. import deadlines, respondents
+from .stored_rows import StoredRows
 
 S = ExecutionStatus
-_STAYS = {"sum", "kept", "version", "lease_seconds"}
-"""Columns that only a file has."""
-_FREE = {"fence": 0, "beat": 0, "lease_until": 0.0}
-_LEASE = {*_FREE, "owner", "listened_until", "cancel_asked_at"}
-"""Columns of a lease, and what stands in them: a snapshot has no owner."""
-_OF_CALLS = ("failures", "answers", "replies", "steps", "heads", "state")
 _FORGOTTEN = "How its calls stood then is not in the store any more, or was not recorded by the version that ran it."
-
-
-def snapshot(
-    store: Store, execution_id: str, at: int | None = None, *, with_bytes: bool = True, with_past: bool = False
-) -> ChangeSet:
-    """Return the rows of one execution, read in one transaction, each compared with its checksum.
-
-    Args:
-        store: The store that holds it.
-        execution_id: Which one.
-        at: How many of its steps had ended: the number of a finished step of the current run, 0 for its beginning. None: all
-            of its runs, as they are now.
-        with_bytes: Whether to add the large bytes that rows refer to; a copy in the same store does not need them.
-        with_past: Whether to add what heads were before they changed, for `restore` into a file. A store in memory has no place
-            for it.
-
-    Raises:
-        ExecutionNotFoundError: There is none with this id.
-        ForkError: ``at`` is not the number of a finished step of the current run, or what was then is no longer recorded.
-    """
-    with store.reading() as connection:
-        found = connection.rows("executions", "id, run", "execution_id = ?", execution_id)
-        if not found:
-            raise ExecutionNotFoundError(execution_id, str(store.path))
-        with reading(execution_id):
-            rows = _Rows(connection, *found[0], with_past=with_past and store.keeps_past, keeps_past=store.keeps_past)
-            tables_of = rows.as_they_are() if at is None else _as_of(rows, execution_id, at)
-        if with_bytes:
-            tables_of["blobs"] = [_row(connection, "blobs", digest) for digest in sorted(_digests(tables_of))]
-    return change_set({name: found for name, found in tables_of.items() if found})
-
-
-def last_number(changes: ChangeSet) -> int:
-    """Return how many steps of an execution have ended, by its rows."""
-    return max((row.get("number") or 0 for row in changes["tables"].get("steps", ())), default=0)
-
-
-class _Rows:
-    """The rows of an execution, as they stand in the store."""
-
-    def __init__(self, connection: Connection, execution: int, run: int, *, with_past: bool, keeps_past: bool) -> None:
-        self._connection, self.execution, self.run = connection, execution, run
-        self.with_past, self.keeps_past = with_past, keeps_past
-
-    def as_they_are(self) -> dict[str, list[Row]]:
-        """Return all rows of all runs."""
-        for run in range(self.run + 1):
-            checksums.refuse_incomplete_run(self._connection, self.execution, run)
-        calls = self.calls()
-        found = self._of_execution(calls)
-        for table in _OF_CALLS:
-            found[table] = self.unversioned(self.of_calls(table, calls))
-        found["messages"] = self.messages({row["lineage"] for row in calls})
-        if self.with_past:
-            found.update({table: self.of_calls(table, calls) for table in ("past_heads", "past_state")})
-        return found | {"configs": self.configs(calls, found["steps"])}
-
-    def of_moment(self, calls: list[Row], kept: dict[str, list[Row]]) -> dict[str, list[Row]]:
-        """Return the rows of the execution itself, with those that were chosen."""
-        found = self._of_execution(calls) | kept | {"configs": self.configs(calls, kept["steps"])}
-        (execution,) = found["executions"]
-        last = max((row for row in calls if row["parent"] == 0), key=lambda row: int(row["position"]))
-        is_answered = last["status"] == S.SUSPENDED.value and kept["replies"] and found["dispatches"]
-        found["executions"] = [{**execution, "status": S.PENDING.value if is_answered else last["status"]}]
-        return found
-
-    def _of_execution(self, calls: list[Row]) -> dict[str, list[Row]]:
-        (execution,) = self.read("executions", "id = ?", self.execution)
-        return {
-            "executions": [{**{name: cell for name, cell in execution.items() if name not in _LEASE}, **_FREE}],
-            "dispatches": self.read("dispatches", "execution = ?", self.execution),
-            "tags": self.read("tags", "execution = ?", self.execution),
-            "calls": calls,
-        }
-
-    def calls(self, run: int | None = None) -> list[Row]:
-        """Return the calls of all runs, or of one, in the order in which they began."""
-        if run is None:
-            return self.read("calls", "execution = ? ORDER BY id", self.execution)
-        return self.read("calls", "execution = ? AND run = ? ORDER BY id", self.execution, run)
-
-    def of_calls(self, table: str, calls: list[Row]) -> list[Row]:
-        """Return the rows that calls have in a table."""
-        order = {"steps": "id", "failures": "rowid"}.get(table, "call")
-        where = f"call IN (SELECT value FROM json_each(?)) ORDER BY {order}"
-        return self.read(table, where, json.dumps([row["id"] for row in calls]))
-
-    def unversioned(self, rows: list[Row]) -> list[Row]:
-        """Return rows without their versions, unless what was before them is wanted too."""
-        return rows if self.with_past else [{name: row[name] for name in row if name != "version"} for row in rows]
-
-    def messages(self, lineages: Iterable[int]) -> list[Row]:
-        """Return the messages of some logs."""
-        where = "lineage IN (SELECT value FROM json_each(?)) ORDER BY lineage, seq"
-        return self.read("messages", where, json.dumps(sorted(lineages)))
-
-    def configs(self, *referring: list[Row]) -> list[Row]:
-        """Return what the agents of calls and steps were made of."""
-        ids = {row["config"] for rows in referring for row in rows if row.get("config")}
-        return self.read("configs", "id IN (SELECT value FROM json_each(?)) ORDER BY id", json.dumps(sorted(ids)))
-
-    def numbers_before(self) -> int:
-        """Return how many steps had ended when the current run began."""
-        query = "SELECT max(number) FROM steps WHERE call IN (SELECT id FROM calls WHERE execution = ? AND run < ?)"
-        return int(self._connection.execute(query, (self.execution, self.run)).fetchone()[0] or 0)
-
-    def refuse_incomplete(self) -> None:
-        """Raise if a row of the current run cannot be found any more."""
-        checksums.refuse_incomplete_run(self._connection, self.execution, self.run)
-
-    def read(self, table: str, where: str, *values: Any) -> list[Row]:
-        """Return rows as JSON data, without the columns that have their default."""
-        found, versions = tables()[table], table in ("heads", "state") and self.keeps_past
-        names = [name for name in found.columns if name not in _STAYS]
-        names += ["rowid"] if found.key == ("rowid",) else ["version"] if versions else []
-        rows = self._connection.rows(table, ", ".join(names), where, *values)
-        return [
-            {name: cell for name, cell in zip(names, row, strict=True) if cell != found.defaults.get(name)}
-            for row in rows
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +41,7 @@ class _Moment:
         return ForkError(self.execution_id, reason, hint)
 
 
-def _as_of(rows: _Rows, execution_id: str, at: int) -> dict[str, list[Row]]:
+def as_of(rows: StoredRows, execution_id: str, at: int) -> dict[str, list[Row]]:
     """Return the rows of the current run as they were when ``at`` steps had ended."""
     rows.refuse_incomplete()
     calls = rows.calls(rows.run)
@@ -231,7 +97,7 @@ def _unknown(execution_id: str, at: int, first: int, last: int) -> ForkError:
     return ForkError(execution_id, reason, f"Finished steps: {known}; 0 is the beginning.")
 
 
-def _then(rows: _Rows, table: str, past: str, calls: list[Row], moment: _Moment) -> list[Row]:
+def _then(rows: StoredRows, table: str, past: str, calls: list[Row], moment: _Moment) -> list[Row]:
     """Return the rows of a table that were there then: those that have not changed since, and what others were."""
     here = rows.of_calls(table, calls)
     if not rows.keeps_past:
@@ -263,7 +129,7 @@ def _is_behind(step: Row, where: CallProgress) -> bool:
     return int(step["key"].split("/", 1)[0]) <= where.ordinal
 
 
-def _seen(rows: _Rows, calls: list[Row], heads: list[Row]) -> list[Row]:
+def _seen(rows: StoredRows, calls: list[Row], heads: list[Row]) -> list[Row]:
     """Return the messages up to the last one that a call had seen; later ones came later."""
     lineage_of, last = {row["id"]: row["lineage"] for row in calls}, dict[int, int]()
     ranges = [(row["lineage"], json.loads(row["base"])) for row in calls]
@@ -316,7 +182,7 @@ def _unended(row: Row, status: ExecutionStatus) -> Row:
 
 
 def _head_then(row: Row, status: str, found: dict[str, list[Row]]) -> Row | None:
-    """Return a part of a head as it is of use to a call of a status; None for one that tells of what came later."""
+    """Return a part of a head as it is of use to a call of a status; None for one that is about what came later."""
     if row["part"] == "closing":
         return row if status == S.FAILED.value else None
     if row["part"] == deadlines.PART:
@@ -338,18 +204,3 @@ def _unasked(progress: dict[str, Any], call_id: int, steps: list[Row]) -> str:
     if where.resume == "model" and where.attempt > max(made, default=0):
         progress = {**progress, "waits": True}
     return json.dumps(progress)
-
-
-def _digests(found: dict[str, list[Row]]) -> set[str]:
-    """Return the digests of the large bytes that rows refer to."""
-    texts = (
-        row[column]
-        for table, column in blobs.PLACES
-        for row in found.get(table, ())
-        if isinstance(row.get(column), str)
-    )
-    return {digest for text in texts if blobs.REFERENCE_MARK in text for digest in blobs.digests_in(text)}
-
-
-def _row(connection: Connection, table: str, digest: str) -> Row:
-    return {"digest": digest, "data": {"b": base64.b64encode(blobs.stored(connection, digest)).decode()}}
