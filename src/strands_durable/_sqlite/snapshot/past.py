@@ -49,7 +49,7 @@ def as_of(rows: StoredRows, execution_id: str, at: int) -> dict[str, list[Row]]:
     moment = _moment(execution_id, at, steps, rows.numbers_before(), is_last_only=not rows.keeps_past)
     heads = _then(rows, "heads", "past_heads", calls, moment)
     progress = {row["call"]: CallProgress(**json.loads(row["data"])) for row in heads if row["part"] == "progress"}
-    _refuse_forgotten(calls, steps, progress, moment)
+    _refuse_forgotten(steps, progress, moment)
     kept = [row for row in calls if row["id"] in progress or not row["lineage"]]
     ended = [row for row in steps if row.get("number") is not None and row["number"] <= moment.number]
     if not kept:
@@ -110,7 +110,7 @@ def _then(rows: StoredRows, table: str, past: str, calls: list[Row], moment: _Mo
     return rows.unversioned(found)
 
 
-def _refuse_forgotten(calls: list[Row], steps: list[Row], progress: dict[int, CallProgress], moment: _Moment) -> None:
+def _refuse_forgotten(steps: list[Row], progress: dict[int, CallProgress], moment: _Moment) -> None:
     """Raise if a head of that time is missing, or one that is there is of a later time."""
     for row in steps:
         number, where = row.get("number"), progress.get(row["call"])
