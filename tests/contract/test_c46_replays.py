@@ -251,6 +251,7 @@ def test_c46_an_unfinished_run_replays_as_far_as_it_went(folder: Path) -> None:
     found = export()
     assert assert_replays(found, build) == 2
     assert "Else." in difference(found, lambda: build(system_prompt="Else."))
+    assert "an effect" in difference(found, lambda: build((BeforeModelCallEvent, charge)))
 
 
 def test_c46_a_failed_run_replays_to_its_failure(folder: Path) -> None:
@@ -264,10 +265,31 @@ def test_c46_a_failed_run_replays_to_its_failure(folder: Path) -> None:
     assert_replays(export(), lambda: build((AfterToolCallEvent, refuse)))
 
 
-def test_c46_an_effect_that_is_not_on_record_does_not_happen(folder: Path) -> None:
-    async def charge(event: BeforeModelCallEvent) -> None:
-        await durable.step("charge", lambda: ran.append("charged"))
+async def charge(event: BeforeModelCallEvent) -> None:
+    await durable.step("charge", lambda: ran.append("charged"))
 
+
+def test_c46_a_run_that_waits_replays_to_its_question(folder: Path) -> None:
+    def ask(event: BeforeToolCallEvent) -> None:
+        event.interrupt("approval", reason="Book?")
+
+    build((BeforeToolCallEvent, ask), plugins=[Durability("runs.db", execution_id="trip")])("Go")
+    forget_process()
+    found = export()
+    assert assert_replays(found, lambda: build((BeforeToolCallEvent, ask))) == 1
+    assert "which the recorded run did not" in difference(found, build)
+
+
+def test_c46_what_an_agent_raises_is_a_difference(folder: Path) -> None:
+    def refuse(event: AfterToolCallEvent) -> None:
+        raise ValueError("refused")
+
+    assert "the agent raised EventLoopException: refused" in difference(
+        record(), lambda: build((AfterToolCallEvent, refuse))
+    )
+
+
+def test_c46_an_effect_that_is_not_on_record_does_not_happen(folder: Path) -> None:
     assert "an effect" in difference(record(), lambda: build((BeforeModelCallEvent, charge)))
 
 

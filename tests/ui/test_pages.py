@@ -320,3 +320,12 @@ def test_a_notification_that_is_not_delivered_is_shown(page: Site, monkeypatch: 
     text = page.text("/executions/trip-1")
     assert "The notification that it is COMPLETED is not delivered yet, after 1 try: <b>refused</b>" in text
     assert "The notification that it is FAILED was given up after 9 tries." in text
+
+
+def test_a_page_says_that_its_execution_was_imported(page: Site) -> None:
+    handle = page.finished("trip-1", "Done.")
+    page.run(page.backend.import_execution(page.run(handle.export()), execution_id="trip-2"))
+    assert "Imported" not in page.text("/executions/trip-1")
+    shown = page.text("/executions/trip-2")
+    assert "Imported" in shown
+    assert "from trip-1" in shown

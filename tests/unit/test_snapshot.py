@@ -17,8 +17,8 @@ from strands_durable._records.change_sets import ChangeSet
 from strands_durable._sqlite.catalog import Catalog
 from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.open_files import stores
-from strands_durable._sqlite.restore import restore
 from strands_durable._sqlite.snapshot import snapshot
+from strands_durable._sqlite.snapshot.restore import restore
 from strands_durable.errors import BackendUnavailableError, ExecutionExistsError, ExecutionNotFoundError, ForkError
 from strands_durable.testing import ScriptedModel, call
 

@@ -40,7 +40,7 @@ def fork(
     """Start a new execution from a finished step of another.
 
     The fork has everything up to that step, by reference; nothing of it runs again. What had begun by then without a result
-    begins anew, with new idempotency keys. The original is not changed, and may have any status. A worker runs the fork with
+    begins again, with new idempotency keys. The original is not changed, and may have any status. A worker runs the fork with
     today's version of its agent; "show" lists how that differs from the version that ran the steps before. The fork of an
     execution that was started inline waits for a run of its script with the new id.
 

@@ -2,7 +2,7 @@
 
 A fork has the finished steps of its origin up to one of them, and the calls as they stood then. It may get another state or
 conversation for the call that this step belongs to, or another prompt: in place of the first one at the beginning, as a further
-turn where one has ended. Whatever had begun by then without a result begins anew.
+turn where one has ended. Whatever had begun by then without a result begins again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .trace_context import current_trace
 
 S = ExecutionStatus
 _LEFT_OUT = ("traces", deadlines.PART, PART)
-"""Parts of heads that tell of the origin alone."""
+"""Parts of heads that are about the origin alone."""
 _NO_INTERRUPTS = {"interrupts": {}, "context": {}, "activated": False}
 _dump = writer()
 
@@ -132,7 +132,7 @@ class _Fork:
         for table in ("heads", "state", "failures", "answers", "replies", "past_heads", "past_state"):
             if table in self._tables:
                 self._tables[table] = [each for each in self._tables[table] if each["call"] in ids]
-        ends: dict[int, int] = {}  # where a log goes on with the input of a call that is dropped
+        ends: dict[int, int] = {}  # where a log continues with the input of a call that is dropped
         for each in self._tables.get("messages", ()):
             of = json.loads(each["data"]).get("input")
             if of is not None and of not in ids:
@@ -168,7 +168,7 @@ class _Fork:
         self._move(turn.row, CallProgress(ranges=ranges))
 
     def _continue(self, turn: _Turn, changes: ForkChanges) -> None:
-        """Let a call go on with a model call on other messages."""
+        """Let a call continue with a model call on other messages."""
         self._refuse_other_kinds(turn, "prompt" if changes.messages is None else "messages")
         row, progress = turn.row, turn.progress
         if progress is None:
@@ -268,7 +268,7 @@ class _Fork:
         return {**row, "version": self._at} if self._keeps_past else row
 
     def _drop_interrupts(self, row: Row) -> None:
-        """Let an agent that waited for answers wait for none: its conversation has gone on without them."""
+        """Let an agent that waited for answers wait for none: its conversation continues without them."""
         for each in [each for each in self._tables["heads"] if (each["call"], each["part"]) == (row["id"], "agent")]:
             carried = json.loads(each["data"])
             if carried.get("interrupt_state", {}).get("activated"):

@@ -26,8 +26,8 @@ from .._sqlite.database import Store
 from .._sqlite.dispatches import Dispatches
 from .._sqlite.journal import Journal
 from .._sqlite.lease import look
-from .._sqlite.restore import restore
 from .._sqlite.snapshot import snapshot
+from .._sqlite.snapshot.restore import restore
 from ..errors import (
     DurableError,
     ExecutionBusyError,

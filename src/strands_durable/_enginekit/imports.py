@@ -13,7 +13,7 @@ from .._records.input_hash import input_hash
 from .._records.keys import checked_id
 from .._records.origins import IMPORTED, ImportOrigin
 from .._sqlite.database import Store
-from .._sqlite.restore import restore
+from .._sqlite.snapshot.restore import restore
 from .export_checks import refuse_invalid
 from .export_files import changes_in
 from .replica import Replica

@@ -16,7 +16,7 @@ from .._records import patches
 from .._records.calls import CallRecord
 from .._records.codec import decode
 from .._records.exceptions import revive
-from .._records.keys import path
+from .._records.keys import is_model_key, path
 from .._records.outcomes import ModelAnswer, ToolOutcome, VisitOutcome
 from .._records.steps import StepRecord
 from .._sqlite.database import Store
@@ -124,6 +124,15 @@ class Recording:
         place, attempts = self._attempts(call, key)
         known = [step for step in attempts if step.status == "done"]
         return self._next(place, key, known, "an effect", is_known=bool(attempts))
+
+    def is_exhausted(self, call: str) -> bool:
+        """Return True if every recorded answer of a model in the loop of a call was played."""
+        answers = (
+            place
+            for place, steps in self._steps.items()
+            if place.startswith(f"{call}/") and is_model_key(place[len(call) + 1 :]) and steps[-1].status == "done"
+        )
+        return self.played.issuperset(answers)
 
     def _attempts(self, call: Any, key: str) -> tuple[str, list[StepRecord]]:
         place = path(call.record.scope[self._root :], call.record.position, key)

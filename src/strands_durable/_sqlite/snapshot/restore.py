@@ -11,15 +11,15 @@ import base64
 import json
 from typing import Any
 
-from .._records.change_sets import ChangeSet, Row, rows_of, upgrade
-from .._records.codec import decode
-from .._records.input_hash import input_hash
-from .._records.json_text import writer
-from .._records.keys import checked_id
-from ..errors import ExecutionExistsError
-from . import blobs
-from .connection import Connection
-from .database import Store
+from ..._records.change_sets import ChangeSet, Row, rows_of, upgrade
+from ..._records.codec import decode
+from ..._records.input_hash import input_hash
+from ..._records.json_text import writer
+from ..._records.keys import checked_id
+from ...errors import ExecutionExistsError
+from .. import blobs
+from ..connection import Connection
+from ..database import Store
 
 _OF_CALLS = ("failures", "answers", "replies", "heads", "state", "past_heads", "past_state")
 _dump = writer()
@@ -32,7 +32,7 @@ def restore(store: Store, changes: ChangeSet, *, execution_id: str, is_foreign: 
         store: A file. A store in memory takes a change set by `Replica.apply`.
         changes: All rows of one execution, of any format; see `snapshot`.
         execution_id: The id that it gets.
-        is_foreign: Whether it comes from another store: the hashes of inputs are then made anew with the key of this one. An
+        is_foreign: Whether it comes from another store: the hashes of inputs are then made with the key of this one. An
             input that was redacted cannot be hashed again, and matches no input any more.
 
     Raises:

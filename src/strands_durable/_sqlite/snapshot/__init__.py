@@ -1,0 +1,72 @@
+"""One execution as a change set: as it is, or as it was when a number of its steps had ended; and written under another id.
+
+The change set holds the rows that an engine's history holds too (`TRAVELLING`), so that any store takes it: a file by
+`restore`, a store in memory as it is. Rows keep their numbers; large bytes are references, with the bytes beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from ..._journal.unreadable import reading
+from ..._records.change_sets import ChangeSet, Row, change_set
+from ...errors import ExecutionNotFoundError
+from .. import blobs
+from ..connection import Connection
+from ..database import Store
+from .past import as_of
+from .stored_rows import StoredRows
+
+__all__ = ["last_number", "snapshot"]
+
+
+def snapshot(
+    store: Store, execution_id: str, at: int | None = None, *, with_bytes: bool = True, with_past: bool = False
+) -> ChangeSet:
+    """Return the rows of one execution, read in one transaction, each compared with its checksum.
+
+    Args:
+        store: The store that holds it.
+        execution_id: Which one.
+        at: How many of its steps had ended: the number of a finished step of the current run, 0 for its beginning. None: all
+            of its runs, as they are now.
+        with_bytes: Whether to add the large bytes that rows refer to; a copy in the same store does not need them.
+        with_past: Whether to add what heads were before they changed, for `restore` into a file. A store in memory has no place
+            for it.
+
+    Raises:
+        ExecutionNotFoundError: There is none with this id.
+        ForkError: ``at`` is not the number of a finished step of the current run, or what was then is no longer recorded.
+    """
+    with store.reading() as connection:
+        found = connection.rows("executions", "id, run", "execution_id = ?", execution_id)
+        if not found:
+            raise ExecutionNotFoundError(execution_id, str(store.path))
+        with reading(execution_id):
+            rows = StoredRows(
+                connection, *found[0], with_past=with_past and store.keeps_past, keeps_past=store.keeps_past
+            )
+            tables_of = rows.as_they_are() if at is None else as_of(rows, execution_id, at)
+        if with_bytes:
+            tables_of["blobs"] = [_row(connection, "blobs", digest) for digest in sorted(_digests(tables_of))]
+    return change_set({name: found for name, found in tables_of.items() if found})
+
+
+def last_number(changes: ChangeSet) -> int:
+    """Return how many steps of an execution have ended, by its rows."""
+    return max((row.get("number") or 0 for row in changes["tables"].get("steps", ())), default=0)
+
+
+def _digests(found: dict[str, list[Row]]) -> set[str]:
+    """Return the digests of the large bytes that rows refer to."""
+    texts = (
+        row[column]
+        for table, column in blobs.PLACES
+        for row in found.get(table, ())
+        if isinstance(row.get(column), str)
+    )
+    return {digest for text in texts if blobs.REFERENCE_MARK in text for digest in blobs.digests_in(text)}
+
+
+def _row(connection: Connection, table: str, digest: str) -> Row:
+    return {"digest": digest, "data": {"b": base64.b64encode(blobs.stored(connection, digest)).decode()}}
