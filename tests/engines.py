@@ -84,6 +84,8 @@ INLINE = {
     7: "inline only: a dispatch is one call",
     35: "inline only: its journal is always on SQLite",
     37: "refused by name",
+    51: "refused by name",
+    52: "refused by name",
 }
 """Rules that apply to SQLite alone, and why."""
 

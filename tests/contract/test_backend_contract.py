@@ -11,9 +11,10 @@ import pytest
 from strands_durable import DurableBackend, connect, errors
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
+from tests.contract.test_c47_everywhere import BulkContract
 
 
-class TestSqlite(BackendContract):
+class TestSqlite(BulkContract, BackendContract):
     """A worker in a thread of the process that dispatches."""
 
     @pytest.fixture

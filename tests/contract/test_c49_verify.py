@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -226,3 +227,13 @@ def test_c49_a_store_in_use_is_checked_at_one_moment() -> None:
 def test_c49_a_file_of_another_kind_is_an_error() -> None:
     Path("runs.db").write_text("something else " * 100)
     assert cli("verify", "--backend", "runs.db").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["temporal://localhost:7233", "lambda://function:live", "dapr://127.0.0.1:50001"],
+    ids=["temporal", "lambda", "dapr"],
+)
+def test_c49_what_a_server_keeps_is_not_checked_here(url: str) -> None:
+    with pytest.raises(errors.UnsupportedFeatureError, match="Use the means of its server"):
+        asyncio.run(connect(url).verify())

@@ -262,6 +262,7 @@ def test_c50_a_damaged_execution_is_left_and_counted() -> None:
         ("lambda://function:live", "RetentionPeriodInDays"),
         ("dapr://127.0.0.1:50001", "rm --older-than"),
     ],
+    ids=["temporal", "lambda", "dapr"],
 )
 def test_c50_on_other_engines_the_error_says_what_does_it(url: str, what: str) -> None:
     with pytest.raises(errors.UnsupportedFeatureError, match=what):

@@ -14,9 +14,10 @@ from strands_durable.testing import agents
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
 from strands_durable.testing.dapr import DaprCluster
+from tests.contract.test_c47_everywhere import BulkContract
 
 
-class TestDapr(BackendContract):
+class TestDapr(BulkContract, BackendContract):
     """A worker in a thread of the process that dispatches. Each test has a sidecar of its own app-id, which starts empty."""
 
     @pytest.fixture

@@ -13,9 +13,10 @@ from strands_durable.testing import agents
 from strands_durable.testing.aws_lambda import LocalLambda
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
+from tests.contract.test_c47_everywhere import BulkContract
 
 
-class TestLambda(BackendContract):
+class TestLambda(BulkContract, BackendContract):
     """The function runs in threads of the process that dispatches."""
 
     @pytest.fixture

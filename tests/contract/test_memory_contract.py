@@ -13,9 +13,10 @@ from strands_durable import DurableBackend, connect
 from strands_durable.testing import agents
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
+from tests.contract.test_c47_everywhere import BulkContract
 
 
-class TestMemory(BackendContract):
+class TestMemory(BulkContract, BackendContract):
     """A worker in a thread of the process that dispatches."""
 
     @pytest.fixture

@@ -14,9 +14,10 @@ from strands_durable.testing import agents
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
 from strands_durable.testing.temporal import TemporalServer
+from tests.contract.test_c47_everywhere import BulkContract
 
 
-class TestTemporal(BackendContract):
+class TestTemporal(BulkContract, BackendContract):
     """A worker in a thread of the process that dispatches."""
 
     patience_seconds = 60.0

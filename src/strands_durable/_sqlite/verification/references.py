@@ -53,7 +53,7 @@ def _of_calls(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]
             if other not in index.calls:
                 text = f"call {call_id} refers to call {other} as its {name}, which is not there"
                 yield Problem(check="reference", text=text, table="calls", execution_id=execution_id)
-        if call.status != "PENDING" and cells["config"] not in configs:
+        if cells["config"] and cells["config"] not in configs:  # 0: it was dispatched, and has not begun
             text = f"what the agent of call {call_id} was made of is not there"
             yield Problem(check="reference", text=text, table="configs", execution_id=execution_id)
 
