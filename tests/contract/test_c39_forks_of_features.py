@@ -13,12 +13,7 @@ FEATURES = dict(load())
 FEATURES.pop(
     "a session in S3"
 )  # what one fork adds to the session would be found by the next; sessions in files are copied
-USUAL = (
-    "a limit of turns",
-    "a swarm in a graph that asks a person",
-    "an overflow, and a summary by the agent's own model",
-    "too many tokens, and another call follows",
-)
+USUAL = ("a limit of turns", "too many tokens, and another call follows")
 """What a change of forks breaks first; the others belong to the long tests."""
 
 

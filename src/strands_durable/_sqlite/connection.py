@@ -318,6 +318,10 @@ class Connection(sqlite3.Connection):
     def _keep(self, call_id: int, by: int) -> None:
         self._kept[call_id] = self._kept.get(call_id, 0) + by
 
+    def store_bytes(self, data: bytes) -> None:
+        """Write large bytes under their digest, unless they are there; the rows that refer to them count."""
+        self.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (blobs.digest_of(data), data))
+
     def _without_bytes(self, row: Sequence[Any]) -> Sequence[Any]:
         if not any(type(cell) is str and blobs.BYTES_MARK in cell for cell in row):
             return row
@@ -325,7 +329,7 @@ class Connection(sqlite3.Connection):
 
     def _stored(self, text: str) -> str:
         for data in map(base64.b64decode, blobs.encoded_in(text)):
-            self.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (blobs.digest_of(data), data))
+            self.store_bytes(data)
         return blobs.referring(text)
 
 

@@ -62,8 +62,7 @@ class _Restoring:
         if connection.execute("SELECT 1 FROM executions WHERE execution_id = ?", (self._execution_id,)).fetchone():
             raise ExecutionExistsError(self._execution_id, str(self._store.path))
         for row in self._rows("blobs"):
-            data = base64.b64decode(row["data"]["b"])
-            connection.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (row["digest"], data))
+            connection.store_bytes(base64.b64decode(row["data"]["b"]))
         (execution,) = self._rows("executions")
         number = connection.insert(
             "executions", **{**_without(execution, "id"), "execution_id": self._execution_id, "owner": None}
