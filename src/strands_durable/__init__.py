@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ._calls.context import CurrentStep, current_step
     from ._dispatch.connect import connect
     from ._dispatch.handles import ExecutionHandle
+    from ._dispatch.notifications.webhooks import Webhook
     from ._dispatch.observe import observe
     from ._dispatch.ports import DurableBackend
     from ._dispatch.registry import DurableAgent, durable_agent
     from ._dispatch.sync import SyncBackend, SyncHandle
-    from ._dispatch.webhooks import Webhook
     from ._plugin.durability import Durability
     from ._records.executions import ExecutionRecord, ExecutionStatus, StatusCount, TokenUsage
     from ._records.findings import Finding
@@ -107,7 +107,7 @@ _HOMES = {
     "TokenUsage": "._records.executions",
     "ToolPolicy": "._records.policy",
     "Verification": "._records.verification",
-    "Webhook": "._dispatch.webhooks",
+    "Webhook": "._dispatch.notifications.webhooks",
     "connect": "._dispatch.connect",
     "current_step": "._calls.context",
     "durable": ".durable",

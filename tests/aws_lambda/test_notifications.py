@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from strands_durable import Notification, Webhook, errors
-from strands_durable._dispatch import hooks
+from strands_durable._dispatch.notifications import hooks
 from strands_durable._enginekit.operations import reports
 from strands_durable.backends.aws_lambda import _operations, lambda_handler
 from strands_durable.testing.aws_lambda import LocalLambda

@@ -17,7 +17,7 @@ import pytest
 from strands import Agent
 
 from strands_durable import Durability, Notification, Webhook, connect
-from strands_durable._dispatch import hooks
+from strands_durable._dispatch.notifications import hooks
 from strands_durable.testing import ScriptedModel, forget_process
 from tests import reported
 from tests.receiver import SECRET

@@ -17,7 +17,7 @@ import pytest
 from strands import Agent
 
 from strands_durable import Durability, Notification, Webhook, connect, errors
-from strands_durable._dispatch import hooks
+from strands_durable._dispatch.notifications import hooks
 from strands_durable.testing import CrashPoints, ScriptedModel, forget_process
 from strands_durable.testing.memory import MemoryBackend
 from tests import reported

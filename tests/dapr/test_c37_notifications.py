@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from strands_durable import Notification, Webhook
-from strands_durable._dispatch import hooks as given
+from strands_durable._dispatch.notifications import hooks as given
 from strands_durable._enginekit.key_value.log import notices_key
 from strands_durable._enginekit.key_value.notices import StoredNotice, name_of
 from strands_durable._enginekit.key_value.store import Value

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.worker import Plugin, ReplayerConfig, Worker, WorkerConfig
 
 from strands_durable import ExecutionStatus, Notification, Webhook
-from strands_durable._dispatch import hooks
+from strands_durable._dispatch.notifications import hooks
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.backends.temporal._deliveries import Deliveries
 from strands_durable.backends.temporal._memo import CREATED_AT

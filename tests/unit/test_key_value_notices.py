@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strands_durable._dispatch.hooks import Hook, hooks
+from strands_durable._dispatch.notifications.hooks import Hook, hooks
 from strands_durable._enginekit.key_value.engine import KeyValueEngine
 from strands_durable._enginekit.key_value.head import Head, Place
 from strands_durable._enginekit.key_value.log import key_of

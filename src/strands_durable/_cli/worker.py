@@ -148,7 +148,7 @@ def _retain(backend: DurableBackend, rules: RetentionRules | None, *, is_trial: 
 
 
 def _notify(backend: DurableBackend, url: str | None, secret_file: str | None, events: tuple[Any, ...]) -> None:
-    from .._dispatch.webhooks import Webhook
+    from .._dispatch.notifications.webhooks import Webhook
 
     if url is None:
         if secret_file is not None or events:

@@ -96,7 +96,7 @@ class ExecutionHandle(ABC):
         """Start a new execution from a finished step of this one, which is not changed, whatever its status.
 
         The fork has every step that had finished by then; none of them runs again. What had begun without a result by then
-        begins anew, with idempotency keys of the fork. A worker with today's version of the agent runs it; how that version
+        begins again, with idempotency keys of the fork. A worker with today's version of the agent runs it; how that version
         differs is logged, and recorded in `ExecutionDetail.origin`. The fork of an inline execution waits for a run of its
         script with the new id.
 

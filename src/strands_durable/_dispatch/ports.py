@@ -14,14 +14,14 @@ from .._records.listing import Listing
 from .._records.printable import url_for_people
 from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
-from .handles import ExecutionHandle
+from .handles import ExecutionHandle as ExecutionHandle
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .._records.views import OpenQuestion
-    from .hooks import Callback
+    from .notifications.hooks import Callback
+    from .notifications.webhooks import Webhook
     from .sync import SyncBackend
-    from .webhooks import Webhook
 
 
 _PAGE = 100

@@ -23,8 +23,7 @@ from .._records.retention import Retention
 from .._records.spec import AgentSpec
 from ..errors import AgentNotRegisteredError, UnsupportedFeatureError
 from .factories import checked_retention, checked_version, in_time
-from .handles import ExecutionHandle
-from .ports import DurableBackend
+from .ports import DurableBackend, ExecutionHandle
 
 if TYPE_CHECKING:
     from strands import Agent

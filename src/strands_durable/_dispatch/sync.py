@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .._records.retention import Pruned, Retention
     from .._records.verification import Verification
     from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
-    from .hooks import Callback
-    from .webhooks import Webhook
+    from .notifications.hooks import Callback
+    from .notifications.webhooks import Webhook
 
 T = TypeVar("T")
 

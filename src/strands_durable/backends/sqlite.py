@@ -15,14 +15,14 @@ from .._dispatch.connect import with_worker
 from .._dispatch.deadlines import expiring
 from .._dispatch.examination import examined
 from .._dispatch.handles import ExecutionHandle
-from .._dispatch.hooks import Callback, hooks, hooks_of
-from .._dispatch.notifier import notifying
+from .._dispatch.notifications.hooks import Callback, hooks, hooks_of
+from .._dispatch.notifications.notifier import notifying
+from .._dispatch.notifications.webhooks import Webhook
 from .._dispatch.ports import DurableBackend, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess, run_quarantined
 from .._dispatch.requests import Requests
 from .._dispatch.retention import pruning, retentions, rules_of, with_agents
 from .._dispatch.trace_context import current_trace
-from .._dispatch.webhooks import Webhook
 from .._enginekit.imports import import_into
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding

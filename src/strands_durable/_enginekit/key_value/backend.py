@@ -9,8 +9,8 @@ from dataclasses import replace
 from math import inf
 
 from ..._dispatch.handles import ExecutionHandle
-from ..._dispatch.hooks import Callback, hooks, hooks_of
-from ..._dispatch.webhooks import Webhook
+from ..._dispatch.notifications.hooks import Callback, hooks, hooks_of
+from ..._dispatch.notifications.webhooks import Webhook
 from ..._journal.owner import Owner
 from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionRecord, ExecutionStatus

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, Literal
 
-from ..._dispatch.hooks import hooks
+from ..._dispatch.notifications.hooks import hooks
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.notifications import EVENTS, Event

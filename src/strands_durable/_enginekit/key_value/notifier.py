@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..._dispatch.hooks import MAX_DELAY_SECONDS, delay_seconds, deliver, hooks, is_given_up
+from ..._dispatch.notifications.hooks import MAX_DELAY_SECONDS, delay_seconds, deliver, hooks, is_given_up
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.notifications import Event

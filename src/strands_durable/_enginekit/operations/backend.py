@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
 from ..._dispatch.handles import ExecutionHandle
-from ..._dispatch.hooks import Callback
+from ..._dispatch.notifications.hooks import Callback
+from ..._dispatch.notifications.webhooks import Webhook
 from ..._dispatch.requests import Requests
-from ..._dispatch.webhooks import Webhook
 from ..._journal.owner import user_name
 from ..._records.change_sets import rows_of
 from ..._records.executions import ExecutionStatus

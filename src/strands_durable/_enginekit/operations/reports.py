@@ -18,7 +18,7 @@ from functools import partial
 from math import ceil
 from typing import Any, TypedDict
 
-from ..._dispatch.hooks import (
+from ..._dispatch.notifications.hooks import (
     GIVE_UP_SECONDS,
     GIVE_UP_TRIES,
     MAX_DELAY_SECONDS,

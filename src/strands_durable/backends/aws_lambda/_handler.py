@@ -12,9 +12,9 @@ from aws_durable_execution_sdk_python import DurableContext, RetryableSerDesErro
 from aws_durable_execution_sdk_python.config import InvokeConfig
 from aws_durable_execution_sdk_python.serdes import JsonSerDes
 
-from ..._dispatch.hooks import Callback, hooks_of
+from ..._dispatch.notifications.hooks import Callback, hooks_of
+from ..._dispatch.notifications.webhooks import Webhook
 from ..._dispatch.registry import DurableAgent
-from ..._dispatch.webhooks import Webhook
 from ..._enginekit.operations.inputs import Start, begun
 from ..._enginekit.operations.port import Notify, RunSettings
 from ..._enginekit.operations.reports import key_of, run_delivery

@@ -21,11 +21,10 @@ from ..._dispatch import registry
 from ..._dispatch.background import DRAIN_SECONDS, WorkerThread
 from ..._dispatch.connect import with_worker
 from ..._dispatch.deadlines import expiring
-from ..._dispatch.handles import ExecutionHandle
-from ..._dispatch.hooks import Callback, hooks, hooks_of
-from ..._dispatch.ports import WorkerMode
+from ..._dispatch.notifications.hooks import Callback, hooks, hooks_of
+from ..._dispatch.notifications.webhooks import Webhook
+from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
-from ..._dispatch.webhooks import Webhook
 from ..._enginekit.backend import LogBackend
 from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from ..._dispatch.hooks import deliver
+from ..._dispatch.notifications.hooks import deliver
 from ..._enginekit.log import Presence
 from ..._enginekit.notices import Notice, notification_of
 from ..._records.crash_points import reach
@@ -66,10 +66,9 @@ class Deliveries:
         if known.run_id == given["run_id"] and not known.is_closed and given["event"] == "failed":
             return {"taken": given["taken"], "failures": {"execution": "its workflow is about to end"}}
         notice = Notice(notice_id=given["notice_id"], event=cast(Event, given["event"]), at=given["at"])
+        notification = notification_of(known.detail(Presence()), notice)
         reach("notify:before")
-        taken, failures = await deliver(
-            self._hooks_key, notification_of(known.detail(Presence()), notice), given["taken"]
-        )
+        taken, failures = await deliver(self._hooks_key, notification, given["taken"])
         reach("notify:after")
         if notice.event not in self.events:
             failures = {"worker": f"it has no hook for {notice.event}"}

@@ -13,7 +13,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from ..._dispatch.hooks import delay_seconds, is_given_up
+from ..._dispatch.notifications.hooks import delay_seconds, is_given_up
 from ._memo import CREATED_AT
 from ._protocol import NOTIFY, NOTIFY_WORKFLOW, Delivered, Delivering, Notifying, Start, task_timeout
 

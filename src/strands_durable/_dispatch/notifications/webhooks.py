@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from .._records.notifications import EVENTS, Event, Notification
+from ..._records.notifications import EVENTS, Event, Notification
 
 ID_HEADER = "Strands-Durable-Id"
 TIMESTAMP_HEADER = "Strands-Durable-Timestamp"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from .._records.deadline import TimedOut, limited
-from .._records.notifications import EVENTS, Event, Notification
+from ..._records.deadline import TimedOut, limited
+from ..._records.notifications import EVENTS, Event, Notification
 from .webhooks import Webhook
 
 Callback = Callable[[Notification], Awaitable[None] | None]

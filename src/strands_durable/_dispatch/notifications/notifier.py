@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from .._records.crash_points import reach
-from .._records.logs import safe_logger
-from .._records.notifications import Event
-from .._sqlite.notices import WATCHED_SECONDS, Notice, Notices
-from .._sqlite.open_files import stores
-from ..errors import BackendUnavailableError, DurableError
+from ..._records.crash_points import reach
+from ..._records.logs import safe_logger
+from ..._records.notifications import Event
+from ..._sqlite.notices import WATCHED_SECONDS, Notice, Notices
+from ..._sqlite.open_files import stores
+from ...errors import BackendUnavailableError, DurableError
 from .hooks import delay_seconds, deliver, hooks, is_given_up
 
 logger = safe_logger(__name__)
