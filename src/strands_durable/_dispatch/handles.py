@@ -114,6 +114,7 @@ class ExecutionHandle(ABC):
             ForkError: The step is unknown, unfinished or of an earlier run, what was then is no longer recorded, or the
                 changes do not fit that step.
             ExecutionExistsError: Another execution has the id.
+            ContentsRemovedError: Retention has removed what it recorded.
             UnsupportedFeatureError: This engine cannot fork.
         """
         raise UnsupportedFeatureError(f"Forking {self.execution_id!r}", "this engine does not keep what it needs")
@@ -177,6 +178,7 @@ class ExecutionHandle(ABC):
                 holds only their shape: names, statuses, times and sizes, for a bug report. It cannot be imported then.
 
         Raises:
+            ContentsRemovedError: Retention has removed what it recorded.
             UnsupportedFeatureError: This engine cannot read all that is recorded.
         """
         raise UnsupportedFeatureError(f"Exporting execution {self.execution_id!r}", "this engine has no export")

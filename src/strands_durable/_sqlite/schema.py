@@ -33,8 +33,8 @@ def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in a transaction of its own, unless another process has just done so."""
     connection.execute("PRAGMA page_size = 8192")
     connection.execute("BEGIN")
-    # Pages that a removal frees can be given back in pieces. This takes the write lock: outside of a transaction it would commit
-    # a database without our id, and within one that has begun to write it would have no effect.
+    # Pages that a removal frees can be given back in pieces. This takes the write lock: outside of a transaction it would
+    # commit a database without our id, and within one that has begun to write it would have no effect.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     if version_in(connection) == 0:
         for statement in SCHEMA.split(";\n"):

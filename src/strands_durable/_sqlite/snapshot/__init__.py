@@ -10,7 +10,7 @@ import base64
 
 from ..._journal.unreadable import reading
 from ..._records.change_sets import ChangeSet, Row, change_set
-from ...errors import ExecutionNotFoundError
+from ...errors import ContentsRemovedError, ExecutionNotFoundError
 from .. import blobs
 from ..connection import Connection
 from ..database import Store
@@ -36,12 +36,16 @@ def snapshot(
 
     Raises:
         ExecutionNotFoundError: There is none with this id.
+        ContentsRemovedError: Retention has removed its contents.
         ForkError: ``at`` is not the number of a finished step of the current run, or what was then is no longer recorded.
     """
     with store.reading() as connection:
         found = connection.rows("executions", "id, run", "execution_id = ?", execution_id)
         if not found:
             raise ExecutionNotFoundError(execution_id, str(store.path))
+        emptied = connection.rows("emptied", "at", "execution = ?", found[0][0]) if store.removes_contents else []
+        if emptied:
+            raise ContentsRemovedError(execution_id, emptied[0][0])
         with reading(execution_id):
             rows = StoredRows(
                 connection, *found[0], with_past=with_past and store.keeps_past, keeps_past=store.keeps_past
