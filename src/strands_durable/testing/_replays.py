@@ -11,9 +11,9 @@ from typing import Any, overload
 
 from strands import Agent
 
+from .._enginekit.replays.exported_runs import assert_replays_export
 from .._plugin.durability import Durability
 from ._crash import CrashPoints, SimulatedCrash, forget_process
-from ._exported_runs import assert_replays_export
 
 Build = Callable[[Durability], Agent]
 

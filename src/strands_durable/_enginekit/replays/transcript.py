@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .._journal.messages import read
-from .._records.calls import CallRecord
-from .._records.exceptions import summary
-from .._records.executions import ExecutionStatus
-from .._records.keys import is_model_key
-from .._records.outcomes import AgentCallResult, OrchestratorCallResult, VisitOutcome
-from .._records.steps import StepRecord
-from ._recording import RecordedCall, RecordedRun
+from ..._journal.messages import read
+from ..._records.calls import CallRecord
+from ..._records.exceptions import summary
+from ..._records.executions import ExecutionStatus
+from ..._records.keys import is_model_key
+from ..._records.outcomes import AgentCallResult, OrchestratorCallResult, VisitOutcome
+from ..._records.steps import StepRecord
+from .recording import RecordedCall, RecordedRun
 
 S = ExecutionStatus
 _MOST_LINES = 60

@@ -11,19 +11,19 @@ from strands.middleware import ExecuteToolContext, ModelStopReason, ToolResultEv
 from strands.multiagent.base import NodeResult
 from strands.types.exceptions import ContextWindowOverflowException
 
-from .._journal.rows import CALL, STEP, call_of, step_of
-from .._records import patches
-from .._records.calls import CallRecord
-from .._records.codec import decode
-from .._records.exceptions import revive
-from .._records.keys import is_model_key, path
-from .._records.outcomes import ModelAnswer, ToolOutcome, VisitOutcome
-from .._records.steps import StepRecord
-from .._sqlite.database import Store
-from .._sqlite.journal import Journal
-from .._sqlite.lease import look
-from .._strands.agents import Interrupt, InterruptException, set_model_state
-from ..errors import DurableError, UnsupportedFeatureError
+from ..._journal.rows import CALL, STEP, call_of, step_of
+from ..._records import patches
+from ..._records.calls import CallRecord
+from ..._records.codec import decode
+from ..._records.exceptions import revive
+from ..._records.keys import is_model_key, path
+from ..._records.outcomes import ModelAnswer, ToolOutcome, VisitOutcome
+from ..._records.steps import StepRecord
+from ..._sqlite.database import Store
+from ..._sqlite.journal import Journal
+from ..._sqlite.lease import look
+from ..._strands.agents import Interrupt, InterruptException, set_model_state
+from ...errors import DurableError, UnsupportedFeatureError
 
 Events = AsyncGenerator[Any, None]
 

@@ -10,25 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._dispatch.registry import DurableAgent
-from .._enginekit.export_files import parsed_file
-from .._enginekit.imports import replica_of
-from .._execution.attached import attached
-from .._journal.messages import read
-from .._plugin.attach import attach
-from .._records.calls import CallRecord
-from .._records.codec import decode
-from .._records.exceptions import describe, summary
-from .._records.executions import ExecutionStatus
-from .._records.options import Options
-from .._records.spec import AgentSpec
-from .._sqlite.database import Store
-from .._sqlite.open_files import stores
-from .._strands.agents import is_agent
-from .._strands.orchestrators import adapter_of
-from ..errors import UnsupportedFeatureError
-from ._recording import EndOfRecord, RecordedRun, Recording, answers_to
-from ._transcript import Section, differences, transcript
+from ..._dispatch.registry import DurableAgent
+from ..._execution.attached import attached
+from ..._journal.messages import read
+from ..._plugin.attach import attach
+from ..._records.calls import CallRecord
+from ..._records.codec import decode
+from ..._records.exceptions import describe, summary
+from ..._records.executions import ExecutionStatus
+from ..._records.options import Options
+from ..._records.spec import AgentSpec
+from ..._sqlite.database import Store
+from ..._sqlite.open_files import stores
+from ..._strands.agents import is_agent
+from ..._strands.orchestrators import adapter_of
+from ...errors import UnsupportedFeatureError
+from ..export_files import parsed_file
+from ..imports import replica_of
+from .recording import EndOfRecord, RecordedRun, Recording, answers_to
+from .transcript import Section, differences, transcript
 
 S = ExecutionStatus
 _MOST = 10
