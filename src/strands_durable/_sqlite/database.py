@@ -22,7 +22,7 @@ from ..errors import BackendUnavailableError, UnsupportedFeatureError
 from . import blobs, checksums
 from .connection import Connection
 from .os_fork import fork_guard
-from .schema import create, upgrade, version_in
+from .schema import create, upgrade, use_wal, version_in
 from .store_file import HEADER_SECONDS, StoreFile, create_private, keep_for_ever, version_of
 from .tables import FORMAT
 
@@ -327,10 +327,8 @@ class Store:
             upgrade(self.path, self._busy_seconds)
             self._connection = self._connect()
             self._lock = self._connection.guard
-        connection = self._connection
-        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.has_sums = True
+        use_wal(self._connection)
+        self._connection.has_sums = True
         self.scrub()  # what a killed process overwrote is still in the WAL it left behind
 
     @contextmanager

@@ -11,6 +11,7 @@ import random
 import secrets
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from .connection import Connection
 from .tables import FORMAT, LATER, SCHEMA
 
 OLDEST = 3
+_CREATE_SECONDS = 10.0
 APPLICATION_ID = 0x5344_4A31
 SCHEMA_QUERY = "SELECT name, type || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_master"
 """What a file says of its tables and indexes, by name."""
@@ -32,9 +34,40 @@ SCHEMA_QUERY = "SELECT name, type || ' ' || tbl_name || ' ' || coalesce(sql, '')
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in a transaction of its own, unless another process has just done so."""
     connection.execute("PRAGMA page_size = 8192")
+    _until_free(connection, lambda: _create(connection))
+
+
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Switch a file to WAL, unless another process has done so."""
+
+    def switch() -> None:
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            connection.execute("PRAGMA journal_mode = WAL")
+
+    _until_free(connection, switch)
+
+
+def _until_free(connection: sqlite3.Connection, work: Callable[[], None]) -> None:
+    """Do something that SQLite may refuse without waiting while another process makes the same file."""
+    until = time.monotonic() + _CREATE_SECONDS
+    while True:
+        try:
+            work()
+            return
+        except sqlite3.OperationalError as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(random.uniform(0.01, 0.05))
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Make the tables, in a file in which pages that are freed later can be given back in pieces.
+
+    Outside of a transaction, that pragma would commit a database without our id; in one that writes it does nothing.
+    """
     connection.execute("BEGIN")
-    # Pages that a removal frees can be given back in pieces. This takes the write lock: outside of a transaction it would
-    # commit a database without our id, and within one that has begun to write it would have no effect.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     if version_in(connection) == 0:
         for statement in SCHEMA.split(";\n"):
