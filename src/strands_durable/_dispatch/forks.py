@@ -28,6 +28,7 @@ from .._records.questions import expires_in
 from .._sqlite import deadlines
 from .._sqlite.journal import Journal
 from .._sqlite.snapshot import last_number
+from .._sqlite.snapshot.stored_rows import current_root
 from ..errors import ForkError
 from .trace_context import current_trace
 
@@ -121,9 +122,17 @@ class _Fork:
     def _drop_calls_after(self, row: Row) -> None:
         """Drop root calls that had begun after a changed one, without a finished step: they found what it was before."""
         calls = self._tables["calls"]
-        later = [each["id"] for each in calls if not each["parent"] and each["position"] > row["position"]]
+        worked = {self._root_of(each["call"]) for each in self._tables.get("steps", ())}
+        later = {each["id"] for each in calls if not each["parent"] and each["position"] > row["position"]} - worked
         if row["parent"] == 0 and later:
-            self._keep_calls([each for each in calls if each["id"] < min(later)])
+            self._keep_calls([each for each in calls if self._root_of(each["id"]) not in later])
+
+    def _root_of(self, call_id: int) -> int:
+        """Return the root call that a call is inside of, or is."""
+        parents = {each["id"]: each["parent"] for each in self._tables["calls"]}
+        while parents[call_id]:
+            call_id = parents[call_id]
+        return call_id
 
     def _keep_calls(self, calls: list[Row]) -> None:
         """Drop all other calls, with what belongs to them."""
@@ -284,7 +293,7 @@ class _Fork:
             changed=changes.names,
         )  # fmt: skip
         roots = [row for row in self._tables["calls"] if row["parent"] == 0]
-        root = max(roots, key=lambda row: int(row["position"]))
+        root = current_root(roots)
         status = self._execution["status"] if root["status"] == S.SUSPENDED.value else root["status"]
         changed = {"run": 0, "status": S.PENDING.value if status == S.RUNNING.value else status}
         times = {"created_at": now, "updated_at": now}

@@ -26,7 +26,7 @@ from .._sqlite.database import Store
 from .._sqlite.dispatches import Dispatches
 from .._sqlite.journal import Journal
 from .._sqlite.lease import look
-from .._sqlite.snapshot import snapshot
+from .._sqlite.snapshot import LAST, snapshot
 from .._sqlite.snapshot.restore import restore
 from ..errors import (
     DurableError,
@@ -252,8 +252,7 @@ class Requests:
         new_id = forks.fork_id(checked_id(execution_id)) if fork_id is None else checked_id(fork_id)
         with self._store.transaction("fork") as connection:
             journal = self.journal(execution_id)
-            number = journal.last_number() if at is None else at
-            origin = snapshot(self._store, execution_id, number, with_bytes=False, with_past=True)
+            origin = snapshot(self._store, execution_id, LAST if at is None else at, with_bytes=False, with_past=True)
             with reading(execution_id):
                 forked = forks.fork(origin, journal, new_id, changes)
             restore(self._store, forked, execution_id=new_id, is_foreign=False)

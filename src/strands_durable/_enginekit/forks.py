@@ -13,7 +13,7 @@ from .._records.executions import ExecutionStatus
 from .._records.origins import ForkChanges, ForkPoint
 from .._sqlite.database import Store
 from .._sqlite.lease import look
-from .._sqlite.snapshot import last_number, snapshot
+from .._sqlite.snapshot import LAST, last_number, snapshot
 from ..errors import ForkError
 from .replica import Replica
 
@@ -39,8 +39,7 @@ def stood_at(execution_id: str, entries: Sequence[ChangeSet], at: int | None) ->
 
 def rows_at(store: Store, execution_id: str, at: int | None) -> ChangeSet:
     """Return the rows of an execution as they were when a step had ended; None: its last finished one."""
-    number = look(store, execution_id).journal().last_number() if at is None else at
-    return snapshot(store, execution_id, number)
+    return snapshot(store, execution_id, LAST if at is None else at)
 
 
 def forked(origin: Replica, execution_id: str, at: int | None, fork_id: str, changes: ForkChanges) -> ChangeSet:

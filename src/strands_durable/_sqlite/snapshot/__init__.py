@@ -14,22 +14,22 @@ from ...errors import ContentsRemovedError, ExecutionNotFoundError
 from .. import blobs
 from ..connection import Connection
 from ..database import Store
-from .past import as_of
+from .past import LAST, Last, as_of
 from .stored_rows import StoredRows
 
-__all__ = ["last_number", "snapshot"]
+__all__ = ["LAST", "last_number", "snapshot"]
 
 
 def snapshot(
-    store: Store, execution_id: str, at: int | None = None, *, with_bytes: bool = True, with_past: bool = False
+    store: Store, execution_id: str, at: int | Last | None = None, *, with_bytes: bool = True, with_past: bool = False
 ) -> ChangeSet:
     """Return the rows of one execution, read in one transaction, each compared with its checksum.
 
     Args:
         store: The store that holds it.
         execution_id: Which one.
-        at: How many of its steps had ended: the number of a finished step of the current run, 0 for its beginning. None: all
-            of its runs, as they are now.
+        at: How many of its steps had ended: the number of a finished step of the current run, 0 for its beginning, `LAST` for
+            the last one. None: all of its runs, as they are now.
         with_bytes: Whether to add the large bytes that rows refer to; a copy in the same store does not need them.
         with_past: Whether to add what heads were before they changed, for `restore` into a file. A store in memory has no place
             for it.

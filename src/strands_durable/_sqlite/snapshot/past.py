@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..._records.calls import CallProgress
 from ..._records.change_sets import Row
@@ -20,6 +20,10 @@ from .. import deadlines, respondents
 from .stored_rows import StoredRows
 
 S = ExecutionStatus
+Last = Literal["last"]
+LAST: Last = "last"
+"""The last finished step of the current run; its beginning, if none has finished."""
+_ENDED = (S.FAILED.value, S.CANCELLED.value)
 _FORGOTTEN = "How its calls stood then is not in the store any more, or was not recorded by the version that ran it."
 
 
@@ -41,8 +45,8 @@ class _Moment:
         return ForkError(self.execution_id, reason, hint)
 
 
-def as_of(rows: StoredRows, execution_id: str, at: int) -> dict[str, list[Row]]:
-    """Return the rows of the current run as they were when ``at`` steps had ended."""
+def as_of(rows: StoredRows, execution_id: str, at: int | Last) -> dict[str, list[Row]]:
+    """Return the rows of the current run as they were when ``at`` steps had ended, or its last one had."""
     rows.refuse_incomplete()
     calls = rows.calls(rows.run)
     steps = rows.of_calls("steps", calls)
@@ -67,7 +71,7 @@ def as_of(rows: StoredRows, execution_id: str, at: int) -> dict[str, list[Row]]:
         for table in ("past_heads", "past_state"):
             found[table] = [row for row in rows.of_calls(table, kept) if row["until"] <= moment.number]
     last = max((row["position"] for row in kept if row["parent"] == 0), default=0)
-    then = [_call_then(row, progress.get(row["id"]), moment, is_open=row["position"] == last) for row in kept]
+    then = [_call_then(row, progress.get(row["id"]), moment, is_last=row["position"] == last) for row in kept]
     status_of = {row["id"]: row["status"] for row in then}
     found["failures"] = [row for row in rows.of_calls("failures", kept) if _had_failed(row, status_of, moment)]
     parts = (_head_then(row, status_of[row["call"]], found) for row in found["heads"])
@@ -75,14 +79,14 @@ def as_of(rows: StoredRows, execution_id: str, at: int) -> dict[str, list[Row]]:
     return rows.of_moment(then, found)
 
 
-def _moment(execution_id: str, at: int, steps: list[Row], first: int, *, is_last_only: bool) -> _Moment:
+def _moment(execution_id: str, at: int | Last, steps: list[Row], first: int, *, is_last_only: bool) -> _Moment:
     ends = {row["number"]: row["ended_at"] for row in steps if row.get("number") is not None}
     last = max(ends, default=first)
-    number = first if at == 0 else at
-    if number != first and number not in ends:
-        raise _unknown(execution_id, at, first, last)
+    number = last if at == LAST else first if at == 0 else at
+    if at not in (0, LAST) and number not in ends:
+        raise _unknown(execution_id, number, first, last)
     if is_last_only and number != last:
-        reason = f"its engine does not keep step {at} apart from later ones"
+        reason = f"its engine does not keep step {number} apart from later ones"
         raise ForkError(execution_id, reason, f"Only the last finished step, {last}, can be forked there.")
     until = min((ended_at for other, ended_at in ends.items() if other > number), default=float("inf"))
     return _Moment(execution_id=execution_id, number=number, first=first, ended_at=ends.get(number, 0.0), until=until)
@@ -143,13 +147,15 @@ def _seen(rows: StoredRows, calls: list[Row], heads: list[Row]) -> list[Row]:
     return [row for row in rows.messages(last) if row["seq"] <= last[row["lineage"]]]
 
 
-def _call_then(row: Row, progress: CallProgress | None, moment: _Moment, *, is_open: bool) -> Row:
+def _call_then(row: Row, progress: CallProgress | None, moment: _Moment, *, is_last: bool) -> Row:
     """Return the row of a call as it was: with its end if it had ended by then, otherwise as one that runs."""
     if progress is None:
         return _unended(row, S.PENDING)
-    if progress.phase == "done" or not (is_open or row["parent"]):
+    if progress.phase == "done":
         return row
     ended_at = row.get("ended_at", float("inf"))
+    if not (is_last or row["parent"]) and row["status"] in _ENDED and ended_at < moment.until:
+        return row  # another root call has followed it
     if progress.phase == "waiting" and _still_asks(row, ended_at, moment):
         return {**row, "status": S.SUSPENDED.value}
     if progress.phase == "waiting" and row["parent"] == 0:

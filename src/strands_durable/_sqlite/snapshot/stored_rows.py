@@ -18,7 +18,14 @@ _STAYS = {"sum", "kept", "version", "lease_seconds"}
 _FREE = {"fence": 0, "beat": 0, "lease_until": 0.0}
 _LEASE = {*_FREE, "owner", "listened_until", "cancel_asked_at"}
 """Columns of a lease, and what stands in them: a snapshot has no owner."""
+_OPEN = (S.PENDING.value, S.RUNNING.value, S.SUSPENDED.value)
 _OF_CALLS = ("failures", "answers", "replies", "steps", "heads", "state")
+
+
+def current_root(calls: list[Row]) -> Row:
+    """Return the root call by which an execution stands: the last one that has not ended, or the last one."""
+    roots = sorted((row for row in calls if row["parent"] == 0), key=lambda row: int(row["position"]))
+    return next((row for row in reversed(roots) if row["status"] in _OPEN), roots[-1])
 
 
 class StoredRows:
@@ -30,9 +37,9 @@ class StoredRows:
 
     def as_they_are(self) -> dict[str, list[Row]]:
         """Return all rows of all runs."""
-        for run in range(self.run + 1):
-            checksums.refuse_incomplete_run(self._connection, self.execution, run)
         calls = self.calls()
+        for run in {self.run, *(row["run"] for row in calls)}:
+            checksums.refuse_incomplete_run(self._connection, self.execution, run)
         found = self._of_execution(calls)
         for table in _OF_CALLS:
             found[table] = self.unversioned(self.of_calls(table, calls))
@@ -45,7 +52,7 @@ class StoredRows:
         """Return the rows of the execution itself, with those that were chosen."""
         found = self._of_execution(calls) | kept | {"configs": self.configs(calls, kept["steps"])}
         (execution,) = found["executions"]
-        last = max((row for row in calls if row["parent"] == 0), key=lambda row: int(row["position"]))
+        last = current_root(calls)
         is_answered = last["status"] == S.SUSPENDED.value and kept["replies"] and found["dispatches"]
         found["executions"] = [{**execution, "status": S.PENDING.value if is_answered else last["status"]}]
         return found
