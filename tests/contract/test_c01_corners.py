@@ -375,6 +375,18 @@ async def test_c01_a_closed_stream_does_not_take_the_output_tool_from_the_call_t
 
 
 @in_a_loop
+async def test_c01_after_a_stream_that_was_broken_off_at_once_another_input_is_a_further_call() -> None:
+    agent = agent_of(["Done."])
+    stream = agent.stream_async("Go")
+    async for _ in stream:
+        break
+    await stream.aclose()
+    assert str(await agent.invoke_async("Something else")) == "Done.\n"
+    assert query("SELECT status FROM calls") == [("FAILED",), ("COMPLETED",)]
+    assert query("SELECT status FROM executions") == [("COMPLETED",)]
+
+
+@in_a_loop
 async def test_c01_the_calls_inside_a_call_that_was_left_for_another_have_ended_too() -> None:
     helper = plain_agent([call("pay", amount=1), "Helped."], name="helper")
     agent = agent_of([call("helper", input="go"), "Done.", "Done."], more=[helper.as_tool()])

@@ -6,6 +6,7 @@ import os
 import resource
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,33 @@ def test_several_processes_create_one_store_at_once() -> None:
     children = [start_process(["Done."], ["Go"], {"execution_id": f"run-{number}"}) for number in range(6)]
     assert [child.join().checked()[0]["text"] for child in children] == ["Done."] * 6
     assert ledger.read()
+
+
+@pytest.mark.parametrize("pages", [0, 1, 3], ids=["before its first page", "after its first page", "with some pages"])
+def test_a_file_whose_making_was_cut_off_is_made_by_the_next_process(pages: int) -> None:
+    """A kill leaves pages of a database that was never committed, and the journal with which SQLite takes them back."""
+    agent_of(["Done."], [])("Go")
+    forget_process()
+    whole = Path("runs.db").read_bytes()
+    Path("runs.db").unlink()
+    with closing(sqlite3.connect("other.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA cache_size = 10")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("CREATE TABLE some (data BLOB)")
+        connection.executemany("INSERT INTO some VALUES (?)", [(os.urandom(20_000),) for _ in range(50)])
+        journal = Path("other.db-journal").read_bytes()
+        written = Path("other.db").stat().st_size
+        connection.execute("ROLLBACK")
+    Path("runs.db").write_bytes(whole[: pages * 8192] if pages else bytes(written))
+    Path("runs.db-journal").write_bytes(journal)
+    assert str(agent_of(["Done."], [])("Go")) == "Done.\n"
+    assert not Path("runs.db-journal").exists()
+
+
+def test_a_foreign_file_beside_a_journal_of_nothing_is_refused_and_left_untouched() -> None:
+    Path("runs.db").write_text("This is not a database at all, it is a text. " * 50)
+    Path("runs.db-journal").write_bytes(b"")
+    with pytest.raises((errors.FormatVersionError, errors.BackendUnavailableError)):
+        agent_of(["Done."], [])("Go")
+    assert Path("runs.db").read_text().startswith("This is not a database")

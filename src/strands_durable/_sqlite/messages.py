@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from .._journal.unreadable import reading
+from .._records.calls import CallProgress
 from .database import damaged
 from .recorded import Recorded
 
@@ -31,8 +32,7 @@ class Messages(Recorded):
         calls = "SELECT id FROM calls WHERE lineage = ? AND id < ?"
         where = f"part = 'progress' AND call IN ({calls}) ORDER BY call DESC LIMIT 1"
         rows = self.store.rows("heads", "data", where, lineage, call_id)
-        ranges: list[list[int]] = json.loads(rows[0][0])["ranges"] if rows else []
-        return ranges
+        return CallProgress(**json.loads(rows[0][0])).ranges if rows else []
 
     def next_seq(self, lineage: int) -> int:
         """Return the first free number of a log."""

@@ -33,12 +33,16 @@ def version_of(path: Path) -> int:
     try:
         application_id, version = _header(path, "mode=ro&immutable=1")
     except sqlite3.DatabaseError as error:
-        if "not a database" in str(error):
+        is_cut_off = os.path.exists(f"{path}-journal")
+        if "not a database" in str(error) and not is_cut_off:
             raise FormatVersionError(str(path), "not a SQLite file, or damaged", _expected()) from error
-        if "malformed" not in str(error):
+        if "malformed" not in str(error) and not is_cut_off:
             raise
-        # Without its WAL, a file is incomplete while a checkpoint runs, or after a kill has cut one off.
+        # Without its WAL, a file is incomplete while a checkpoint runs, or after a kill has cut one off. A kill while a new
+        # file was made leaves a journal, with which SQLite makes it empty again.
         application_id, version = _header(path, "mode=rw")
+        if os.stat(path).st_size == 0:
+            return 0
     if application_id != APPLICATION_ID:
         raise FormatVersionError(str(path), "a SQLite file of another program", _expected())
     if not OLDEST <= version <= FORMAT:
