@@ -73,7 +73,7 @@ def trip() -> None:
 @pytest.mark.usefixtures("trip")
 @pytest.mark.parametrize("at", range(10))
 def test_c39_a_root_call_that_ended_later_is_open_in_a_fork(at: int) -> None:
-    if at in (2, 3, 4, 5):
+    if at in (2, 3, 4):  # at 5 it has been answered
         with pytest.raises(errors.ForkError, match="Fork it one step earlier"):
             forked(at)  # what it asked then is no longer recorded
         return
