@@ -54,13 +54,18 @@ class Local:
         return ended.stdout
 
 
+def _hears_ctrl_c() -> None:
+    """What a shell has started in the background ignores it, and so does all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def local(**environment: str) -> Iterator[Local]:
     port = free_port()
     bookings = str(Path("bookings.txt").resolve())
     command = python(FOLDER / "local.py", PORT=str(port), BOOKINGS=bookings, **environment)
     with open("function.log", "ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_hears_ctrl_c)
     try:
         assert process.stdout is not None
         printed = re.fullmatch(r"export STRANDS_DURABLE_BACKEND='(.+)'\n", process.stdout.readline())
