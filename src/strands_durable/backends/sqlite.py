@@ -37,7 +37,7 @@ from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.database import Store, path_of
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
-from .._sqlite.removal import Removal
+from .._sqlite.upkeep.removal import Removal
 from ..errors import (
     BackendUnavailableError,
     ExecutionNotFoundError,

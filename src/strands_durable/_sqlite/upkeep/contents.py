@@ -17,7 +17,7 @@ from ..._records.codec import decode, encode
 from ...errors import ContentsRemovedError
 from ..connection import Connection
 from ..database import Store
-from ..removal import delete_rows
+from .removal import delete_rows
 
 _ROW_BYTES = 500
 _DELETED = (("messages", "lineage"), ("state", "call"), ("past_heads", "call"), ("past_state", "call"), ("chunks", "call"),

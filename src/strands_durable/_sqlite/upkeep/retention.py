@@ -21,8 +21,8 @@ from ...errors import BackendUnavailableError
 from ..connection import Connection
 from ..database import Store, is_damage
 from ..inspection.listing import agent_of
-from ..removal import Removal, mark_removed
 from . import contents, holds
+from .removal import Removal, mark_removed
 
 logger = safe_logger(__name__)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 
-from .._journal.owner import BEAT, Beat, Owner, seems_alive
-from .._records.logs import safe_logger
-from ..errors import ExecutionBusyError, ExecutionNotFoundError
-from . import blobs
-from .connection import Connection
-from .database import Store
-from .tables import tables
-from .upkeep import holds
+from ..._journal.owner import BEAT, Beat, Owner, seems_alive
+from ..._records.logs import safe_logger
+from ...errors import ExecutionBusyError, ExecutionNotFoundError
+from .. import blobs
+from ..connection import Connection
+from ..database import Store
+from ..tables import tables
+from . import holds
 
 logger = safe_logger(__name__)
 
