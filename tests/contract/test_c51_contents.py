@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from strands import Agent
 
-from strands_durable import Durability, Retention, errors
+from strands_durable import Durability, Retention, connect, errors
+from strands_durable._sqlite.open_files import stores
+from strands_durable._sqlite.upkeep import contents
+from strands_durable._sqlite.verification import verified
 from strands_durable.testing import Answer, ScriptedModel, forget_process
-from tests.contract.test_c50_retention import agent_of, is_sound, prune, statuses
+from tests.contract.test_c50_retention import (
+    SECRET,
+    URL,
+    agent_of,
+    backend,
+    completed,
+    greeter,
+    is_sound,
+    prune,
+    read_bytes,
+    statuses,
+)
 
 CONTENTS = Retention(contents=0)
 
@@ -64,4 +80,98 @@ def test_c51_one_that_is_to_restart_is_refused_and_nothing_is_written(on_complet
         run()
     forget_process()
     assert recorded() == before
+    assert is_sound()
+
+
+# Damaged rows
+
+
+def damage(change: str) -> None:
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as connection:
+        assert connection.execute(change).rowcount > 0
+    forget_process()
+
+
+OF_ONE = "(SELECT id FROM calls WHERE execution = (SELECT id FROM executions WHERE execution_id = 'one'))"
+NO_TEXT = "CAST(CAST({0} AS BLOB) || x'ff' AS TEXT)"
+DAMAGES = {
+    "head": f"UPDATE heads SET data = data || ' ' WHERE call IN {OF_ONE} AND part = 'progress'",
+    "head-no-text": f"UPDATE heads SET data = {NO_TEXT.format('data')} WHERE call IN {OF_ONE}",
+    "call": f"UPDATE calls SET input = input || ' ' WHERE id IN {OF_ONE}",
+    "call-no-text": f"UPDATE calls SET input = {NO_TEXT.format('input')} WHERE id IN {OF_ONE}",
+    "step": f"UPDATE steps SET name = 'other' WHERE call IN {OF_ONE}",
+    "step-no-text": f"UPDATE steps SET result = {NO_TEXT.format('result')} WHERE call IN {OF_ONE}",
+    "message-no-text": f"UPDATE messages SET data = {NO_TEXT.format('data')} WHERE lineage IN {OF_ONE}",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_c51_a_damaged_row_loses_its_contents_and_those_of_the_others_go_too(name: str) -> None:
+    for execution_id in ("one", "two", "three"):
+        completed(execution_id)
+    damage(DAMAGES[name])
+    assert prune(CONTENTS).emptied == 3
+    assert rows("SELECT count(*) FROM emptied WHERE is_done = 1") == [(3,)]
+    assert rows("SELECT count(*) FROM blobs") == rows("SELECT count(*) FROM uses") == [(0,)]
+    assert SECRET.encode() not in read_bytes()
+    assert {problem.execution_id for problem in verified(Path("runs.db").resolve()).problems} <= {"one"}
+    assert prune().removed == 3
+    assert is_sound()
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_c50_a_damaged_execution_is_removed_with_the_others(name: str) -> None:
+    for execution_id in ("one", "two"):
+        completed(execution_id)
+    damage(DAMAGES[name])
+    assert prune().removed == 2
+    assert SECRET.encode() not in read_bytes()
+    assert is_sound()
+
+
+def test_c51_contents_that_cannot_be_removed_are_counted_and_the_others_go(caplog: pytest.LogCaptureFixture) -> None:
+    for execution_id in ("one", "two", "three"):
+        completed(execution_id)
+    store = stores.open(Path("runs.db").resolve())[0]
+    with store.transaction("test") as connection:
+        for row_id in (1, 2):
+            contents.begin(connection, row_id)
+    damage("UPDATE emptied SET at = 1 WHERE execution = 1")
+    found = prune(CONTENTS)
+    assert (found.emptied, found.failed) == (1, 1)
+    assert rows("SELECT execution, is_done FROM emptied ORDER BY 1") == [(1, 0), (2, 1), (3, 1)]
+    assert "execution=<1>" in caplog.text
+    assert prune(CONTENTS).failed == 1  # and again
+
+
+def test_c50_rows_that_cannot_be_removed_are_counted_and_rm_says_so() -> None:
+    for execution_id in ("one", "two", "three"):
+        completed(execution_id)
+    damage(f"UPDATE heads SET part = CAST(x'ff' AS TEXT) WHERE part = 'agent' AND call IN {OF_ONE}")
+    with pytest.raises(errors.BackendUnavailableError, match="damaged"):
+        backend().sync.remove("one")
+    backend().sync.remove("two")
+    found = prune()
+    assert (found.removed, found.failed) == (1, 1)
+    assert statuses() == {}
+    assert rows("SELECT execution FROM removals") == [(1,)]
+
+
+def test_c51_a_damaged_dispatch_loses_what_it_was_given() -> None:
+    async def dispatched() -> None:
+        found, stop = connect(URL), asyncio.Event()
+        worker = asyncio.create_task(found.work(stop=stop))
+        for execution_id in ("one", "two"):
+            await (await greeter.on(found).dispatch_async(SECRET, execution_id=execution_id)).result(20)
+        stop.set()
+        await worker
+
+    asyncio.run(dispatched())
+    damage("UPDATE dispatches SET spec = spec || ' ' WHERE execution = 1")
+    found = prune(CONTENTS)
+    assert (found.emptied, found.failed) == (2, 0)
+    assert SECRET.encode() not in read_bytes()
+    assert {problem.table for problem in verified(Path("runs.db").resolve()).problems} == {"dispatches"}
+    assert statuses()["two"] == "COMPLETED"
+    assert prune().removed == 2
     assert is_sound()

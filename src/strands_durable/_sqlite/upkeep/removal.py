@@ -12,12 +12,13 @@ import time
 
 from ..._journal.owner import BEAT, Beat, Owner, seems_alive
 from ..._records.logs import safe_logger
-from ...errors import ExecutionBusyError, ExecutionNotFoundError
+from ...errors import BackendUnavailableError, ExecutionBusyError, ExecutionNotFoundError
 from .. import blobs
 from ..connection import Connection
 from ..database import Store
 from ..tables import tables
 from . import holds
+from .pieces import Progress, delete_in_pieces
 
 logger = safe_logger(__name__)
 
@@ -51,7 +52,9 @@ class Removal:
             if row_id is not None:
                 holds.refuse_held(connection, row_id, execution_id)
                 mark_removed(connection, row_id, execution_id)
-        self.finish()
+        failed = self.finish()
+        if row_id in failed:
+            raise failed[row_id]
         self._scrub(execution_id)
 
     def _idle(self, connection: Connection, execution_id: str) -> int | None:
@@ -77,14 +80,20 @@ class Removal:
         owner = Owner.parse(found.owner)
         return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
 
-    def finish(self, piece_bytes: int = _PIECE_BYTES) -> None:
-        """Delete what is left of every execution whose removal was begun, in pieces; others write in between."""
-        while self._store.read("SELECT 1 FROM removals LIMIT 1"):
-            began = time.monotonic()
-            with self._store.transaction("remove.piece", lasting=False) as connection:
-                is_over = _delete_piece(connection, piece_bytes)
-            if not is_over:
-                time.sleep(time.monotonic() - began)
+    def finish(self, piece_bytes: int = _PIECE_BYTES) -> dict[int, BackendUnavailableError]:
+        """Delete what is left of every execution whose removal was begun, in pieces; others write in between.
+
+        Returns:
+            By number, executions of which not every row can be deleted, because the file is damaged there.
+        """
+        if not self._store.read("SELECT 1 FROM removals LIMIT 1"):
+            return {}
+        failed = delete_in_pieces(self._store, "remove.piece", delete_piece, piece_bytes)
+        for row_id, error in failed.items():
+            logger.warning(
+                "execution=<%d>, error=<%s> | removed; some of its rows are still in the file", row_id, error
+            )
+        return failed
 
     def _scrub(self, execution_id: str) -> None:
         until = time.monotonic() + _SCRUB_SECONDS
@@ -104,15 +113,15 @@ def mark_removed(connection: Connection, row_id: int, execution_id: str) -> None
     connection.delete("executions", "id = ?", row_id)
 
 
-def _delete_piece(connection: Connection, most_bytes: int) -> bool:
+def delete_piece(connection: Connection, most_bytes: int, progress: Progress) -> bool:
     """Delete rows of executions whose removal was begun; True if there are no more."""
     left = most_bytes
-    rows = connection.execute("SELECT execution FROM removals ORDER BY execution LIMIT 1000").fetchall()
-    for (row_id,) in rows:
+    found = progress.marked(connection, "SELECT execution FROM removals ORDER BY execution")
+    for row_id in found:
         left = _delete_execution(connection, row_id, left)
         if left <= 0:
             return False
-    return len(rows) < 1000
+    return len(found) < progress.at_once
 
 
 def _delete_execution(connection: Connection, row_id: int, left: int) -> int:
@@ -133,11 +142,12 @@ def _delete_execution(connection: Connection, row_id: int, left: int) -> int:
 def delete_rows(connection: Connection, table: str, column: str, value: int, most: int) -> int:
     """Delete rows until they come to ``most`` bytes; return how many bytes they had, with those that they referred to."""
     key, texts = tables()[table].key, blobs.columns(table)
-    rows = connection.execute(f"SELECT {', '.join((*key, *texts))} FROM {table} WHERE {column} = ?", (value,))
+    columns = (*key, *(f"CAST({name} AS BLOB)" for name in texts))  # a damaged one may be no text
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {column} = ?", (value,))
     found, size = [], 0
     for row in rows:
         found.append(row[: len(key)])
-        size += _ROW_BYTES + sum(len(text) + blobs.bytes_in(text) for text in row[len(key) :] if isinstance(text, str))
+        size += _ROW_BYTES + sum(_size(data) for data in row[len(key) :] if data is not None)
         if size >= most:
             break
     rows.close()
@@ -145,3 +155,7 @@ def delete_rows(connection: Connection, table: str, column: str, value: int, mos
     for place in found:
         connection.delete(table, where, *place)
     return size
+
+
+def _size(data: bytes) -> int:
+    return len(data) + blobs.bytes_in(data.decode("utf-8", "replace"))

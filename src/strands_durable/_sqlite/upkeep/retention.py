@@ -22,6 +22,7 @@ from ..connection import Connection
 from ..database import Store, is_damage
 from ..inspection.listing import agent_of
 from . import contents, holds
+from .pieces import delete_in_pieces
 from .removal import Removal, mark_removed
 
 logger = safe_logger(__name__)
@@ -66,6 +67,8 @@ class Pruner:
         self._store, self._rules = store, rules
         self._now = time.time() if now is None else now
         self._removed = self._emptied = self._held = self._failed = 0
+        self._unfinished: set[int] = set()
+        """Executions that are marked, and of which damage keeps some rows in the file."""
 
     def plan(self) -> Pruned:
         """Return what a pass would remove; nothing is changed."""
@@ -174,14 +177,15 @@ class Pruner:
 
     def _finish(self) -> None:
         """Delete what is left of what is marked."""
-        Removal(self._store).finish(_PIECE_BYTES)
-        is_over = False
-        while not is_over:
-            began = time.monotonic()
-            with self._store.transaction("contents.piece", lasting=False) as connection:
-                is_over = contents.delete_piece(connection, _PIECE_BYTES)
-            if not is_over:
-                time.sleep(time.monotonic() - began)
+        unfinished = {*Removal(self._store).finish(_PIECE_BYTES)}
+        for row_id, error in delete_in_pieces(
+            self._store, "contents.piece", contents.delete_piece, _PIECE_BYTES
+        ).items():
+            unfinished.add(row_id)
+            if row_id not in self._unfinished:
+                logger.warning("execution=<%d>, error=<%s> | not all of its contents were removed", row_id, error)
+        self._failed += len(unfinished - self._unfinished)
+        self._unfinished |= unfinished
 
     def _size(self) -> int:
         (pages,), (size,) = (self._store.read(f"PRAGMA {name}")[0] for name in ("page_count", "page_size"))
