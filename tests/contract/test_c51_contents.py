@@ -13,9 +13,10 @@ from strands import Agent
 
 from strands_durable import Durability, Retention, connect, errors
 from strands_durable._sqlite.open_files import stores
-from strands_durable._sqlite.upkeep import contents
+from strands_durable._sqlite.upkeep import contents, removal
+from strands_durable._sqlite.upkeep.pieces import Progress
 from strands_durable._sqlite.verification import verified
-from strands_durable.testing import Answer, ScriptedModel, forget_process
+from strands_durable.testing import Answer, ScriptedModel, call, forget_process
 from tests.contract.test_c50_retention import (
     SECRET,
     URL,
@@ -26,8 +27,10 @@ from tests.contract.test_c50_retention import (
     is_sound,
     prune,
     read_bytes,
+    remember,
     statuses,
 )
+from tests.script import answers
 
 CONTENTS = Retention(contents=0)
 
@@ -175,3 +178,35 @@ def test_c51_a_damaged_dispatch_loses_what_it_was_given() -> None:
     assert statuses()["two"] == "COMPLETED"
     assert prune().removed == 2
     assert is_sound()
+
+
+# A store in which a removal is under way
+
+
+@pytest.mark.parametrize("what", ["executions", "contents"])
+def test_c49_a_removal_that_is_under_way_is_no_damage(what: str) -> None:
+    sub = Agent(
+        name="sub",
+        description="x",
+        model=ScriptedModel([call("remember", what="x"), "x"]),
+        tools=[remember],
+        callback_handler=None,
+    )
+    agent = agent_of("one", call("sub", input="go"), call("remember", what=SECRET), "One.", "Two.")
+    agent.tool_registry.process_tools([sub])
+    result: Any = agent("one")
+    while result.stop_reason == "interrupt":
+        result = agent(answers(result, "yes"))  # type: ignore[arg-type]
+    agent("two")
+    forget_process()
+    store, progress = stores.open(Path("runs.db").resolve())[0], Progress()
+    with store.transaction("test") as connection:
+        removal.mark_removed(connection, 1, "one") if what == "executions" else contents.begin(connection, 1)
+    delete_piece = removal.delete_piece if what == "executions" else contents.delete_piece
+    is_over, pieces = False, 0
+    while not is_over:
+        with store.transaction("test") as connection:
+            is_over = delete_piece(connection, 1, progress)
+        pieces += 1
+        assert is_sound(), pieces
+    assert pieces > 20
