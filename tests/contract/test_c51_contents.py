@@ -12,6 +12,7 @@ import pytest
 from strands import Agent
 
 from strands_durable import Durability, Retention, connect, errors
+from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.open_files import stores
 from strands_durable._sqlite.upkeep import contents, removal
 from strands_durable._sqlite.upkeep.pieces import Progress
@@ -210,3 +211,59 @@ def test_c49_a_removal_that_is_under_way_is_no_damage(what: str) -> None:
         pieces += 1
         assert is_sound(), pieces
     assert pieces > 20
+
+
+# Many calls
+
+
+def with_calls(number: int) -> Store:
+    """Return a store with one execution of that many calls, each with a head and three messages."""
+    store = stores.open(Path("runs.db").resolve())[0]
+    at = {"started_at": 1.0, "taken_up_at": 1.0, "ended_at": 1.0}
+    with store.transaction("test") as connection:
+        row_id = connection.insert(
+            "executions", execution_id="many", kind="inline", status="COMPLETED", run=0, created_at=1.0, updated_at=1.0,
+            fence=1, beat=0, owner=None, lease_until=0.0, lease_seconds=0.0,
+        )  # fmt: skip
+        for call_id in range(1, number + 1):
+            connection.insert(
+                "calls", id=call_id, execution=row_id, run=call_id % 2, parent=0, place="", position=call_id, kind="agent",
+                member="a", scope="a", lineage=call_id, status="COMPLETED", attempt=1, input=SECRET, input_hash="x", base="[]",
+                config=0, **at,
+            )  # fmt: skip
+            connection.insert("heads", call=call_id, part="progress", data='{"phase":"done"}', version=0)
+            for seq in range(3):
+                connection.insert("messages", lineage=call_id, seq=seq, data=f'{{"x":"{SECRET}"}}')
+        contents.begin(connection, row_id)
+    return store
+
+
+def test_c51_each_piece_of_many_calls_is_small_and_goes_on_where_the_last_one_ended() -> None:
+    store, progress = with_calls(1_500), Progress()
+    seen: list[int] = []
+    is_over = False
+    while not is_over:
+        with store.transaction("test") as connection:
+            statements: list[str] = []
+            connection.set_trace_callback(statements.append)
+            is_over = contents.delete_piece(connection, 500_000, progress)
+            connection.set_trace_callback(None)
+        seen.append(len(statements))
+    assert len(seen) > 10
+    assert max(seen) < 8_000, seen
+    assert sum(seen[-4:-1]) < 1.2 * sum(seen[:3]), seen
+    assert rows("SELECT count(*) FROM calls WHERE input IS NOT NULL") == rows("SELECT count(*) FROM messages") == [(0,)]
+    assert rows("SELECT count(*) FROM heads") == [(1_500,)]
+
+
+def test_c51_many_calls_without_contents_are_more_than_one_piece() -> None:
+    store, progress = with_calls(1_500), Progress()
+    with store.transaction("test") as connection:
+        connection.delete("messages", "1")
+    pieces = 0
+    is_over = False
+    while not is_over:
+        with store.transaction("test") as connection:
+            is_over = contents.delete_piece(connection, 500_000, progress)
+        pieces += 1
+    assert pieces > 5

@@ -24,13 +24,16 @@ from .pieces import Progress
 from .removal import delete_rows
 
 _ROW_BYTES = 500
+_CALL_BYTES = 2_000
+"""What a call counts for itself: to find nothing in ten tables takes time, too."""
+_NEXT = "SELECT run, id FROM calls WHERE execution = ? AND (run, id) > (?, ?) ORDER BY run, id LIMIT ?"
 _DELETED = (("messages", "lineage"), ("state", "call"), ("past_heads", "call"), ("past_state", "call"), ("chunks", "call"),
             ("answers", "call"), ("replies", "call"), ("failures", "call"))  # fmt: skip
 _SPEC = ("system_prompt", "arguments", "tool_schemas", "session_id")
 """Parts of a spec that may hold what a user has written."""
 _PHASES = {"COMPLETED": "done", "SUSPENDED": "waiting"}
 _AT_ONCE = 200
-"""How many steps are read at a time."""
+"""How many calls or steps are read at a time."""
 
 
 def removed_at(store: Store, row_id: int) -> float | None:
@@ -56,27 +59,42 @@ def delete_piece(connection: Connection, most_bytes: int, progress: Progress) ->
     left = most_bytes
     found = progress.marked(connection, "SELECT execution FROM emptied WHERE is_done = 0 ORDER BY execution")
     for row_id in found:
-        left = _delete_contents(connection, row_id, left)
+        left = _delete_contents(connection, row_id, left, progress)
         if left <= 0:
             return False
-        connection.update("emptied", {"is_done": 1}, "execution = ?", row_id)
     return len(found) < progress.at_once
 
 
-def _delete_contents(connection: Connection, row_id: int, left: int) -> int:
-    """Delete contents of an execution until they come to ``left`` bytes; return how many bytes are left."""
-    calls = connection.execute("SELECT id FROM calls WHERE execution = ? ORDER BY id", (row_id,)).fetchall()
-    for (call_id,) in calls:
-        for table, column in _DELETED:
-            left -= delete_rows(connection, table, column, call_id, left)
+def _delete_contents(connection: Connection, row_id: int, left: int, progress: Progress) -> int:
+    """Delete contents of an execution until they come to ``left`` bytes; return how many bytes are left.
+
+    It goes on after the last call that an earlier piece has ended: to look at all of them each time takes longer and longer.
+    """
+    while calls := connection.execute(_NEXT, (row_id, *progress.ended.get(row_id, (-1, 0)), _AT_ONCE)).fetchall():
+        for run, call_id in calls:
+            size = _delete_of_call(connection, call_id, left)
+            if size >= left:
+                return 0
+            progress.ended[row_id] = (run, call_id)
+            left -= size + _CALL_BYTES
             if left <= 0:
                 return 0
-        left -= _empty_steps(connection, call_id, left)
-        if left <= 0:
-            return 0
-        _empty_call(connection, call_id)
     _empty_dispatch(connection, row_id)
-    return left
+    connection.update("emptied", {"is_done": 1}, "execution = ?", row_id)
+    return left - _ROW_BYTES
+
+
+def _delete_of_call(connection: Connection, call_id: int, most: int) -> int:
+    """Delete contents of a call until they come to ``most`` bytes; return how many there were: fewer if none is left."""
+    size = 0
+    for table, column in _DELETED:
+        if size < most:
+            size += delete_rows(connection, table, column, call_id, most - size)
+    if size < most:
+        size += _empty_steps(connection, call_id, most - size)
+    if size < most:
+        _empty_call(connection, call_id)
+    return size
 
 
 def _empty_steps(connection: Connection, call_id: int, most: int) -> int:
