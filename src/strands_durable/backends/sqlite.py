@@ -253,6 +253,11 @@ class SqliteBackend(DurableBackend):
             raise ExecutionNotFoundError(execution_id, str(self.path))
         await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
+    async def _remove_unchanged(self, record: ExecutionRecord) -> bool:
+        if not self.path.exists():
+            raise ExecutionNotFoundError(record.execution_id, str(self.path))
+        return await asyncio.to_thread(Removal(self.store).remove, record.execution_id, record)
+
     async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
         """Record an execution that was exported, in one transaction."""
         return SqliteHandle(self, await asyncio.to_thread(import_into, self.store, export, execution_id))

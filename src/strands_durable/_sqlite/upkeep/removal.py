@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 
 from ..._journal.owner import BEAT, Beat, Owner, seems_alive
+from ..._records.executions import ExecutionRecord
 from ..._records.logs import safe_logger
 from ...errors import BackendUnavailableError, ExecutionBusyError, ExecutionNotFoundError
 from .. import blobs
@@ -39,8 +40,12 @@ class Removal:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def remove(self, execution_id: str) -> None:
+    def remove(self, execution_id: str, unchanged: ExecutionRecord | None = None) -> bool:
         """Delete an execution that no process runs; when this returns, its text is gone from the file.
+
+        Args:
+            execution_id: Its id.
+            unchanged: What was read of it before; if it has changed since, it stays, and False is returned.
 
         Raises:
             ExecutionNotFoundError: There is none with this id.
@@ -50,12 +55,15 @@ class Removal:
         with self._store.transaction("remove") as connection:
             row_id = self._idle(connection, execution_id)
             if row_id is not None:
+                if unchanged is not None and not _is_unchanged(connection, row_id, unchanged):
+                    return False
                 holds.refuse_held(connection, row_id, execution_id)
                 mark_removed(connection, row_id, execution_id)
         failed = self.finish()
         if row_id in failed:
             raise failed[row_id]
         self._scrub(execution_id)
+        return True
 
     def _idle(self, connection: Connection, execution_id: str) -> int | None:
         """Return the row of an execution that has no owner alive; None if its removal was begun and not finished."""
@@ -103,6 +111,16 @@ class Removal:
                 logger.warning(text, execution_id)
                 return
             time.sleep(0.05)
+
+
+def _is_unchanged(connection: Connection, row_id: int, record: ExecutionRecord) -> bool:
+    """Return whether an execution is as it was read; of a damaged one, nothing can be compared."""
+    if record.unreadable is not None:
+        return True
+    ((status, updated_at),) = connection.rows("executions", "status, updated_at", "id = ?", row_id)
+    if status != record.status.value:
+        return False
+    return bool(updated_at <= record.updated_at if status == "RUNNING" else updated_at == record.updated_at)
 
 
 def mark_removed(connection: Connection, row_id: int, execution_id: str) -> None:
