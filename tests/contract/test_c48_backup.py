@@ -63,6 +63,19 @@ def test_c48_a_file_that_exists_is_not_replaced_unless_forced() -> None:
         back_up("nowhere/copy.db")
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("force", [False, True])
+def test_c48_what_sqlite_keeps_beside_a_store_is_no_place_for_a_copy(suffix: str, force: bool) -> None:
+    filled(3)
+    Path("other.db").write_bytes(b"")
+    for name in ("runs.db", "other.db"):
+        with pytest.raises(errors.BackupError, match=f"SQLite keeps a file of this name beside .*{name},"):
+            back_up(f"{name}{suffix}", force=force)
+    assert cli("backup", f"runs.db{suffix}", "--force", "--backend", "runs.db").exit_code == 1
+    assert len(Catalog("runs.db").executions()) == 3
+    back_up(f"nothing.db{suffix}")  # there is no store of that name
+
+
 def test_c48_a_copy_holds_one_moment_and_keeps_no_writer_waiting() -> None:
     filled(2_000)
     with closing(sqlite3.connect("runs.db", isolation_level=None)) as writer:

@@ -71,6 +71,11 @@ def back_up(path: Path, target: Path, *, force: bool = False, progress: Progress
 def _refuse(path: Path, target: Path, force: bool) -> None:
     if target == path:
         raise BackupError(str(target), "it is the store itself", "Pass another path.")
+    for suffix in _BESIDE:
+        store = Path(str(target).removesuffix(suffix))
+        if store != target and (store == path or store.exists()):
+            reason = f"SQLite keeps a file of this name beside {store}, and would take the copy for it"
+            raise BackupError(str(target), reason, "Pass another path.")
     if target.is_dir():
         raise BackupError(str(target), "it is a folder", "Pass the path of a file in it.")
     beside = [f"{target}{suffix}" for suffix in _BESIDE if os.path.exists(f"{target}{suffix}")]
