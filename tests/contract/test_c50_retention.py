@@ -190,6 +190,19 @@ def test_c50_a_rule_that_is_none_is_refused(text: str) -> None:
     assert cli("prune", "--backend", "runs.db").exit_code == 2
 
 
+def test_c50_rules_that_are_given_apart_add_up_and_two_for_one_thing_are_refused() -> None:
+    rules = RetentionRules.of(["completed=30d", "failed=90d", "planner:completed=7d", "planner:contents=1d"])
+    assert rules.default == Retention(completed="30d", failed="90d")
+    assert rules.agents == {"planner": Retention(completed="7d", contents="1d")}
+    for twice in (["completed=30d", "completed=90d"], ["planner:failed=1d", "failed=2d", "planner:failed=3d"]):
+        with pytest.raises(ValueError, match="is a second rule for"):
+            RetentionRules.of(twice)
+    completed("one"), failed("two")
+    asked = ["--retention", "completed=0s", "--retention", "failed=0s", "--dry-run", "--json", "--backend", "runs.db"]
+    assert json.loads(cli("prune", *asked).stdout)["removed_ids"] == ["one", "two"]
+    assert cli("prune", "--retention", "completed=0s", *asked).exit_code == 2
+
+
 def test_c50_a_dry_run_names_what_would_be_removed_and_changes_nothing() -> None:
     completed("one"), failed("two"), waiting("three")
     before = read_bytes()
