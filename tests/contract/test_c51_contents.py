@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,12 @@ import pytest
 from strands import Agent
 
 from strands_durable import Durability, Retention, connect, errors
+from strands_durable._dispatch import retention as workers
+from strands_durable._records.retention import RetentionRules
 from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.open_files import stores
 from strands_durable._sqlite.upkeep import contents, removal
+from strands_durable._sqlite.upkeep import retention as passes
 from strands_durable._sqlite.upkeep.pieces import Progress
 from strands_durable._sqlite.verification import verified
 from strands_durable.testing import Answer, ScriptedModel, call, forget_process
@@ -32,6 +38,7 @@ from tests.contract.test_c50_retention import (
     statuses,
 )
 from tests.script import answers
+from tests.waiting import until
 
 CONTENTS = Retention(contents=0)
 
@@ -267,3 +274,58 @@ def test_c51_many_calls_without_contents_are_more_than_one_piece() -> None:
             is_over = contents.delete_piece(connection, 500_000, progress)
         pieces += 1
     assert pieces > 5
+
+
+# A pass that is stopped
+
+
+@pytest.mark.parametrize("retention", [CONTENTS, Retention(completed=0)], ids=["contents", "executions"])
+def test_c50_a_pass_that_is_stopped_ends_after_its_next_piece_and_the_next_one_is_due(
+    retention: Retention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        completed(f"run-{number}")
+    monkeypatch.setattr(passes, "_BATCH", 1)
+    monkeypatch.setattr(passes, "_PIECE_BYTES", 1_000)
+    store, rules = stores.open(Path("runs.db").resolve())[0], RetentionRules(default=retention)
+    asked: list[bool] = []
+
+    def is_stopped() -> bool:
+        asked.append(True)
+        return len(asked) > 6
+
+    found = passes.Pruner(store, rules, is_stopped=is_stopped).run(3_600)
+    assert found is not None
+    assert 0 < found.removed + found.emptied < 4
+    assert len(asked) < 15
+    assert rows("SELECT claimed_by, at FROM passes") == [(None, 0.0)]
+    assert is_sound()
+    rest = passes.Pruner(store, rules).run(3_600)
+    assert rest is not None
+    assert found.removed + found.emptied + rest.removed + rest.emptied == 4
+    assert SECRET.encode() not in read_bytes()
+
+
+def test_c50_a_worker_that_stops_does_not_wait_for_the_end_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    completed()
+    began = threading.Event()
+
+    def endless(store: object, label: str, piece: object, most: int, is_stopped: Callable[[], bool]) -> dict[int, Any]:
+        began.set()
+        until(is_stopped, 20)
+        return {}
+
+    monkeypatch.setattr(passes, "delete_in_pieces", endless)
+
+    async def work() -> None:
+        found, stop = connect(URL), asyncio.Event()
+        found.retain(Retention(completed=0))
+        worker = asyncio.create_task(found.work(stop=stop))
+        await asyncio.to_thread(began.wait, 20)
+        stop.set()
+        await worker
+
+    at = time.monotonic()
+    asyncio.run(work())
+    assert time.monotonic() - at < 10
+    workers.retentions.set(Path("runs.db").resolve(), RetentionRules())

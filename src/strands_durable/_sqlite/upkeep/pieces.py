@@ -49,13 +49,22 @@ class Progress:
 
 Piece = Callable[[Connection, int, Progress], bool]
 """Deletes so many bytes; True if there are no more."""
+Stopped = Callable[[], bool]
+"""Asked between two pieces: whether the rest is left to another pass."""
 
 
-def delete_in_pieces(store: Store, label: str, piece: Piece, most_bytes: int) -> dict[int, BackendUnavailableError]:
-    """Delete until nothing is left but executions that are damaged; return these by number."""
+def never() -> bool:
+    """Go on until all is done."""
+    return False
+
+
+def delete_in_pieces(
+    store: Store, label: str, piece: Piece, most_bytes: int, is_stopped: Stopped = never
+) -> dict[int, BackendUnavailableError]:
+    """Delete until nothing is left but executions that are damaged, or until it is stopped; return the damaged by number."""
     progress = Progress()
     is_over = False
-    while not is_over:
+    while not is_over and not is_stopped():
         began = time.monotonic()
         try:
             with store.transaction(label, lasting=False) as connection:

@@ -19,7 +19,7 @@ from ..connection import Connection
 from ..database import Store
 from ..tables import tables
 from . import holds
-from .pieces import Progress, delete_in_pieces
+from .pieces import Progress, Stopped, delete_in_pieces, never
 
 logger = safe_logger(__name__)
 
@@ -88,7 +88,9 @@ class Removal:
         owner = Owner.parse(found.owner)
         return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
 
-    def finish(self, piece_bytes: int = _PIECE_BYTES) -> dict[int, BackendUnavailableError]:
+    def finish(
+        self, piece_bytes: int = _PIECE_BYTES, is_stopped: Stopped = never
+    ) -> dict[int, BackendUnavailableError]:
         """Delete what is left of every execution whose removal was begun, in pieces; others write in between.
 
         Returns:
@@ -96,7 +98,7 @@ class Removal:
         """
         if not self._store.read("SELECT 1 FROM removals LIMIT 1"):
             return {}
-        failed = delete_in_pieces(self._store, "remove.piece", delete_piece, piece_bytes)
+        failed = delete_in_pieces(self._store, "remove.piece", delete_piece, piece_bytes, is_stopped)
         for row_id, error in failed.items():
             logger.warning(
                 "execution=<%d>, error=<%s> | removed; some of its rows are still in the file", row_id, error
