@@ -116,9 +116,10 @@ class Pruned:
     held: int
     """Executions that are old enough, and stay because they are held."""
     failed: int = 0
-    """Executions that could not be removed; the log says why."""
+    """Executions that could not be removed, or not with every row; the log says why."""
     freed_bytes: int = 0
-    """By how much the file became smaller."""
+    """Bytes of free pages that were given back. The file is smaller by that once no reader needs its WAL; what `rebuild` gives
+    back is not counted."""
     removed_ids: tuple[str, ...] = ()
     """Their ids; only of a dry run."""
     emptied_ids: tuple[str, ...] = ()
