@@ -58,7 +58,7 @@ def recorded() -> list[Any]:
 
 
 @pytest.mark.parametrize("ends", ["COMPLETED", "FAILED"])
-def test_c51_an_agent_that_goes_on_is_refused_and_nothing_is_written(ends: str) -> None:
+def test_c51_an_agent_that_continues_is_refused_and_nothing_is_written(ends: str) -> None:
     chat = agent_of(
         "chat", "One.", *([Answer(errors=[ValueError("no")])] if ends == "FAILED" else []), "Two.", "Three."
     )
@@ -188,11 +188,11 @@ def test_c51_a_damaged_dispatch_loses_what_it_was_given() -> None:
     assert is_sound()
 
 
-# A store in which a removal is under way
+# A store in which a removal is in progress
 
 
 @pytest.mark.parametrize("what", ["executions", "contents"])
-def test_c49_a_removal_that_is_under_way_is_no_damage(what: str) -> None:
+def test_c49_a_removal_that_is_in_progress_is_no_damage(what: str) -> None:
     sub = Agent(
         name="sub",
         description="x",
@@ -245,7 +245,7 @@ def with_calls(number: int) -> Store:
     return store
 
 
-def test_c51_each_piece_of_many_calls_is_small_and_goes_on_where_the_last_one_ended() -> None:
+def test_c51_each_piece_of_many_calls_is_small_and_continues_where_the_last_one_ended() -> None:
     store, progress = with_calls(1_500), Progress()
     seen: list[int] = []
     is_over = False

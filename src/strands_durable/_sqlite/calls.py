@@ -117,7 +117,7 @@ class Calls(Recorded):
 
         A root agent has one log in an execution; an agent inside another call begins one unless ``lineage`` names its log.
         """
-        if address.parent == 0:  # the execution would go on without the messages that it refers to
+        if address.parent == 0:  # the execution would continue without the messages that it refers to
             self.refuse_removed()
         now, (execution, run, parent) = time.time(), self._of(address.parent)
         began = {"kind": kind, "status": "RUNNING", "member": address.member, "scope": address.scope, "config": config_id,

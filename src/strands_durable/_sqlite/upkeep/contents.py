@@ -68,7 +68,7 @@ def delete_piece(connection: Connection, most_bytes: int, progress: Progress) ->
 def _delete_contents(connection: Connection, row_id: int, left: int, progress: Progress) -> int:
     """Delete contents of an execution until they come to ``left`` bytes; return how many bytes are left.
 
-    It goes on after the last call that an earlier piece has ended: to look at all of them each time takes longer and longer.
+    It continues after the last call that an earlier piece has ended: to look at all of them each time takes longer and longer.
     """
     while calls := connection.execute(_NEXT, (row_id, *progress.ended.get(row_id, (-1, 0)), _AT_ONCE)).fetchall():
         for run, call_id in calls:

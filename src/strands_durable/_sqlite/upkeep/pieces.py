@@ -54,7 +54,7 @@ Stopped = Callable[[], bool]
 
 
 def never() -> bool:
-    """Go on until all is done."""
+    """Continue until all is done."""
     return False
 
 
