@@ -156,16 +156,16 @@ def test_c47_a_person_is_shown_the_executions_and_asked_once() -> None:
 
 def test_c47_one_that_cannot_be_changed_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     filled(20)
-    real = type(connect(URL)).remove
+    real = type(connect(URL))._remove_unchanged
 
-    async def remove(self: DurableBackend, execution_id: str) -> None:
-        if execution_id == "run-000006":
-            raise ExecutionBusyError(execution_id, "process 7")
-        if execution_id == "run-000011":
+    async def remove(self: DurableBackend, record: ExecutionRecord) -> bool:
+        if record.execution_id == "run-000006":
+            raise ExecutionBusyError(record.execution_id, "process 7")
+        if record.execution_id == "run-000011":
             raise BackendUnavailableError("runs.db", "the disk is full")
-        await real(self, execution_id)
+        return await real(self, record)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(connect(URL)), "remove", remove)
+    monkeypatch.setattr(type(connect(URL)), "_remove_unchanged", remove)
     found = cli("rm", "--status", "failed", "--yes", "--json", "--backend", "runs.db")
     report = json.loads(found.stdout)
     assert (found.exit_code, report["removed"]) == (1, ["run-000016", "run-000001"])
@@ -200,3 +200,23 @@ def test_c47_the_exit_code_is_that_of_the_error_if_all_failed_alike() -> None:
     report = bulk.Report(failed=[("a", ExecutionBusyError("a", "b"))])
     assert report.exit_code == 1
     assert bulk.Report().exit_code == 0
+
+
+def test_c47_one_that_is_resumed_after_it_was_read_again_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for execution_id in ("one", "two"):
+        dispatch(execution_id, {"fails_until": "fixed"})
+    run_all()
+    assert statuses() == {"one": "FAILED", "two": "FAILED"}
+    read_again = bulk._unchanged
+
+    async def then_resumed(backend: DurableBackend, *args: Any) -> ExecutionRecord:
+        record = await read_again(backend, *args)
+        if record.execution_id == "one":
+            await (await backend.get("one")).resume()
+        return record
+
+    monkeypatch.setattr(bulk, "_unchanged", then_resumed)
+    report = printed("rm", "--status", "failed", "--yes")
+    assert report["removed"] == ["two"]
+    assert report["skipped"] == [{"execution_id": "one", "reason": "it has changed since it was listed"}]
+    assert statuses() == {"one": "PENDING"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sqlite3
 import stat
@@ -17,6 +18,7 @@ import pytest
 from strands_durable import connect, errors
 from strands_durable._journal.owner import Owner
 from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.upkeep import backup
 from strands_durable.testing import CrashPoints, call
 from tests.commands import cli
@@ -61,6 +63,79 @@ def test_c48_a_file_that_exists_is_not_replaced_unless_forced() -> None:
         back_up(force=True)
     with pytest.raises(errors.BackupError, match="No such file"):
         back_up("nowhere/copy.db")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("force", [False, True])
+def test_c48_what_sqlite_keeps_beside_a_store_is_no_place_for_a_copy(suffix: str, force: bool) -> None:
+    filled(3)
+    Path("other.db").write_bytes(b"")
+    for name in ("runs.db", "other.db"):
+        with pytest.raises(errors.BackupError, match=f"SQLite keeps a file of this name beside .*{name},"):
+            back_up(f"{name}{suffix}", force=force)
+    assert cli("backup", f"runs.db{suffix}", "--force", "--backend", "runs.db").exit_code == 1
+    assert len(Catalog("runs.db").executions()) == 3
+    back_up(f"nothing.db{suffix}")  # there is no store of that name
+
+
+def _without_room(folder: str) -> str:
+    os.chdir(folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    with pytest.raises(errors.BackupError, match=r"copy.db was not made: .*Make room there") as raised:
+        back_up()
+    return str(raised.value)
+
+
+def test_c48_if_there_is_no_room_the_error_names_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(500)
+    assert "cannot be written" in run(_without_room, os.getcwd()).checked()
+    assert leftovers() == []
+
+    def copied(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(backup, "_copied", copied)
+    with pytest.raises(errors.BackupError, match=r"copy.db was not made: the disk is full"):
+        back_up()
+    assert leftovers() == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_c48_a_path_that_is_none_is_refused(force: bool) -> None:
+    filled(1)
+    os.symlink("copy.db", "copy.db")
+    os.symlink("loop", "loop")
+    for target, what in (
+        ("copy\0.db", "it is no path"),
+        ("copy.db", "in a circle"),
+        ("loop/copy.db", "symbolic links"),
+    ):
+        with pytest.raises(errors.BackupError, match=what):
+            back_up(target, force=force)
+    assert leftovers() == ["copy.db"]
+
+
+def _killed_while_it_writes(folder: str) -> None:
+    os.chdir(folder)
+    connection = sqlite3.connect("runs.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA cache_size = 1")
+    connection.execute("BEGIN EXCLUSIVE")
+    connection.execute("UPDATE executions SET kind = 'dispatched'")
+    connection.execute("UPDATE steps SET name = 'other'")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_c48_after_a_killed_upgrade_the_error_says_what_repairs_the_file() -> None:
+    filled(500)
+    assert run(_killed_while_it_writes, os.getcwd()).exitcode == -signal.SIGKILL
+    assert Path("runs.db-journal").exists()
+    for asked in (back_up, lambda: connect(URL).sync.verify()):
+        with pytest.raises(errors.BackendUnavailableError, match=r"died while it upgraded the file.*repairs it"):
+            asked()
+    Store(Path("runs.db").absolute()).close()
+    back_up()
+    assert len(Catalog("copy.db").executions()) == 500
 
 
 def test_c48_a_copy_holds_one_moment_and_keeps_no_writer_waiting() -> None:

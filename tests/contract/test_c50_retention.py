@@ -148,6 +148,21 @@ def test_c50_the_text_and_the_bytes_are_gone_and_the_file_is_smaller() -> None:
     assert is_sound()
 
 
+def test_c50_what_was_given_back_is_what_the_file_loses_once_no_reader_is_in_the_way() -> None:
+    for number in range(8):
+        completed(f"run-{number}", words=3_000)
+    stores.close()
+    before = os.stat("runs.db").st_size
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM executions").fetchone()
+        found = prune()
+        assert os.stat("runs.db").st_size == before
+    assert found.freed_bytes > 0
+    stores.close()
+    assert before - os.stat("runs.db").st_size == found.freed_bytes
+
+
 def test_c50_a_file_of_an_earlier_format_becomes_smaller_when_it_is_rebuilt() -> None:
     stored = Path(__file__).parents[1] / "stores" / "format_7.sqlite"
     Path("runs.db").write_bytes(stored.read_bytes())
@@ -190,6 +205,19 @@ def test_c50_a_rule_that_is_none_is_refused(text: str) -> None:
     assert cli("prune", "--backend", "runs.db").exit_code == 2
 
 
+def test_c50_rules_that_are_given_apart_add_up_and_two_for_one_thing_are_refused() -> None:
+    rules = RetentionRules.of(["completed=30d", "failed=90d", "planner:completed=7d", "planner:contents=1d"])
+    assert rules.default == Retention(completed="30d", failed="90d")
+    assert rules.agents == {"planner": Retention(completed="7d", contents="1d")}
+    for twice in (["completed=30d", "completed=90d"], ["planner:failed=1d", "failed=2d", "planner:failed=3d"]):
+        with pytest.raises(ValueError, match="is a second rule for"):
+            RetentionRules.of(twice)
+    completed("one"), failed("two")
+    asked = ["--retention", "completed=0s", "--retention", "failed=0s", "--dry-run", "--json", "--backend", "runs.db"]
+    assert json.loads(cli("prune", *asked).stdout)["removed_ids"] == ["one", "two"]
+    assert cli("prune", "--retention", "completed=0s", *asked).exit_code == 2
+
+
 def test_c50_a_dry_run_names_what_would_be_removed_and_changes_nothing() -> None:
     completed("one"), failed("two"), waiting("three")
     before = read_bytes()
@@ -200,7 +228,8 @@ def test_c50_a_dry_run_names_what_would_be_removed_and_changes_nothing() -> None
     }  # fmt: skip
     assert read_bytes() == before
     done = cli("prune", "--completed", "0s", "--contents", "0s", "--backend", "runs.db")
-    assert done.stdout.startswith("Removed 1 executions, and the contents of 1; the file is ")
+    assert done.stdout.startswith("Removed 1 executions, and the contents of 1; ")
+    assert done.stdout.endswith(" MB of free pages were given back.\n")
 
 
 def test_c50_one_process_at_a_time_makes_a_pass() -> None:

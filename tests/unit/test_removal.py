@@ -17,7 +17,7 @@ from strands import Agent, ToolContext, tool
 from strands_durable import Durability, DurableBackend, connect, durable_agent
 from strands_durable._sqlite.blobs import PLACES
 from strands_durable._sqlite.open_files import stores
-from strands_durable._sqlite.removal import _OF_CALLS, _OF_EXECUTION
+from strands_durable._sqlite.upkeep.removal import _OF_CALLS, _OF_EXECUTION
 from strands_durable.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
 from strands_durable.testing import Answer, CrashPoints, ScriptedModel, call, forget_process
 from tests.processes import run

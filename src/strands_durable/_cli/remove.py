@@ -11,7 +11,7 @@ from .._dispatch.ports import DurableBackend
 from .._records.executions import ExecutionRecord, ExecutionStatus
 from .._records.printable import one_line
 from ..errors import ExecutionHeldError
-from .bulk import ENDED, Change, change_matching, confirm, make, record_of, refuse_both, show
+from .bulk import ENDED, Change, SkippedError, change_matching, confirm, make, record_of, refuse_both, show
 from .filters import Filters, bulk_options
 from .options import BackendTarget, backend_option, json_option
 
@@ -48,7 +48,8 @@ def remove(
         options["statuses"] = (*options["statuses"], ExecutionStatus.COMPLETED.value)
     filters = Filters.of(options, ENDED)
     refuse_both(execution_ids, filters)
-    change = Change(verb="remove", done="removed", question=_QUESTION, make=_removed)
+    make_change = _removed if filters is None else _removed_unchanged
+    change = Change(verb="remove", done="removed", question=_QUESTION, make=make_change)
     how = {"is_dry": options["is_dry"], "yes": options["yes"], "as_json": as_json}
     if filters is not None:
         change_matching(place, filters, change, **how)
@@ -73,4 +74,17 @@ async def _removed(backend: DurableBackend, record: ExecutionRecord) -> str:
     if record.is_held:
         raise ExecutionHeldError(record.execution_id)
     await backend.remove(record.execution_id)
+    return _line(record)
+
+
+async def _removed_unchanged(backend: DurableBackend, record: ExecutionRecord) -> str:
+    """Remove an execution that the filters name, unless it was resumed a moment ago."""
+    if record.is_held:
+        raise ExecutionHeldError(record.execution_id)
+    if not await backend._remove_unchanged(record):
+        raise SkippedError("it has changed since it was listed")
+    return _line(record)
+
+
+def _line(record: ExecutionRecord) -> str:
     return f"Removed {one_line(record.execution_id)}."

@@ -68,7 +68,7 @@ def prune(
       emptied     of how many executions the contents
       held        how many were old enough and are held
       failed      how many could not be removed; the log says why
-      freed_bytes by how much the file became smaller
+      freed_bytes bytes of free pages that were given back, without --rebuild
       removed_ids, emptied_ids   with --dry-run: lists of ids
     """
     retention, agents = _asked(rules, spans)
@@ -112,7 +112,7 @@ def _print(found: Pruned, is_dry: bool) -> None:
     verb = "Would remove" if is_dry else "Removed"
     kept = f", {found.held} are held" if found.held else ""
     failed = f", {found.failed} could not be removed" if found.failed else ""
-    freed = "" if is_dry else f"; the file is {found.freed_bytes / (1 << 20):.1f} MB smaller"
+    freed = "" if is_dry else f"; {found.freed_bytes / (1 << 20):.1f} MB of free pages were given back"
     click.echo(f"{verb} {found.removed} executions, and the contents of {found.emptied}{kept}{failed}{freed}.")
 
 

@@ -284,6 +284,11 @@ class DurableBackend(Upkeep, ABC):
         """
         raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
 
+    async def _remove_unchanged(self, record: ExecutionRecord) -> bool:
+        """Delete an execution unless it has changed since it was read; False if it has. Not every engine compares."""
+        await self.remove(record.execution_id)
+        return True
+
     async def close(self) -> None:
         """Release the backend's resources; executions are kept."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -56,23 +57,26 @@ def rules_of(retention: Retention | None, agents: Mapping[str, Retention] | None
 
 @asynccontextmanager
 async def pruning(path: Path) -> AsyncIterator[None]:
-    """Apply the rules of a store as long as the block runs."""
-    task = asyncio.ensure_future(_prune_now_and_then(path))
+    """Apply the rules of a store as long as the block runs; a pass that is being made then ends after its next piece."""
+    stop = threading.Event()
+    task = asyncio.ensure_future(_prune_now_and_then(path, stop))
     try:
         yield
     finally:
+        stop.set()  # the thread of a pass is not cancelled with the task, and the process waits for it
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def _prune_now_and_then(path: Path) -> None:
+async def _prune_now_and_then(path: Path, stop: threading.Event) -> None:
     while True:
         rules = retentions.of(path)
         began = time.monotonic()
         if not rules.is_empty:
             try:
-                await asyncio.to_thread(Pruner(stores.open(path)[0], rules).run, EVERY_SECONDS)
+                pruner = Pruner(stores.open(path)[0], rules, is_stopped=stop.is_set)
+                await asyncio.to_thread(pruner.run, EVERY_SECONDS)
             except Exception as error:  # the next pass removes what this one has not
                 logger.warning("store=<%s>, error=<%s> | retention not applied, retrying", path, error)
         await asyncio.sleep(max(_LOOK_SECONDS, time.monotonic() - began))

@@ -42,7 +42,9 @@ class Retention:
         found: dict[str, Any] = {}
         for part in filter(None, (each.strip() for each in text.split(","))):
             name, equals, given = part.partition("=")
-            if not equals or name not in _NAMES or name in found:
+            if name in found:
+                raise ValueError(f"{part!r} is a second rule for {name!r}: {name}={found[name]} is given already.")
+            if not equals or name not in _NAMES:
                 raise ValueError(f"{part!r} is no rule. Use {', '.join(f'{each}=30d' for each in _NAMES)}.")
             found[name] = given
         return cls(**found)
@@ -75,15 +77,17 @@ class RetentionRules:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> RetentionRules:
-        """Return what texts such as ``completed=30d`` and ``planner:completed=7d`` say, or raise `ValueError`."""
-        default, agents = Retention(), {}
+        """Return what texts such as ``completed=30d`` and ``planner:completed=7d`` say, or raise `ValueError`.
+
+        Several texts for one agent, or for none, add up; one that says the same thing twice is refused.
+        """
+        default: list[str] = []
+        agents: dict[str, list[str]] = {}
         for text in texts:
             agent, colon, rules = text.rpartition(":")
-            if colon:
-                agents[agent] = Retention.of(rules)
-            else:
-                default = Retention.of(text)
-        return cls(default=default, agents=agents)
+            (agents.setdefault(agent, []) if colon else default).append(rules)
+        by_agent = {agent: Retention.of(",".join(rules)) for agent, rules in agents.items()}
+        return cls(default=Retention.of(",".join(default)), agents=by_agent)
 
     def of_agent(self, agent: str | None) -> Retention:
         """Return what applies to the executions of an agent."""
@@ -112,9 +116,10 @@ class Pruned:
     held: int
     """Executions that are old enough, and stay because they are held."""
     failed: int = 0
-    """Executions that could not be removed; the log says why."""
+    """Executions that could not be removed, or not with every row; the log says why."""
     freed_bytes: int = 0
-    """By how much the file became smaller."""
+    """Bytes of free pages that were given back. The file is smaller by that once no reader needs its WAL; what `rebuild` gives
+    back is not counted."""
     removed_ids: tuple[str, ...] = ()
     """Their ids; only of a dry run."""
     emptied_ids: tuple[str, ...] = ()

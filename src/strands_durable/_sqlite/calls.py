@@ -41,10 +41,10 @@ class Calls(Recorded):
         rows = self.store.rows(
             "calls", CALL, f"{_CALLS_OF} AND place = ? AND position = ?", *self._of(parent), place, position
         )
+        if parent == 0:
+            self.refuse_removed()
         if not rows:  # to begin a call again that only cannot be found would be to run its steps again
             self.store.refuse_incomplete_calls(*self._of(parent)[:2])
-        elif parent == 0:
-            self.refuse_removed()
         return call_of(rows[0]) if rows else None
 
     def refuse_removed(self) -> None:
@@ -58,9 +58,9 @@ class Calls(Recorded):
             f"{_CALLS_OF} AND place = '' AND position > ? AND scope = ? ORDER BY position LIMIT 1",
             *self._of(0), position, scope,
         )  # fmt: skip
+        self.refuse_removed()
         if not rows:
             return None
-        self.refuse_removed()
         if self.lease.fence >= 0:
             self._sources[rows[0][0]] = rows[0][-1] or rows[0][0]
         return call_of(rows[0])
@@ -117,6 +117,8 @@ class Calls(Recorded):
 
         A root agent has one log in an execution; an agent inside another call begins one unless ``lineage`` names its log.
         """
+        if address.parent == 0:  # the execution would continue without the messages that it refers to
+            self.refuse_removed()
         now, (execution, run, parent) = time.time(), self._of(address.parent)
         began = {"kind": kind, "status": "RUNNING", "member": address.member, "scope": address.scope, "config": config_id,
                  "started_at": now, "taken_up_at": now}  # fmt: skip

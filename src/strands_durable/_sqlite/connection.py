@@ -224,13 +224,20 @@ class Connection(sqlite3.Connection):
             self._overwrite(shape, row[:size], changes, key(row))
         return len(rows)
 
+    def erase(self, table: str, changes: Mapping[str, Any], where: str, *values: Any) -> None:
+        """Overwrite columns of rows, of damaged ones too; the checksum of those stays, so that they stay damaged."""
+        try:
+            self.update(table, changes, where, *values)
+        except sqlite3.DatabaseError:
+            self._discount(_shape(table), where, values)
+            self.execute(_update_where_sql(table, tuple(changes), where), [*changes.values(), *values])
+
     def delete(self, table: str, where: str, *values: Any) -> int:
         """Delete rows, damaged ones too; return how many there were."""
         shape = _shape(table)
         if self.has_sums and shape.may_refer:
             mark = " OR ".join(f"instr({name}, '{blobs.REFERENCE_MARK}')" for name in shape.texts)
-            for row in self.execute(_select_sql(table, shape.texts, f"({where}) AND ({mark})"), values).fetchall():
-                self._count(row, -1)
+            self._discount(shape, f"({where}) AND ({mark})", values)
         if self.has_sums and shape.is_counted:
             counts = f"SELECT call, count(*) FROM {table} WHERE {where} GROUP BY call"
             for call_id, number in self.execute(counts, values).fetchall():
@@ -314,6 +321,12 @@ class Connection(sqlite3.Connection):
             if type(text) is str and blobs.REFERENCE_MARK in text:
                 for digest in blobs.digests_in(text):
                     self._uses[digest] = self._uses.get(digest, 0) + by
+
+    def _discount(self, shape: _Shape, where: str, values: Sequence[Any]) -> None:
+        """Count what rows refer to that are about to go; a damaged one may be no text."""
+        texts = tuple(f"CAST({name} AS BLOB)" for name in shape.texts)
+        for row in self.execute(_select_sql(shape.table, texts, where), values).fetchall():
+            self._count([data.decode("utf-8", "replace") for data in row if data is not None], -1)
 
     def _keep(self, call_id: int, by: int) -> None:
         self._kept[call_id] = self._kept.get(call_id, 0) + by

@@ -10,7 +10,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -272,14 +272,14 @@ class Store:
         finally:
             connection.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
 
-    def shrink(self) -> None:
+    def shrink(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Give free pages back, in pieces; others write in between. The file becomes smaller when the WAL is emptied.
 
         A file that was made before format 8 keeps its free pages for what is written next, until `rebuild` was called once.
         """
         if self.read("PRAGMA auto_vacuum")[0][0] != _INCREMENTAL:
             return
-        while self.read("PRAGMA freelist_count")[0][0]:
+        while self.read("PRAGMA freelist_count")[0][0] and not is_stopped():
             began = time.monotonic()
             reach("shrink:before")
             self.read(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")

@@ -37,7 +37,7 @@ from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.database import Store, path_of
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
-from .._sqlite.removal import Removal
+from .._sqlite.upkeep.removal import Removal
 from ..errors import (
     BackendUnavailableError,
     ExecutionNotFoundError,
@@ -252,6 +252,11 @@ class SqliteBackend(DurableBackend):
         if not self.path.exists():
             raise ExecutionNotFoundError(execution_id, str(self.path))
         await asyncio.to_thread(Removal(self.store).remove, execution_id)
+
+    async def _remove_unchanged(self, record: ExecutionRecord) -> bool:
+        if not self.path.exists():
+            raise ExecutionNotFoundError(record.execution_id, str(self.path))
+        return await asyncio.to_thread(Removal(self.store).remove, record.execution_id, record)
 
     async def import_execution(self, export: Mapping[str, Any], *, execution_id: str | None = None) -> ExecutionHandle:
         """Record an execution that was exported, in one transaction."""

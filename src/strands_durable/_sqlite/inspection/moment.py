@@ -14,6 +14,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+from ...errors import BackendUnavailableError
+from ..database import translated
+
 T = TypeVar("T")
 BUSY_SECONDS = 10.0
 
@@ -49,6 +52,15 @@ def _read(path: Path, mode: str, work: Callable[[sqlite3.Connection], T]) -> T:
         sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     ) as connection:
         return work(connection)
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> BackendUnavailableError:
+    """Return our error for one of SQLite's while a store was read."""
+    if "readonly" in str(error) and os.path.exists(f"{path}-journal"):
+        reason = "a process died while it upgraded the file, and what it had written is not taken back yet"
+        hint = "The next process that opens it for writing repairs it: run its script or a worker."
+        return BackendUnavailableError(str(path), reason, hint)
+    return translated(path, error, BUSY_SECONDS)
 
 
 def as_text(data: bytes) -> str | bytes:

@@ -1,4 +1,4 @@
-"""A store as a whole, over time: copies of it, how long its executions are kept, and marks that keep one.
+"""A store as a whole, over time: copies of it, how long its executions are kept, marks that keep one, and removing one.
 
-Left out: removing one execution (`removal`), and checking a store (`verification`).
+Left out: checking a store (`verification`).
 """

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ..._records.crash_points import reach
 from ...errors import BackupError
-from ..database import damaged, translated
-from ..inspection.moment import BUSY_SECONDS, at_one_moment
+from ..database import damaged
+from ..inspection.moment import at_one_moment, unreadable
 from ..store_file import version_of
 
 try:
@@ -35,6 +35,8 @@ Progress = Callable[[int, int], None]
 _STEP_PAGES = 256
 """How many pages are copied at a time: 2 MB."""
 _BESIDE = ("-wal", "-shm", "-journal")
+_WRITING = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_TRUNCATE")
+"""Errors of a file that is written."""
 
 
 def back_up(path: Path, target: Path, *, force: bool = False, progress: Progress | None = None) -> int:
@@ -47,10 +49,10 @@ def back_up(path: Path, target: Path, *, force: bool = False, progress: Progress
         progress: Called with the pages that are copied, and all pages.
 
     Raises:
-        BackupError: ``target`` exists, or no file can be made there.
+        BackupError: ``target`` exists, or no file can be made there, or there is no room for it.
         BackendUnavailableError: The store cannot be read.
     """
-    target = Path(os.path.realpath(os.path.expanduser(target)))
+    target = _resolved(target)
     _refuse(path, target, force)
     try:
         version_of(path)
@@ -58,7 +60,9 @@ def back_up(path: Path, target: Path, *, force: bool = False, progress: Progress
             at_one_moment(path, lambda source: _copy(source, partial, progress or (lambda *_: None)))
             _publish(partial, target, force)
     except sqlite3.Error as error:
-        raise translated(path, error, BUSY_SECONDS) from error
+        if _is_of_target(error):
+            raise BackupError(str(target), _cannot_write(error), "Make room there, or pass another path.") from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise damaged(path, str(error)) from error
     except OSError as error:
@@ -68,9 +72,36 @@ def back_up(path: Path, target: Path, *, force: bool = False, progress: Progress
     return target.stat().st_size
 
 
+def _resolved(target: Path) -> Path:
+    try:
+        found = Path(os.path.realpath(os.path.expanduser(target)))
+        os.fsencode(found)
+        is_circle = found.is_symlink()  # one that leads somewhere is resolved by now
+    except ValueError as error:
+        raise BackupError(repr(str(target)), f"it is no path: {error}", "Pass another path.") from error
+    if is_circle:
+        raise BackupError(str(target), "its symbolic links lead in a circle", "Pass another path.")
+    return found
+
+
+def _is_of_target(error: sqlite3.Error) -> bool:
+    """Return whether the copy cannot be written; the store is only read."""
+    name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on
+    return "full" in str(error) or name in _WRITING
+
+
+def _cannot_write(error: sqlite3.Error) -> str:
+    return "the disk is full" if "full" in str(error) else f"it cannot be written ({error})"
+
+
 def _refuse(path: Path, target: Path, force: bool) -> None:
     if target == path:
         raise BackupError(str(target), "it is the store itself", "Pass another path.")
+    for suffix in _BESIDE:
+        store = Path(str(target).removesuffix(suffix))
+        if store != target and (store == path or store.exists()):
+            reason = f"SQLite keeps a file of this name beside {store}, and would take the copy for it"
+            raise BackupError(str(target), reason, "Pass another path.")
     if target.is_dir():
         raise BackupError(str(target), "it is a folder", "Pass the path of a file in it.")
     beside = [f"{target}{suffix}" for suffix in _BESIDE if os.path.exists(f"{target}{suffix}")]

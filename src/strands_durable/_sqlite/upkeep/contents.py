@@ -5,27 +5,35 @@ What stays: id, status, times, tags, its calls, and of each step its name, numbe
 sums are the same as before, and nothing that had finished can run again: a caller that asks for more gets an error.
 
 The first commit notes that the contents are removed; from then on no process reads them. They are deleted in pieces, so that no
-process waits long for the write lock. If the process is killed in between, the next pass deletes the rest.
+process waits long for the write lock. If the process is killed in between, the next pass deletes the rest. A damaged row loses
+its contents unread, and stays damaged.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from typing import Any
 
 from ..._records.codec import decode, encode
 from ...errors import ContentsRemovedError
 from ..connection import Connection
 from ..database import Store
-from ..removal import delete_rows
+from .pieces import Progress
+from .removal import delete_rows
 
 _ROW_BYTES = 500
+_CALL_BYTES = 2_000
+"""What a call counts for itself: to find nothing in ten tables takes time, too."""
+_NEXT = "SELECT run, id FROM calls WHERE execution = ? AND (run, id) > (?, ?) ORDER BY run, id LIMIT ?"
 _DELETED = (("messages", "lineage"), ("state", "call"), ("past_heads", "call"), ("past_state", "call"), ("chunks", "call"),
             ("answers", "call"), ("replies", "call"), ("failures", "call"))  # fmt: skip
 _SPEC = ("system_prompt", "arguments", "tool_schemas", "session_id")
 """Parts of a spec that may hold what a user has written."""
+_PHASES = {"COMPLETED": "done", "SUSPENDED": "waiting"}
 _AT_ONCE = 200
-"""How many steps are read at a time."""
+"""How many calls or steps are read at a time."""
 
 
 def removed_at(store: Store, row_id: int) -> float | None:
@@ -46,34 +54,47 @@ def begin(connection: Connection, row_id: int) -> None:
     connection.delete("notices", "execution = ?", row_id)
 
 
-def delete_piece(connection: Connection, most_bytes: int) -> bool:
+def delete_piece(connection: Connection, most_bytes: int, progress: Progress) -> bool:
     """Delete some of what is to be deleted; True if there is no more."""
     left = most_bytes
-    rows = connection.execute(
-        "SELECT execution FROM emptied WHERE is_done = 0 ORDER BY execution LIMIT 1000"
-    ).fetchall()
-    for (row_id,) in rows:
-        left = _delete_contents(connection, row_id, left)
+    found = progress.marked(connection, "SELECT execution FROM emptied WHERE is_done = 0 ORDER BY execution")
+    for row_id in found:
+        left = _delete_contents(connection, row_id, left, progress)
         if left <= 0:
             return False
-        connection.update("emptied", {"is_done": 1}, "execution = ?", row_id)
-    return len(rows) < 1000
+    return len(found) < progress.at_once
 
 
-def _delete_contents(connection: Connection, row_id: int, left: int) -> int:
-    """Delete contents of an execution until they come to ``left`` bytes; return how many bytes are left."""
-    calls = connection.execute("SELECT id FROM calls WHERE execution = ? ORDER BY id", (row_id,)).fetchall()
-    for (call_id,) in calls:
-        for table, column in _DELETED:
-            left -= delete_rows(connection, table, column, call_id, left)
+def _delete_contents(connection: Connection, row_id: int, left: int, progress: Progress) -> int:
+    """Delete contents of an execution until they come to ``left`` bytes; return how many bytes are left.
+
+    It continues after the last call that an earlier piece has ended: to look at all of them each time takes longer and longer.
+    """
+    while calls := connection.execute(_NEXT, (row_id, *progress.ended.get(row_id, (-1, 0)), _AT_ONCE)).fetchall():
+        for run, call_id in calls:
+            size = _delete_of_call(connection, call_id, left)
+            if size >= left:
+                return 0
+            progress.ended[row_id] = (run, call_id)
+            left -= size + _CALL_BYTES
             if left <= 0:
                 return 0
-        left -= _empty_steps(connection, call_id, left)
-        if left <= 0:
-            return 0
-        _empty_call(connection, call_id)
     _empty_dispatch(connection, row_id)
-    return left
+    connection.update("emptied", {"is_done": 1}, "execution = ?", row_id)
+    return left - _ROW_BYTES
+
+
+def _delete_of_call(connection: Connection, call_id: int, most: int) -> int:
+    """Delete contents of a call until they come to ``most`` bytes; return how many there were: fewer if none is left."""
+    size = 0
+    for table, column in _DELETED:
+        if size < most:
+            size += delete_rows(connection, table, column, call_id, most - size)
+    if size < most:
+        size += _empty_steps(connection, call_id, most - size)
+    if size < most:
+        _empty_call(connection, call_id)
+    return size
 
 
 def _empty_steps(connection: Connection, call_id: int, most: int) -> int:
@@ -86,7 +107,7 @@ def _empty_steps(connection: Connection, call_id: int, most: int) -> int:
         if not rows:
             break
         for step_id, length in rows:
-            connection.update("steps", {"result": None, "error": None, "title": ""}, "id = ?", step_id)
+            connection.erase("steps", {"result": None, "error": None, "title": ""}, "id = ?", step_id)
             size += _ROW_BYTES + length
             if size >= most:
                 break
@@ -94,16 +115,35 @@ def _empty_steps(connection: Connection, call_id: int, most: int) -> int:
 
 
 def _empty_call(connection: Connection, call_id: int) -> None:
-    connection.update("calls", {"input": None, "result": None, "base": "[]", "state_of": None}, "id = ?", call_id)
-    for (data,) in connection.rows("heads", "data", "call = ? AND part = 'progress'", call_id):
-        progress = {name: value for name, value in json.loads(data).items() if name in ("phase", "resume", "ordinal")}
-        connection.put("heads", call=call_id, part="progress", data=json.dumps(progress), version=0)
-    connection.delete("heads", "call = ? AND part != 'progress'", call_id)
+    connection.erase("calls", {"input": None, "result": None, "base": "[]", "state_of": None}, "id = ?", call_id)
+    progress = _kept_progress(connection, call_id)
+    connection.delete("heads", "call = ?", call_id)
+    if progress is not None:
+        connection.insert("heads", call=call_id, part="progress", data=json.dumps(progress), version=0)
+
+
+def _kept_progress(connection: Connection, call_id: int) -> dict[str, Any] | None:
+    """Return what is kept of the head of a call; of one that is damaged, what follows from the status of the call."""
+    where = "call = ? AND part = 'progress'"
+    try:
+        rows = connection.rows("heads", "data", where, call_id)
+    except sqlite3.DatabaseError:
+        (status,) = connection.execute("SELECT status FROM calls WHERE id = ?", (call_id,)).fetchone()
+        return {"phase": _PHASES.get(status, "ready")}
+    found = json.loads(rows[0][0]) if rows else None
+    return None if found is None else {name: found[name] for name in ("phase", "resume", "ordinal") if name in found}
 
 
 def _empty_dispatch(connection: Connection, row_id: int) -> None:
-    for (spec,) in connection.rows("dispatches", "spec", "execution = ?", row_id):
-        kept = {name: value for name, value in decode(spec).items() if name not in _SPEC}
-        emptied = {**kept, "system_prompt": None, "arguments": {}, "tool_schemas": {}, "session_id": None}
-        changes = {"spec": encode(emptied), "given": encode({"invocation_state": {}, "limits": None}), "note": None}
-        connection.update("dispatches", changes, "execution = ?", row_id)
+    changes = {"spec": _kept_spec(connection, row_id), "given": encode({"invocation_state": {}, "limits": None})}
+    connection.erase("dispatches", {**changes, "note": None}, "execution = ?", row_id)
+
+
+def _kept_spec(connection: Connection, row_id: int) -> str:
+    """Return what is kept of how an execution was dispatched; nothing of what is damaged."""
+    try:
+        rows = connection.rows("dispatches", "spec", "execution = ?", row_id)
+    except sqlite3.DatabaseError:
+        rows = []
+    kept = {name: value for name, value in decode(rows[0][0]).items() if name not in _SPEC} if rows else {}
+    return encode({**kept, "system_prompt": None, "arguments": {}, "tool_schemas": {}, "session_id": None})

@@ -21,8 +21,9 @@ from ...errors import BackendUnavailableError
 from ..connection import Connection
 from ..database import Store, is_damage
 from ..inspection.listing import agent_of
-from ..removal import Removal, mark_removed
 from . import contents, holds
+from .pieces import Stopped, delete_in_pieces, never
+from .removal import Removal, mark_removed
 
 logger = safe_logger(__name__)
 
@@ -60,12 +61,17 @@ class Pruner:
         store: The store.
         rules: What is kept how long.
         now: The time that ages are counted from; that of the clock if None.
+        is_stopped: Asked between two pieces: whether the pass ends here. The next one, which is due at once, does the rest.
     """
 
-    def __init__(self, store: Store, rules: RetentionRules, now: float | None = None) -> None:
-        self._store, self._rules = store, rules
+    def __init__(
+        self, store: Store, rules: RetentionRules, now: float | None = None, is_stopped: Stopped = never
+    ) -> None:
+        self._store, self._rules, self._is_stopped = store, rules, is_stopped
         self._now = time.time() if now is None else now
         self._removed = self._emptied = self._held = self._failed = 0
+        self._unfinished: set[int] = set()
+        """Executions that are marked, and of which damage keeps some rows in the file."""
 
     def plan(self) -> Pruned:
         """Return what a pass would remove; nothing is changed."""
@@ -83,11 +89,13 @@ class Pruner:
         try:
             self._finish()  # what a killed pass has left
             for batch in self._batches():
+                if self._is_stopped():
+                    break
                 self._held += sum(each.is_held for each in batch)
                 self._mark([each for each in batch if not each.is_held])
                 self._finish()
             if self._removed or self._emptied:
-                self._store.shrink()
+                self._store.shrink(self._is_stopped)
         finally:
             self._release()
         self._store.scrub()
@@ -174,14 +182,15 @@ class Pruner:
 
     def _finish(self) -> None:
         """Delete what is left of what is marked."""
-        Removal(self._store).finish(_PIECE_BYTES)
-        is_over = False
-        while not is_over:
-            began = time.monotonic()
-            with self._store.transaction("contents.piece", lasting=False) as connection:
-                is_over = contents.delete_piece(connection, _PIECE_BYTES)
-            if not is_over:
-                time.sleep(time.monotonic() - began)
+        unfinished = {*Removal(self._store).finish(_PIECE_BYTES, self._is_stopped)}
+        for row_id, error in delete_in_pieces(
+            self._store, "contents.piece", contents.delete_piece, _PIECE_BYTES, self._is_stopped
+        ).items():
+            unfinished.add(row_id)
+            if row_id not in self._unfinished:
+                logger.warning("execution=<%d>, error=<%s> | not all of its contents were removed", row_id, error)
+        self._failed += len(unfinished - self._unfinished)
+        self._unfinished |= unfinished
 
     def _size(self) -> int:
         (pages,), (size,) = (self._store.read(f"PRAGMA {name}")[0] for name in ("page_count", "page_size"))
@@ -214,7 +223,8 @@ class Pruner:
 
     def _release(self) -> None:
         with self._store.transaction("retention.end", lasting=False) as connection:
-            connection.update("passes", {"claimed_by": None, "at": time.time()}, "name = ?", _NAME)
+            ended = {} if self._is_stopped() else {"at": time.time()}
+            connection.update("passes", {"claimed_by": None, **ended}, "name = ?", _NAME)
 
 
 def _is_still_due(connection: Connection, due: _Due) -> bool:

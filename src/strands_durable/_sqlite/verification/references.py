@@ -45,7 +45,9 @@ def _of_calls(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]
     configs = {row_id for (row_id,) in connection.execute("SELECT id FROM configs")}
     for call_id, call in index.calls.items():
         cells, execution_id = call.cells, index.id_of(call.execution)
-        if call.execution not in index.executions and call.execution not in index.removed:
+        if call.execution in index.removed:  # some of what it refers to may be deleted by now
+            continue
+        if call.execution not in index.executions:
             text = f"call {call_id} belongs to execution {call.execution}, which is not there"
             yield Problem(check="reference", text=text, table="calls")
         wanted = {name: cells[name] for name in ("parent", "lineage", "state_of") if cells[name]}
@@ -74,11 +76,11 @@ def _of_messages(connection: sqlite3.Connection, index: Index) -> Iterator[Probl
                 text = f"messages {first} to {last} of call {call_id} are not all there"
                 yield Problem(check="reference", text=text, table="messages", execution_id=index.id_of(call.execution))
     for lineage, steps in index.cited.items():
+        execution = index.execution_of("messages", {"lineage": lineage})
         missing = sorted(steps - index.steps)
-        if missing:
+        if missing and execution not in index.removed:
             text = f"messages of call {lineage} refer to steps that are not there: {_listed(missing)}"
-            execution_id = index.id_of(index.execution_of("messages", {"lineage": lineage}))
-            yield Problem(check="reference", text=text, table="steps", execution_id=execution_id)
+            yield Problem(check="reference", text=text, table="steps", execution_id=index.id_of(execution))
 
 
 def _of_the_file(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]:

@@ -10,8 +10,8 @@ from typing import Any
 from ..._records.verification import Check, Problem, Verification
 from ...errors import BackendUnavailableError, UnsupportedFeatureError
 from .. import blobs, checksums
-from ..database import damaged, translated
-from ..inspection.moment import BUSY_SECONDS, as_text, at_one_moment
+from ..database import damaged
+from ..inspection.moment import as_text, at_one_moment, unreadable
 from ..schema import SCHEMA_QUERY, expected_schema, version_in
 from ..store_file import version_of
 from ..tables import tables
@@ -43,7 +43,7 @@ def verified(path: Path, progress: Progress | None = None) -> Verification:
             )
         return at_one_moment(path, lambda connection: _Verifier(path, connection, progress or _silent).found())
     except sqlite3.Error as error:
-        raise translated(path, error, BUSY_SECONDS) from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:  # in a name of the schema
         raise damaged(path, str(error)) from error
     except OSError as error:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 
-from .._journal.owner import BEAT, Beat, Owner, seems_alive
-from .._records.logs import safe_logger
-from ..errors import ExecutionBusyError, ExecutionNotFoundError
-from . import blobs
-from .connection import Connection
-from .database import Store
-from .tables import tables
-from .upkeep import holds
+from ..._journal.owner import BEAT, Beat, Owner, seems_alive
+from ..._records.executions import ExecutionRecord
+from ..._records.logs import safe_logger
+from ...errors import BackendUnavailableError, ExecutionBusyError, ExecutionNotFoundError
+from .. import blobs
+from ..connection import Connection
+from ..database import Store
+from ..tables import tables
+from . import holds
+from .pieces import Progress, Stopped, delete_in_pieces, never
 
 logger = safe_logger(__name__)
 
@@ -38,8 +40,12 @@ class Removal:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def remove(self, execution_id: str) -> None:
+    def remove(self, execution_id: str, unchanged: ExecutionRecord | None = None) -> bool:
         """Delete an execution that no process runs; when this returns, its text is gone from the file.
+
+        Args:
+            execution_id: Its id.
+            unchanged: What was read of it before; if it has changed since, it stays, and False is returned.
 
         Raises:
             ExecutionNotFoundError: There is none with this id.
@@ -49,10 +55,15 @@ class Removal:
         with self._store.transaction("remove") as connection:
             row_id = self._idle(connection, execution_id)
             if row_id is not None:
+                if unchanged is not None and not _is_unchanged(connection, row_id, unchanged):
+                    return False
                 holds.refuse_held(connection, row_id, execution_id)
                 mark_removed(connection, row_id, execution_id)
-        self.finish()
+        failed = self.finish()
+        if row_id in failed:
+            raise failed[row_id]
         self._scrub(execution_id)
+        return True
 
     def _idle(self, connection: Connection, execution_id: str) -> int | None:
         """Return the row of an execution that has no owner alive; None if its removal was begun and not finished."""
@@ -77,14 +88,22 @@ class Removal:
         owner = Owner.parse(found.owner)
         return self._store.liveness.is_alive(found) if owner.is_known else seems_alive(owner, lease_until)
 
-    def finish(self, piece_bytes: int = _PIECE_BYTES) -> None:
-        """Delete what is left of every execution whose removal was begun, in pieces; others write in between."""
-        while self._store.read("SELECT 1 FROM removals LIMIT 1"):
-            began = time.monotonic()
-            with self._store.transaction("remove.piece", lasting=False) as connection:
-                is_over = _delete_piece(connection, piece_bytes)
-            if not is_over:
-                time.sleep(time.monotonic() - began)
+    def finish(
+        self, piece_bytes: int = _PIECE_BYTES, is_stopped: Stopped = never
+    ) -> dict[int, BackendUnavailableError]:
+        """Delete what is left of every execution whose removal was begun, in pieces; others write in between.
+
+        Returns:
+            By number, executions of which not every row can be deleted, because the file is damaged there.
+        """
+        if not self._store.read("SELECT 1 FROM removals LIMIT 1"):
+            return {}
+        failed = delete_in_pieces(self._store, "remove.piece", delete_piece, piece_bytes, is_stopped)
+        for row_id, error in failed.items():
+            logger.warning(
+                "execution=<%d>, error=<%s> | removed; some of its rows are still in the file", row_id, error
+            )
+        return failed
 
     def _scrub(self, execution_id: str) -> None:
         until = time.monotonic() + _SCRUB_SECONDS
@@ -96,6 +115,16 @@ class Removal:
             time.sleep(0.05)
 
 
+def _is_unchanged(connection: Connection, row_id: int, record: ExecutionRecord) -> bool:
+    """Return whether an execution is as it was read; of a damaged one, nothing can be compared."""
+    if record.unreadable is not None:
+        return True
+    ((status, updated_at),) = connection.rows("executions", "status, updated_at", "id = ?", row_id)
+    if status != record.status.value:
+        return False
+    return bool(updated_at <= record.updated_at if status == "RUNNING" else updated_at == record.updated_at)
+
+
 def mark_removed(connection: Connection, row_id: int, execution_id: str) -> None:
     """Delete an execution, and note that its calls and what they recorded are to be deleted."""
     connection.insert("removals", execution=row_id, execution_id=execution_id)
@@ -104,15 +133,15 @@ def mark_removed(connection: Connection, row_id: int, execution_id: str) -> None
     connection.delete("executions", "id = ?", row_id)
 
 
-def _delete_piece(connection: Connection, most_bytes: int) -> bool:
+def delete_piece(connection: Connection, most_bytes: int, progress: Progress) -> bool:
     """Delete rows of executions whose removal was begun; True if there are no more."""
     left = most_bytes
-    rows = connection.execute("SELECT execution FROM removals ORDER BY execution LIMIT 1000").fetchall()
-    for (row_id,) in rows:
+    found = progress.marked(connection, "SELECT execution FROM removals ORDER BY execution")
+    for row_id in found:
         left = _delete_execution(connection, row_id, left)
         if left <= 0:
             return False
-    return len(rows) < 1000
+    return len(found) < progress.at_once
 
 
 def _delete_execution(connection: Connection, row_id: int, left: int) -> int:
@@ -133,11 +162,12 @@ def _delete_execution(connection: Connection, row_id: int, left: int) -> int:
 def delete_rows(connection: Connection, table: str, column: str, value: int, most: int) -> int:
     """Delete rows until they come to ``most`` bytes; return how many bytes they had, with those that they referred to."""
     key, texts = tables()[table].key, blobs.columns(table)
-    rows = connection.execute(f"SELECT {', '.join((*key, *texts))} FROM {table} WHERE {column} = ?", (value,))
+    columns = (*key, *(f"CAST({name} AS BLOB)" for name in texts))  # a damaged one may be no text
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {column} = ?", (value,))
     found, size = [], 0
     for row in rows:
         found.append(row[: len(key)])
-        size += _ROW_BYTES + sum(len(text) + blobs.bytes_in(text) for text in row[len(key) :] if isinstance(text, str))
+        size += _ROW_BYTES + sum(_size(data) for data in row[len(key) :] if data is not None)
         if size >= most:
             break
     rows.close()
@@ -145,3 +175,7 @@ def delete_rows(connection: Connection, table: str, column: str, value: int, mos
     for place in found:
         connection.delete(table, where, *place)
     return size
+
+
+def _size(data: bytes) -> int:
+    return len(data) + blobs.bytes_in(data.decode("utf-8", "replace"))
