@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from .._journal.owner import user_name
 from .._records.change_sets import ChangeSet
-from .._records.codec import decode
+from .._records.codec import decode, digest
 from .._records.input_hash import input_hash
 from .._records.keys import checked_id
 from .._records.origins import IMPORTED, ImportOrigin
@@ -38,9 +39,17 @@ def checked_changes(export: Mapping[str, Any], name: str, execution_id: str | No
     """
     changes = changes_in(dict(export), name)
     refuse_invalid(changes, name)
+    changes = _digested(changes)
     (execution,) = changes["tables"]["executions"]
     found = checked_id(execution["execution_id"] if execution_id is None else execution_id)
     return _marked(changes, execution["execution_id"], str(export.get("exported_at"))), found
+
+
+def _digested(changes: ChangeSet) -> ChangeSet:
+    """Return the rows with digests made here: other executions of a store share what is recorded under one."""
+    tables = changes["tables"]
+    configs = [{**row, "digest": digest(json.loads(row["data"]))} for row in tables.get("configs", ())]
+    return {**changes, "tables": {**tables, "configs": configs}} if configs else changes
 
 
 def _marked(changes: ChangeSet, execution_id: str, exported_at: str) -> ChangeSet:
