@@ -149,3 +149,36 @@ def refused(found: dict[str, Any]) -> str:
 @pytest.mark.parametrize("what", OF_A_STORE)
 def test_c45_what_belongs_to_a_store_is_refused_by_name(what: str, recorded: dict[str, Any], folder: Path) -> None:
     assert re.search("(which|that) an export does not have", refused(edited(recorded, OF_A_STORE[what])))
+
+
+def _with_run(run: int) -> Edit:
+    """Return what moves the execution and its calls to a run."""
+
+    def edit(rows: Rows) -> None:
+        rows["executions"][0]["run"] = run
+        rows["calls"][0]["run"] = run
+
+    return edit
+
+
+OUT_OF_ORDER: dict[str, Edit] = {
+    "a run that has no calls": _set("executions", run=2_000_000),
+    "a run before the last": _set("executions", run=-1),
+    "a run of a call": _set("calls", run=7),
+    "runs that are missing": _with_run(2),
+    "a step twice": _again("steps", id=999),
+    "a call twice": _again("calls", id=999),
+    "a number twice": _set("steps", 1, number=1),
+    "a number below one": _set("steps", 1, number=-5),
+    "the number zero": _set("steps", 1, number=0),
+    "a call inside itself": lambda rows: rows["calls"][0].update(parent=rows["calls"][0]["id"]),
+    "a state of its own": lambda rows: rows["calls"][0].update(state_of=rows["calls"][0]["id"]),
+    "another status than its call": _set("executions", status="SUSPENDED"),
+    "cancelled with an open call": _set("executions", status="CANCELLED"),
+    "the head of another status": _set("calls", status="COMPLETED"),
+}
+
+
+@pytest.mark.parametrize("what", OUT_OF_ORDER)
+def test_c45_rows_that_do_not_fit_each_other_are_refused(what: str, recorded: dict[str, Any], folder: Path) -> None:
+    refused(edited(recorded, OUT_OF_ORDER[what]))

@@ -25,3 +25,7 @@ def columns(table: str) -> frozenset[str]:
     """Return the columns that a row of an export may have. Failures have no key but the number of their row."""
     found = frozenset(tables()[table].columns) - _OF_THE_STORE.get(table, frozenset())
     return found | {"rowid"} if table == "failures" else found
+
+
+class MisfitError(Exception):
+    """A row does not fit."""
