@@ -182,3 +182,87 @@ OUT_OF_ORDER: dict[str, Edit] = {
 @pytest.mark.parametrize("what", OUT_OF_ORDER)
 def test_c45_rows_that_do_not_fit_each_other_are_refused(what: str, recorded: dict[str, Any], folder: Path) -> None:
     refused(edited(recorded, OUT_OF_ORDER[what]))
+
+
+def _step(kind: str, **cells: Any) -> Edit:
+    """Return what changes cells of the first step of a kind."""
+
+    def edit(rows: Rows) -> None:
+        next(row for row in rows["steps"] if row["kind"] == kind).update(cells)
+
+    return edit
+
+
+DEEP = "[" * 900 + "]" * 900
+UNREADABLE: dict[str, Edit] = {
+    "a number that leaves none to count on": _step("tool", number=2**63 - 1),
+    "an attempt that leaves none to count on": _set("calls", attempt=2**63 - 1),
+    "a place in the log that leaves none": _set("messages", -1, seq=2**63 - 1),
+    "a time that is infinite": _set("executions", created_at=float("inf")),
+    "a time that is no number": _set("executions", created_at=float("nan")),
+    "a time after the last year": _set("calls", started_at=1e300),
+    "a time before the first": _set("steps", started_at=-1e300),
+    "a time of 400 digits": _set("executions", updated_at=10**400),
+    "an unknown status of a step": _step("tool", status="zzz"),
+    "an unknown phase": _head(phase="zzz"),
+    "an unknown phase to resume in": _head(resume="waiting"),
+    "an ordinal that is a text": _head(ordinal="x"),
+    "no cycles": _head(cycles=[]),
+    "ranges that are no list": _head(ranges=5),
+    "ranges that are too long": _head(ranges=[[0, 2**70]]),
+    "a field of a head that is unknown": _head(colour="red"),
+    "an agent that is a number": _part("agent", "5"),
+    "an origin that is none": _part("origin", {"x": 1}),
+    "a note of an import": _part("imported", {"x": 1}),
+    "a message that is a number": _set("messages", data={"message": 5}),
+    "a message without a form": _set("messages", data={}),
+    "a message of a list of steps": _set("messages", 1, data={"step": [1]}),
+    "a message of a tool step": _set("messages", 1, data={"step": 2}),
+    "a message of a list of inputs": _set("messages", data={"input": [1], "id": None}),
+    "blocks that are a number": _set("messages", data={"blocks": 5, "id": None}),
+    "blocks that are true": _set("messages", data={"blocks": [True], "id": None}),
+    "a result of a tool without a result": _step("tool", result={"x": 1}),
+    "a result of a model that is missing": _step("model", result=None),
+    "a result of a model that is a list": _step("model", result="[]"),
+    "an error that is a number": _add("failures", {"rowid": 1, "call": 1, "attempt": 1, "error": "5", "at": 1.0}),
+    "a place in the loop that is a number": _step("model", loop="5"),
+    "a usage of texts": _step("model", usage={"inputTokens": "x"}),
+    "a configuration that is a list": _set("configs", data=[]),
+    "a configuration without a model": _set("configs", data={}),
+    "a state under no key": _add("state", {"call": 1, "key": "not JSON", "value": "5"}),
+    "a beginning that is a number": _set("calls", base="5"),
+    "a result that is a number": _set("calls", result="5"),
+    "an input that is nested too deeply": _set("calls", input=DEEP),
+    "an input of an unknown type": _set("calls", input={"$": "zzz", "v": 5}),
+    "an input that is no date": _set("calls", input={"$": "datetime", "v": 5}),
+    "an input that is no number": _set("calls", input="NaN"),
+    "half a character": _set("steps", name="\ud800"),
+    "a call that is done, by its head": _head(phase="done"),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_c45_what_could_not_be_resumed_is_refused(what: str, recorded: dict[str, Any], folder: Path) -> None:
+    refused(edited(recorded, UNREADABLE[what]))
+
+
+@pytest.mark.parametrize(
+    "damage", [{"format": 3}, {"format": True}, {"execution_id": "another"}, {"rows": {"executions": [{1: 2}]}}]
+)
+def test_c45_a_damaged_frame_is_refused_by_name(damage: dict[str, Any], recorded: dict[str, Any], folder: Path) -> None:
+    with pytest.raises((errors.InvalidExportError, errors.FormatVersionError)):
+        import_({**recorded, **damage})
+    assert rows_in("other.db") == 0
+
+
+def test_c45_what_is_no_export_at_all_is_refused_by_name(folder: Path) -> None:
+    circle: dict[str, Any] = {"strands_durable_export": 1, "format": 6, "execution_id": "trip", "contents": True}
+    circle["rows"] = {"steps": [{"result": circle}]}
+    for found in (5, "text", None, [1], circle):
+        with pytest.raises(errors.InvalidExportError):
+            import_(found)  # type: ignore[arg-type]
+
+
+def test_c45_what_is_imported_as_it_was_resumes(recorded: dict[str, Any], folder: Path) -> None:
+    import_(recorded)
+    assert str(agent("other.db")("Go")).strip() == "The end."

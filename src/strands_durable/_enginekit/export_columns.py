@@ -10,10 +10,10 @@ from functools import cache
 
 from .._sqlite.tables import tables
 
-TABLES = frozenset(
-    ("executions", "dispatches", "tags", "calls", "failures", "answers", "replies", "steps", "messages", "heads", "state")
-    + ("past_heads", "past_state", "configs", "blobs")
-)
+_NAMES = """
+executions dispatches tags calls failures answers replies steps messages heads state past_heads past_state configs blobs
+"""
+TABLES = frozenset(_NAMES.split())
 _OF_THE_STORE = {
     "executions": frozenset({"owner", "lease_until", "lease_seconds", "fence", "beat", "listened_until"}),
     "calls": frozenset({"input_hash", "kept"}),

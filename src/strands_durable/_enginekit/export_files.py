@@ -7,8 +7,8 @@
 are embedded as JSON instead of as text that holds JSON. The file has one row on a line, in a fixed order: two exports of the
 same execution can be compared line by line.
 
-Left out is what belongs to the store or to the process that runs the execution, see `export_columns`, and that the execution was
-imported into this store.
+Left out is what belongs to the store or to the process that runs the execution (see `export_columns`), and that the execution
+was imported into this store.
 """
 
 from __future__ import annotations

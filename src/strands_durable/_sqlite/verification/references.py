@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from ..._records.codec import digest
+from ..._records.codec import digest as digest_of
 from ..._records.executions import ExecutionStatus
 from ..._records.phases import STATUS
 from ..._records.verification import Problem
@@ -64,7 +64,7 @@ def _of_configs(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Yield what agents were made of and is recorded under the digest of something else: others would share it."""
     for row_id, recorded, data in connection.execute("SELECT id, digest, data FROM configs"):
         found = _json(data)
-        if isinstance(found, dict) and digest(found) != recorded:
+        if isinstance(found, dict) and digest_of(found) != recorded:
             text = f"what an agent was made of ({row_id}) is not what its digest was made of"
             yield Problem(check="reference", text=text, table="configs")
 
