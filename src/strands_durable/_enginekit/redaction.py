@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from .redacted_keys import Known, length
@@ -62,7 +63,7 @@ _VALUES = {
 }  # fmt: skip
 """The texts that are kept under a key: words of a fixed vocabulary."""
 _IDS = frozenset({"toolUseId", "interruptId", "id"})
-_NAMED = {
+_NAMED: dict[tuple[str, str], Callable[[Known, Row], str]] = {
     ("steps", "key"): Known.key_of,
     ("steps", "name"): Known.name_of,
     ("calls", "place"): lambda known, row: known.place(row["place"]),
