@@ -29,19 +29,21 @@ class _Values:
         self._changes = changes
         self._calls = {row["id"]: row for row in self._rows("calls")}
         self._steps = {row["id"]: row for row in self._rows("steps")}
+        self._ordinals: dict[int, int] = {}
+        """By call: how many answers are part of its conversation."""
 
     def _rows(self, table: str) -> list[Row]:
         return rows_of(self._changes, table)
 
     def refuse(self) -> None:
         self._configs()
+        self._heads()
         for row in self._rows("calls"):
             self._call(row)
         for row in self._rows("steps"):
             self._step(row)
         for row in self._rows("messages"):
             self._message(row)
-        self._heads()
         self._rest()
 
     def _configs(self) -> None:
@@ -71,12 +73,17 @@ class _Values:
         if row.get("result") is not None:
             found = _refuse(row["result"], f"the result of {where}", expected)
             self._inside(row, found, where)
-        elif expected is not _is_anything and row["status"] == "done":
+        elif expected is not _is_anything and row["status"] == "done" and not self._is_compacted(row):
             raise MisfitError(f"{where} is done, and has no result")
         if row["status"] != "started" and (row.get("ended_at") is None or row.get("number") is None):
             raise MisfitError(f"{where} has ended, and has no time or no number")
         if row["kind"] == "model" and is_model_key(row["key"]) and row["status"] == "done" and not _is_counted(row):
             raise MisfitError(f"{where} has no usage, or no place in the loop")
+
+    def _is_compacted(self, row: Row) -> bool:
+        """Return True if an engine may have dropped a result: that of an earlier turn, which no message refers to."""
+        turn = row["key"].partition("/")[0]
+        return row["kind"] != "node" and turn.isdecimal() and int(turn) < self._ordinals.get(row["call"], 0)
 
     def _inside(self, row: Row, found: Any, where: str) -> None:
         """Refuse what a result holds or refers to and cannot be read."""
@@ -111,6 +118,7 @@ class _Values:
                 found = _refuse(row["data"], where, forms.PARTS.get(row["part"], _is_anything))
                 if table == "heads" and row["part"] == "progress":
                     phases[row["call"]] = found.get("phase", "ready")
+                    self._ordinals[row["call"]] = found.get("ordinal", 0)
         for row in self._rows("calls"):
             self._phase(row, phases.get(row["id"]))
 
