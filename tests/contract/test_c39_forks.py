@@ -177,6 +177,30 @@ def test_c39_a_prompt_in_the_middle_is_refused_with_the_steps_that_would_do() ->
     assert rows("SELECT count(*) FROM executions") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"at": "2"},
+        {"at": True},
+        {"at": 2.0},
+        {"state": 5},
+        {"state": [["a", 1]]},
+        {"state": {1: 2}},
+        {"messages": 5},
+        {"messages": "text"},
+        {"by": 5},
+    ],
+)
+def test_c39_what_has_another_type_is_refused_by_its_name(given: dict[str, Any]) -> None:
+    agent_of()("Go")
+    (name,) = given
+    with pytest.raises(TypeError, match=f"^{name} must be .* not "):
+        forked(**{"at": 2, **given})
+    with pytest.raises(errors.ForkError, match="no finished step -1"):
+        forked(at=-1)
+    assert rows("SELECT execution_id FROM executions") == [("trip",)]
+
+
 def test_c39_earlier_root_calls_are_kept_whole() -> None:
     agent = agent_of(script=[*SCRIPT, "Again.", "Never."])
     agent("Go")

@@ -13,7 +13,7 @@ import pytest
 from strands import Agent, ToolContext, tool
 from strands.hooks import BeforeInvocationEvent
 
-from strands_durable import Durability, connect
+from strands_durable import Durability, connect, durable
 from strands_durable._enginekit.export_files import text_of
 from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import Answer, ScriptedModel, call, forget_process
@@ -163,14 +163,61 @@ def test_c44_a_redacted_export_has_no_digest_of_contents(tmp_path: Path, monkeyp
     assert [digest for digest in digests if digest in text] == []
 
 
+CUSTOMER = "confidential-customer/after:x#1"
+
+
+@tool(context=True)
+async def invite(tool_context: ToolContext) -> str:
+    """Write to a customer who has agreed."""
+    await durable.step(CUSTOMER, lambda: None)
+    plugins = [Durability("runs.db", execution_id="trip")]
+    inner = Agent(name="clerk", model=ScriptedModel(["Done."]), plugins=plugins, callback_handler=None)
+    await inner.invoke_async("confidential-inner")
+    return str(tool_context.interrupt("confidential-question"))
+
+
+def test_c44_a_redacted_export_has_no_name_that_a_model_or_a_user_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = [call("invite", tool_use_id="confidential-id~0/x"), call("confidential_tool")]
+    agent = Agent(
+        model=ScriptedModel([asked, "End."]),
+        tools=[invite],
+        plugins=[Durability("runs.db", execution_id="trip")],
+        callback_handler=None,
+    )
+    result: Any = agent("Go")
+    names = {interrupt.id.rpartition(":")[2] for interrupt in result.interrupts}
+    waiting = text_of(export(contents=False))
+    agent(answers(result, "yes"))
+    forget_process()
+    ended = export(contents=False)
+    for text in (waiting, text_of(ended)):
+        assert ALL.findall(text) == []
+        assert [name for name in names if name in text] == []  # made of the name of the question alone
+    told = [(row["kind"], row["key"], row["name"]) for row in ended["rows"]["steps"]]
+    assert ("tool", "000001/000:id-1~0", "invite") in told
+    assert ("tool", "000001/001:id-2~0", "<17 characters>") in told
+    said = f"<{len(CUSTOMER)} characters>"
+    assert ("effect", f"000001/000:id-1~0/running:{said}#0", said) in told
+    assert [row["interrupt_id"] for row in ended["rows"]["answers"]] == ["id-3"]
+    inside = [(row["place"][:18], row["scope"][:28]) for row in ended["rows"]["calls"] if row["parent"]]
+    assert inside == [("000001/000:id-1~0/", "default#0/000001/000:id-1~0/")]
+
+
 def test_c44_a_redacted_export_shows_what_ran_and_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_a_rich_agent()
     whole, rows = export()["rows"], export(contents=False)["rows"]
     assert {table: len(found) for table, found in rows.items()} == {table: len(found) for table, found in whole.items()}
-    kept = ("key", "name", "status", "started_at", "ended_at", "usage", "attempt")
+    kept = ("name", "status", "started_at", "ended_at", "usage", "attempt")
     told = [[{name: row.get(name) for name in kept} for row in found["steps"]] for found in (rows, whole)]
     assert told[0] == told[1]
+    ids = re.compile(r":call-0-(\d)~")  # one of a model for each tool
+    assert [row["key"] for row in rows["steps"]] == [
+        ids.sub(lambda found: f":id-{int(found[1]) + 1}~", row["key"]) for row in whole["steps"]
+    ]
     assert rows["failures"][0]["error"]["type"] == "builtins:ValueError"
     assert rows["failures"][0]["error"]["text"] == f"<{len(SECRETS['error'])} characters>"
     assert rows["blobs"][0]["data"] == {"bytes": len(PICTURE)}

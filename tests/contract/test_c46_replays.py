@@ -300,7 +300,16 @@ def test_c46_what_cannot_be_replayed_is_refused_by_name(folder: Path) -> None:
         assert_replays(redacted, build)
     with pytest.raises(errors.InvalidExportError, match="No such file"):
         assert_replays(os.fspath(folder / "missing.json"), build)
-    for row in found["rows"]["steps"]:
-        row.pop("result")
+    _compact(found["rows"])
     with pytest.raises(errors.UnsupportedFeatureError, match="compacted"):
         assert_replays(found, build)
+
+
+def _compact(rows: dict[str, list[Any]]) -> None:
+    """Drop what an engine drops of a call that has only its last message in sight."""
+    (head,) = [row["data"] for row in rows["heads"] if row["part"] == "progress"]
+    last = rows["messages"][-1]
+    rows["messages"], head["ranges"] = [last], [[last["seq"], last["seq"]]]
+    for row in rows["steps"]:
+        if int(row["key"].partition("/")[0]) < head["ordinal"]:
+            row.pop("result")

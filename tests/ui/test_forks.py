@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import pytest
+
 from tests.ui.site import SAME_ORIGIN, Site
 
 
@@ -31,6 +33,15 @@ def test_a_fork_that_makes_no_sense_is_said_in_the_page(page: Site) -> None:
     assert (response.status_code, "no finished step 99" in response.text) == (409, True)
     response = page.post("/executions/trip-1/fork", at="", execution_id="trip-1", prompt="")
     assert (response.status_code, "already an execution" in response.text) == (409, True)
+
+
+@pytest.mark.parametrize("at", ["-1", "x", "2.0", "1e3", "9" * 30, "²"])
+def test_a_step_that_is_no_number_is_refused_and_nothing_is_forked(page: Site, at: str) -> None:
+    page.finished("trip-1", "Done.")
+    response = page.post("/executions/trip-1/fork", at=at, execution_id="trip-1b", prompt="")
+    assert response.status_code == 400
+    assert page.get(f"/executions/trip-1/fork?at={quote(at)}").status_code == 400
+    assert [record.execution_id for record in page.run(page.backend.list())] == ["trip-1"]
 
 
 def test_a_fork_needs_the_token_of_the_form(page: Site) -> None:

@@ -82,3 +82,34 @@ def test_what_is_no_json_after_editing_forks_nothing(monkeypatch: pytest.MonkeyP
     result = cli("fork", "trip", "--at", "1", "--id", "again", "--edit")
     assert (result.exit_code, "Nothing was forked" in result.stderr) == (2, True)
     assert cli("show", "again").exit_code == 3
+
+
+USER = '{"role": "user", "content": [{"text": "x"}]}'
+WRITTEN: dict[str, bytes | None] = {
+    "a deleted file": None,
+    "nothing": b"",
+    "another encoding": b'{"messages": [], "state": {"a": "\xe9"}}',
+    "a list": b"[]",
+    "null": b'{"messages": null, "state": null}',
+    "numbers": b'{"messages": 5, "state": 5}',
+    "an object of messages": b'{"messages": {"a": 1}, "state": {}}',
+    "a list of pairs": f'{{"messages": [{USER}], "state": [["a", 1]]}}'.encode(),
+    "a text": f'{{"messages": [{USER}], "state": "ab"}}'.encode(),
+    "no number": f'{{"messages": [{USER}], "state": {{"a": NaN}}}}'.encode(),
+    "an unknown type": f'{{"messages": [{USER}], "state": {{"a": {{"$": "zzz", "v": 1}}}}}}'.encode(),
+    "another type": f'{{"messages": [{USER}], "state": {{"$": "bytes", "v": "aGk="}}}}'.encode(),
+    "deep nesting": f'{{"messages": [{USER}], "state": {{"a": {"[" * 3000}{"]" * 3000}}}}}'.encode(),
+    "nesting that cannot be recorded": f'{{"messages": [{USER}], "state": {{"a": {"[" * 300}{"]" * 300}}}}}'.encode(),
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_what_an_editor_cannot_mean_is_one_error_of_usage(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = WRITTEN[what]
+    change = "import os; os.remove(path)" if written is None else f"open(path, 'wb').write({written!r})"
+    Path("editor.py").write_text(f"import sys\npath = sys.argv[1]\n{change}\n")
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {Path('editor.py').absolute()}")
+    result = cli("fork", "trip", "--at", "1", "--id", "again", "--edit")
+    assert (result.exit_code, result.stderr.count("Error: ")) == (2, 1)
+    assert "This is not a JSON object with messages and state" in result.stderr
+    assert cli("show", "again").exit_code == 3

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from .._records.codec import decode, encode
+from .._records.codec import decode, encode, refusal
 from .._records.origins import ForkChanges
+from ..errors import UnreadableError
 from .control import print_next, warn_unattended
 from .json_view import execution_json, print_json
 from .options import BackendTarget, backend_option, execution_argument, json_option
@@ -82,15 +83,31 @@ async def _fork(
 def edited(messages: list[Any], state: dict[str, Any], prompt: str | None) -> ForkChanges:
     """Return what a person makes of a conversation and a state in an editor."""
     before = {"messages": json.loads(encode(messages)), "state": json.loads(encode(state))}
-    text = click.edit(json.dumps(before, indent=2, ensure_ascii=False) + "\n", extension=".json")
-    if text is None:
-        return ForkChanges(prompt=prompt)
     try:
-        after = json.loads(text)
-        found = {name: after[name] for name in before}
-    except (ValueError, KeyError, TypeError) as error:
+        text = click.edit(json.dumps(before, indent=2, ensure_ascii=False) + "\n", extension=".json")
+        changed = {} if text is None else _changed(text, before)
+    except (ValueError, KeyError, TypeError, OSError, RecursionError, UnreadableError) as error:
+        reason = error.reason if isinstance(error, UnreadableError) else str(error) or type(error).__name__
         raise click.UsageError(
-            f"This is not a JSON object with messages and state ({error}). Nothing was forked."
+            f"This is not a JSON object with messages and state ({reason}). Nothing was forked."
         ) from None
-    changed = {name: decode(json.dumps(found[name])) for name in before if found[name] != before[name]}
     return ForkChanges(state=changed.get("state"), messages=changed.get("messages"), prompt=prompt)
+
+
+def _changed(text: str, before: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs, as it was before it was written as JSON."""
+    after = json.loads(text, parse_constant=_refuse_constant)
+    found = {name: after[name] for name in before}
+    for name, kind in (("messages", list), ("state", dict)):
+        if not isinstance(found[name], kind):
+            raise TypeError(f"{name} must be {'a list' if kind is list else 'an object'}")
+    changed = {name: decode(json.dumps(found[name])) for name in before if found[name] != before[name]}
+    if refused := refusal(changed, "What you wrote"):
+        raise ValueError(f"{refused.path} is a {refused.type_name}{refused.detail}")
+    if not isinstance(changed.get("messages", []), list) or not isinstance(changed.get("state", {}), dict):
+        raise TypeError("messages must be a list, and state an object")
+    return changed
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"JSON has no {text}")

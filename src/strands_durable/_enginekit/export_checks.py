@@ -9,21 +9,26 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, get_args
 
-from .._records.calls import CallProgress
 from .._records.change_sets import ChangeSet, Row, rows_of
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
-from .._records.spec import AgentSpec
+from .._records.steps import StepStatus
 from .._sqlite import blobs
 from .._sqlite.tables import Table, tables
 from ..errors import InvalidExportError, InvalidIdError
+from .export_columns import MisfitError
 from .export_files import FORMS
+from .export_forms import is_count
+from .export_order import refuse_disorder
+from .export_values import refuse_values
 
-T = TypeVar("T")
-_STATUSES = frozenset(status.value for status in ExecutionStatus)
+_OF_EXECUTIONS = {status.value for status in ExecutionStatus}
+_STATUSES = {"executions": _OF_EXECUTIONS, "calls": _OF_EXECUTIONS, "steps": set(get_args(StepStatus))}
+_LAST_TIME = 253_000_000_000
+"""A time of the year 9987, in seconds since the epoch: a clock of any time zone can show what is before."""
 _KINDS = {
     "executions": {"inline", "dispatched"},
     "calls": {"agent", "graph", "swarm"},
@@ -51,15 +56,12 @@ def refuse_invalid(changes: ChangeSet, name: str) -> None:
     try:
         _refuse_misfits(changes)
         _refuse_unknown_references(changes)
-        _refuse_unknown_sources(changes)
-        _refuse_unreadable_parts(changes)
+        refuse_disorder(changes)
+        refuse_values(changes)
+        _refuse_unknown_messages(changes)
         _refuse_missing_bytes(changes)
-    except _MisfitError as error:
+    except MisfitError as error:
         raise InvalidExportError(name, str(error)) from None
-
-
-class _MisfitError(Exception):
-    """A row does not fit."""
 
 
 def _refuse_misfits(changes: ChangeSet) -> None:
@@ -70,51 +72,60 @@ def _refuse_misfits(changes: ChangeSet) -> None:
             _refuse_cells(where, table, shape, row)
             key = tuple(row.get(name) for name in shape.key)
             if key in keys and shape.key != ("rowid",):
-                raise _MisfitError(f"{where} has the same key as another one")
+                raise MisfitError(f"{where} has the same key as another one")
             keys.add(key)
     executions = rows_of(changes, "executions")
     if len(executions) != 1:
-        raise _MisfitError(f"it has {len(executions)} executions instead of one")
+        raise MisfitError(f"it has {len(executions)} executions instead of one")
     try:
         checked_id(executions[0].get("execution_id"))
     except InvalidIdError as error:
-        raise _MisfitError(str(error)) from None
+        raise MisfitError(str(error)) from None
 
 
 def _refuse_cells(where: str, table: str, shape: Table, row: Row) -> None:
-    unknown = row.keys() - {*shape.columns, "rowid"}
-    if unknown:
-        raise _MisfitError(f"{where} has columns that are not known: {', '.join(sorted(unknown))}")
     for column in shape.columns:
         cell = row.get(column, shape.defaults[column])
         if cell is None and column not in shape.required:
             continue
         if not _fits(shape, column, cell):
-            raise _MisfitError(f"{where} has no fitting {column!r}: {str(cell)[:40]!r}")
+            raise MisfitError(f"{where} has no fitting {column!r}: {str(cell)[:40]!r}")
         if column in FORMS.get(table, ()) and not _is_json(cell):
-            raise _MisfitError(f"{where} has a {column!r} that is not JSON")
-    if table in ("executions", "calls") and row["status"] not in _STATUSES:
-        raise _MisfitError(f"{where} has an unknown status: {row['status'][:40]!r}")
+            raise MisfitError(f"{where} has a {column!r} that is not JSON")
+    if row.get("status") not in _STATUSES.get(table, {row.get("status")}):
+        raise MisfitError(f"{where} has an unknown status: {row['status'][:40]!r}")
     if row.get("kind") not in _KINDS.get(table, {row.get("kind")}):
-        raise _MisfitError(f"{where} has an unknown kind: {row['kind'][:40]!r}")
+        raise MisfitError(f"{where} has an unknown kind: {row['kind'][:40]!r}")
 
 
 def _fits(shape: Table, column: str, cell: Any) -> bool:
     if column in shape.integers:
-        return type(cell) is int and abs(cell) < 2**63
+        return is_count(cell)
     if column in shape.reals:
-        return type(cell) in (int, float)
+        return type(cell) in (int, float) and 0 <= cell < _LAST_TIME
     if column in shape.blobs:
         return isinstance(cell, dict) and cell.keys() == {"b"} and isinstance(cell["b"], str)
-    return isinstance(cell, str)
+    return isinstance(cell, str) and _is_storable(cell)
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which only JSON can hold, escaped
+        return False
+    return True
 
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(text)  # NaN and the like, which SQLite does not take for JSON
 
 
 def _refuse_unknown_references(changes: ChangeSet) -> None:
@@ -123,82 +134,22 @@ def _refuse_unknown_references(changes: ChangeSet) -> None:
         for row in rows_of(changes, table):
             found = row.get(column)
             if found is not None and found != _NONE and found not in known[other]:
-                raise _MisfitError(f"a row of {table!r} refers to {other[:-1]} {found}, which is not in the file")
+                raise MisfitError(f"a row of {table!r} refers to {other[:-1]} {found}, which is not in the file")
 
 
-def _refuse_unknown_sources(changes: ChangeSet) -> None:
-    """Refuse messages and nodes that refer to steps and calls which are not there."""
-    steps, calls = ({row["id"] for row in rows_of(changes, table)} for table in ("steps", "calls"))
-    for row in rows_of(changes, "messages"):
-        form = json.loads(row["data"])
-        if not isinstance(form, dict):
-            raise _MisfitError(f"message {row['seq']} of call {row['lineage']} has no known form")
-        found = [block for block in _listed(form.get("blocks")) if type(block) is int]
-        if not steps.issuperset([*found, *([form["step"]] if "step" in form else [])]):
-            raise _MisfitError(
-                f"message {row['seq']} of call {row['lineage']} refers to a step which is not in the file"
-            )
-        if "input" in form and form["input"] not in calls:
-            raise _MisfitError(
-                f"message {row['seq']} of call {row['lineage']} refers to a call which is not in the file"
-            )
-    for row in rows_of(changes, "steps"):
-        visit = json.loads(row["result"]) if row["kind"] == "node" and row.get("result") is not None else None
-        if isinstance(visit, dict) and visit.get("call") not in {None, *calls}:
-            raise _MisfitError(f"step {row['key']!r} refers to a call which is not in the file")
-
-
-def _refuse_unreadable_parts(changes: ChangeSet) -> None:
-    """Refuse what would leave an execution in a store that cannot be shown or resumed there."""
-    is_dispatched = rows_of(changes, "executions")[0]["kind"] == "dispatched"
-    if len(rows_of(changes, "dispatches")) != is_dispatched:
-        raise _MisfitError("it has no dispatch, or one too many")
-    for row in rows_of(changes, "dispatches"):
-        spec, given = json.loads(row["spec"]), json.loads(row["given"])
-        if _made(AgentSpec.from_json, spec) is None or not isinstance(given, dict):
-            raise _MisfitError("its dispatch has no known form")
+def _refuse_unknown_messages(changes: ChangeSet) -> None:
+    """Refuse calls that refer to messages which are not there."""
     known = {(row["lineage"], row["seq"]) for row in rows_of(changes, "messages")}
-    heads = {(row["call"], row["part"]): row["data"] for row in rows_of(changes, "heads")}
-    for row in rows_of(changes, "calls"):
-        if row["lineage"] != _NONE:
-            _refuse_call(row, heads, known)
-
-
-def _refuse_call(row: Row, heads: dict[tuple[int, str], str], known: set[tuple[int, int]]) -> None:
-    where, found = f"call {row['id']}", heads.get((row["id"], "progress"))
-    if found is None:
-        raise _MisfitError(f"{where} has no head")
-    ranges: Any = []
-    for text in (found, heads.get((row["id"], "closing"), found)):
-        progress = json.loads(text)
-        if _made(_progress, progress) is None:
-            raise _MisfitError(f"the head of {where} has no known form")
-        ranges += progress.get("ranges", [])
-    for bounds in [*ranges, *_listed(json.loads(row["base"]))]:
-        span = _made(_span, bounds)
-        if span is None or len(span) > len(known) or any((row["lineage"], seq) not in known for seq in span):
-            raise _MisfitError(f"{where} refers to messages that are not in the file")
-
-
-def _progress(found: Any) -> CallProgress:
-    return CallProgress(**found)
-
-
-def _span(bounds: Any) -> range:
-    first, last = bounds
-    return range(first, last + 1)
-
-
-def _made(make: Callable[[Any], T], of: Any) -> T | None:
-    """Return what can be made of recorded data; None if it has no known form."""
-    try:
-        return make(of)
-    except (TypeError, ValueError, LookupError, AttributeError):
-        return None
-
-
-def _listed(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list) else ()
+    bases = [(row["id"], row["base"]) for row in rows_of(changes, "calls")]
+    lineages = {row["id"]: row["lineage"] for row in rows_of(changes, "calls")}
+    heads = rows_of(changes, "heads")  # a fork may have lost messages that only an earlier head had in sight
+    found = [(row["call"], json.loads(row["data"])) for row in heads if row["part"] in ("progress", "closing")]
+    ranges = [(call_id, head.get("ranges", [])) for call_id, head in found]
+    for call_id, bounds in [*((call_id, json.loads(text)) for call_id, text in bases), *ranges]:
+        for first, last in bounds:
+            span = range(first, last + 1)
+            if len(span) > len(known) or any((lineages[call_id], seq) not in known for seq in span):
+                raise MisfitError(f"call {call_id} refers to messages that are not in the file")
 
 
 def _refuse_missing_bytes(changes: ChangeSet) -> None:
@@ -207,13 +158,13 @@ def _refuse_missing_bytes(changes: ChangeSet) -> None:
         try:
             data = base64.b64decode(row["data"]["b"], validate=True)
         except (binascii.Error, ValueError):
-            raise _MisfitError(f"the bytes {row['digest'][:12]} are not base64") from None
+            raise MisfitError(f"the bytes {row['digest'][:12]} are not base64") from None
         if blobs.digest_of(data) != row["digest"]:
-            raise _MisfitError(f"the bytes {row['digest'][:12]} do not match their digest")
+            raise MisfitError(f"the bytes {row['digest'][:12]} do not match their digest")
         known.add(row["digest"])
     missing = next((digest for digest in _digests(changes) if digest not in known), None)
     if missing is not None:
-        raise _MisfitError(f"bytes that a row refers to ({missing[:12]}) are not in the file")
+        raise MisfitError(f"bytes that a row refers to ({missing[:12]}) are not in the file")
 
 
 def _digests(changes: ChangeSet) -> Iterator[str]:

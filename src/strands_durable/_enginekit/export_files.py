@@ -7,8 +7,8 @@
 are embedded as JSON instead of as text that holds JSON. The file has one row on a line, in a fixed order: two exports of the
 same execution can be compared line by line.
 
-Left out is what belongs to the store or to the process that runs the execution: keys of hashes, the owner and its lease, chunks
-of running steps, and that the execution was imported into this store.
+Left out is what belongs to the store or to the process that runs the execution (see `export_columns`), and that the execution
+was imported into this store.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from .._records.json_text import writer
 from .._records.origins import IMPORTED
 from .._sqlite.tables import tables
 from ..errors import FormatVersionError, InvalidExportError
+from .export_columns import TABLES, columns
 from .redaction import redacted
 
 VERSION = 1
 MAX_BYTES = 1024 * 1024 * 1024
 """How large a file may be that is read."""
+_OLDEST = 4
+"""The first format whose rows have named columns."""
 MARK = "strands_durable_export"
-_LEFT_OUT = ("secrets", "chunks", "uses", "removals", "watches", "notices")
 _NO_LEASE: Row = {"fence": 0, "beat": 0, "lease_until": 0.0}
-_OF_LEASE = frozenset({"owner", "lease_until", "lease_seconds", "fence", "beat", "listened_until", "kept", "sum"})
 _UNHASHED = ""
 FORMS = {
     "calls": ("input", "base", "result"),
@@ -115,8 +116,8 @@ def checked(found: Any, name: str = "The export") -> dict[str, Any]:
     version, row_format = found[MARK], found.get("format")
     if version != VERSION:
         raise FormatVersionError(name, f"an export of version {version}", f"version {VERSION}")
-    if not isinstance(row_format, int) or row_format > FORMAT:
-        raise FormatVersionError(name, f"an export with rows of format {row_format}", f"formats up to {FORMAT}")
+    if type(row_format) is not int or not _OLDEST <= row_format <= FORMAT:
+        raise FormatVersionError(name, f"an export with rows of format {row_format}", f"formats {_OLDEST} to {FORMAT}")
     if not isinstance(found.get("rows"), dict) or not isinstance(found.get("execution_id"), str):
         raise InvalidExportError(name, "it has no rows, or no execution_id")
     return found
@@ -134,12 +135,21 @@ def changes_in(export: dict[str, Any], name: str = "The export") -> ChangeSet:
         raise InvalidExportError(name, reason, "Export the execution again without --redacted.")
     changes = {"format": export["format"], "tables": {}}
     for table, rows in export["rows"].items():
-        if table in _LEFT_OUT or table not in tables():
+        if table not in TABLES:
             raise InvalidExportError(name, f"it has rows of {table!r}, which an export does not have")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise InvalidExportError(name, f"its rows of {table!r} are no list of objects")
+        _refuse_columns(table, rows, name)
         changes["tables"][table] = [_stored(table, row) for row in rows]
     return upgrade(changes)
+
+
+def _refuse_columns(table: str, rows: list[Row], name: str) -> None:
+    for number, row in enumerate(rows, 1):
+        unknown = ", ".join(sorted(str(column)[:40] for column in row.keys() - columns(table)))
+        if unknown:
+            reason = f"row {number} of {table!r} has columns that an export does not have: {unknown}"
+            raise InvalidExportError(name, reason)
 
 
 def _ordered(found: dict[str, list[Row]]) -> dict[str, list[Row]]:
@@ -150,14 +160,12 @@ def _ordered(found: dict[str, list[Row]]) -> dict[str, list[Row]]:
             key=lambda row: _place(row, table.key),
         )
         for name, table in tables().items()
-        if name not in _LEFT_OUT and found.get(name)
+        if name in TABLES and found.get(name)
     }
 
 
 def _portable(table: str, row: Row) -> Row:
-    if table == "calls":
-        return {name: cell for name, cell in row.items() if name not in ("input_hash", "kept", "sum")}
-    return {name: cell for name, cell in row.items() if name not in _OF_LEASE}
+    return {name: cell for name, cell in row.items() if name in columns(table)}
 
 
 def _place(row: Row, key: tuple[str, ...]) -> list[tuple[int, Any]]:

@@ -17,7 +17,7 @@ from .._journal.outcome import result_of
 from .._records.change_sets import ChangeSet
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
-from .._records.origins import ForkChanges, ForkPoint
+from .._records.origins import ForkChanges, ForkPoint, checked_step
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
@@ -201,6 +201,7 @@ class LogHandle(ExecutionHandle):
 
     async def _stood_at(self, at: int | None) -> Replica:
         """Return the execution as it was when a step had ended."""
+        checked_step(at)
         entries = await self._log_backend.entries(self.execution_id)
         if not entries:
             raise ExecutionNotFoundError(self.execution_id, url_for_people(self._log_backend.url))

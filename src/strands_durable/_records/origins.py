@@ -68,6 +68,17 @@ class ImportOrigin:
         return cls(**{name: found[name] for name in cls.__dataclass_fields__})
 
 
+def checked_step(at: Any) -> int | None:
+    """Return ``at`` if it can be the number of a step, or None."""
+    if at is not None and type(at) is not int:
+        raise TypeError(f"at must be the number of a finished step, an int, not {_brief(at)}")
+    return at
+
+
+def _brief(value: Any) -> str:
+    return f"{repr(value)[:40]} ({type(value).__name__})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForkPoint:
     """What a fork at a step would begin with: the agent that the step belongs to, as it was then."""
@@ -95,7 +106,13 @@ class ForkChanges:
     def of(
         cls, state: Mapping[str, Any] | None, messages: Sequence[Any] | None, prompt: Any, by: str | None
     ) -> ForkChanges:
-        """Return what is given to `ExecutionHandle.fork`."""
+        """Return what is given to `ExecutionHandle.fork`; raise TypeError for what is something else."""
+        if state is not None and not (isinstance(state, Mapping) and all(isinstance(name, str) for name in state)):
+            raise TypeError(f"state must be a mapping with names as keys, not {_brief(state)}")
+        if messages is not None and (not isinstance(messages, Sequence) or isinstance(messages, (str, bytes))):
+            raise TypeError(f"messages must be a list of Strands messages, not {_brief(messages)}")
+        if by is not None and not isinstance(by, str):
+            raise TypeError(f"by must be a text, not {_brief(by)}")
         return cls(
             state=None if state is None else dict(state),
             messages=None if messages is None else list(messages),

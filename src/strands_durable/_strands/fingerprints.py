@@ -55,8 +55,8 @@ def with_loaded(config: Config, loaded: list[Config]) -> Config:
 
 
 def fingerprint(config: Config) -> str:
-    """Return the key under which a config is stored."""
-    return digest(config)
+    """Return the key under which a config is stored: that of the JSON which is stored, so that it can be verified."""
+    return digest(json.loads(json.dumps(config)))
 
 
 def message_digest(message: Any) -> str:

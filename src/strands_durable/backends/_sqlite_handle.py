@@ -15,7 +15,7 @@ from .._enginekit.forks import point_of, rows_at
 from .._journal.outcome import result_of
 from .._journal.unreadable import reading
 from .._records.executions import ExecutionStatus
-from .._records.origins import ForkChanges, ForkPoint
+from .._records.origins import ForkChanges, ForkPoint, checked_step
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
@@ -124,13 +124,13 @@ class SqliteHandle(ExecutionHandle):
     ) -> SqliteHandle:
         """Start a new execution from a finished step of this one."""
         changes = ForkChanges.of(state, messages, prompt, by)
-        found = self._requests.fork(self.execution_id, at, execution_id, changes)
+        found = self._requests.fork(self.execution_id, checked_step(at), execution_id, changes)
         self._backend.carry(found)
         return SqliteHandle(self._backend, found)
 
     async def fork_point(self, at: int | None = None) -> ForkPoint:
         """Return the conversation and the state that a fork would begin with."""
-        return point_of(rows_at(self._backend.store, self.execution_id, at), self.execution_id)
+        return point_of(rows_at(self._backend.store, self.execution_id, checked_step(at)), self.execution_id)
 
     async def hold(self) -> None:
         """Keep the execution from being removed."""

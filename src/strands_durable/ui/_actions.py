@@ -161,7 +161,9 @@ def _asked(detail: ExecutionDetail, interrupt_id: str) -> OpenQuestion | None:
 
 def _number(text: str) -> int | None:
     """Return the number of a step that a link or a form names; None for the last finished one."""
-    return int(text) if text.isdecimal() and len(text) < _DIGITS else None
+    if text and not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
+        raise HTTPException(400, f"{line(text)} is not the number of a step.")
+    return int(text) if text else None
 
 
 def _action(request: Request) -> Action:

@@ -102,6 +102,7 @@ class _Restoring:
                     "state_of": None if state_of is None else self._calls[state_of],
                     "config": self._configs[row["config"]],
                     "input_hash": self._hash(row),
+                    "kept": 0,  # counted as its rows are written
                 },
             )
 

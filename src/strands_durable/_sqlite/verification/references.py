@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from ..._records.codec import digest as digest_of
 from ..._records.executions import ExecutionStatus
 from ..._records.phases import STATUS
 from ..._records.verification import Problem
@@ -38,6 +39,7 @@ def wrong_references(connection: sqlite3.Connection, index: Index, version: int)
             yield Problem(check="reference", text=text, table=table)
     yield from _of_calls(connection, index)
     yield from _of_messages(connection, index)
+    yield from _of_configs(connection)
     yield from _of_the_file(connection, index)
 
 
@@ -58,6 +60,15 @@ def _of_calls(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]
         if cells["config"] and cells["config"] not in configs:  # 0: it was dispatched, and has not begun
             text = f"what the agent of call {call_id} was made of is not there"
             yield Problem(check="reference", text=text, table="configs", execution_id=execution_id)
+
+
+def _of_configs(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Yield what agents were made of and is recorded under the digest of something else: others would share it."""
+    for row_id, recorded, data in connection.execute("SELECT id, digest, data FROM configs"):
+        found = _json(data)
+        if isinstance(found, dict) and digest_of(found) != recorded:
+            text = f"what an agent was made of ({row_id}) is not what its digest was made of"
+            yield Problem(check="reference", text=text, table="configs")
 
 
 def _of_messages(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]:
