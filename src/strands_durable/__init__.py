@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._dispatch.sync import SyncBackend, SyncHandle
     from ._dispatch.webhooks import Webhook
     from ._plugin.durability import Durability
+    from ._records.cipher import Cipher, KeyService
     from ._records.executions import ExecutionRecord, ExecutionStatus, StatusCount, TokenUsage
     from ._records.findings import Finding
     from ._records.notifications import Notification
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentSpec",
     "CallSummary",
+    "Cipher",
     "CurrentStep",
     "DoubtfulStep",
     "Durability",
@@ -39,6 +41,7 @@ __all__ = [
     "ExecutionStatus",
     "FailedAttempt",
     "Finding",
+    "KeyService",
     "NodeOutcome",
     "Notification",
     "OpenInterrupt",
@@ -66,6 +69,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AgentSpec": "._records.spec",
     "CallSummary": "._records.views",
+    "Cipher": "._records.cipher",
     "CurrentStep": "._calls.context",
     "DoubtfulStep": "._records.policy",
     "Durability": "._plugin.durability",
@@ -78,6 +82,7 @@ _HOMES = {
     "ExecutionStatus": "._records.executions",
     "FailedAttempt": "._records.policy",
     "Finding": "._records.findings",
+    "KeyService": "._records.cipher",
     "NodeOutcome": "._records.results",
     "Notification": "._records.notifications",
     "OpenInterrupt": "._records.results",

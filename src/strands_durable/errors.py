@@ -24,6 +24,7 @@
     ├── WorkerLostError           every worker that ran the execution died
     ├── StepTooLongError          a step ran longer than the engine's processes may
     ├── BackendUnavailableError   the store or engine cannot be used
+    │   └── CipherError           what is stored is encrypted, and the key is missing, wrong, or what it encrypted was changed
     └── UnsupportedFeatureError   this cannot be made durable
 
 Facts go to ``args`` and the sentence is built in ``__str__``, so that every error survives pickling with its meaning.
@@ -387,6 +388,15 @@ class BackendUnavailableError(DurableError):
     def __str__(self) -> str:
         hint = self.hint or "What was recorded is kept. Fix the cause, then run it again to resume."
         return f"{self.backend} cannot be used: {self.reason}. {hint}"
+
+
+class CipherError(BackendUnavailableError):
+    """What is stored cannot be decrypted, or must not be written in plain text. ``key_id`` names the key."""
+
+    def __init__(self, backend: str, reason: str, hint: str = "", key_id: str | None = None) -> None:
+        super().__init__(backend, reason, hint)
+        self.args = (backend, reason, hint, key_id)
+        self.key_id = key_id
 
 
 class UnsupportedFeatureError(DurableError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from .cipher import Cipher
 from .policy import ModelInDoubt, ToolPolicy
 
 OnDrift = Literal["raise", "warn", "rerun"]
@@ -26,6 +27,7 @@ class Options:
     model_in_doubt: ModelInDoubt = "retry"
     tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    cipher: Cipher | None = None
 
     def __post_init__(self) -> None:
         check("on_drift", self.on_drift, "raise", "warn", "rerun")

@@ -13,12 +13,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+from .._records.cipher import Cipher
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
 from .._records.views import ExecutionDetail, OpenQuestion
-from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionNotFoundError, UnsupportedFeatureError
+from ..errors import (
+    BackendUnavailableError,
+    BytesNotFoundError,
+    CipherError,
+    ExecutionNotFoundError,
+    UnsupportedFeatureError,
+)
 from .blobs import bytes_of
 from .checksums import DamageError, read_checked
+from .connection import Connection
+from .data_keys import unlock
 from .database import damaged, is_damage, path_of, translated
 from .inspection.detail import detail_of, without_calls
 from .inspection.listing import records_of
@@ -32,13 +41,13 @@ _BUSY_SECONDS = 10.0
 class Catalog:
     """What a store holds, for people. Every look is one consistent moment; nothing is kept open in between."""
 
-    def __init__(self, store: str | os.PathLike[str]) -> None:
+    def __init__(self, store: str | os.PathLike[str], cipher: Cipher | None = None) -> None:
         scheme, separator, _ = os.fspath(store).partition("://")
         if separator and scheme != "sqlite":
             raise UnsupportedFeatureError(
                 f"A {scheme}:// store", "only a SQLite file can be read here", "Pass the path of a store file."
             )
-        self.path = path_of(store)
+        self.path, self._cipher = path_of(store), cipher
 
     def executions(self, asked: Listing | None = None) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first: all of them, or those that were asked for."""
@@ -78,7 +87,7 @@ class Catalog:
         query = "SELECT 1 FROM executions WHERE execution_id = ?"
         return bool(self._look(lambda connection: connection.execute(query, (execution_id,)).fetchall()))
 
-    def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def _look(self, query: Callable[[Connection], T]) -> T:
         try:
             return self._looked(query)
         except sqlite3.Error as error:
@@ -88,23 +97,23 @@ class Catalog:
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
-    def _looked(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def _looked(self, query: Callable[[Connection], T]) -> T:
         """Read a store at rest as the plain file it is, and make sure afterwards that it still was at rest."""
         refuse_unreadable(self.path)
         at_rest = _at_rest(self.path)
         if at_rest is not None:
             try:
-                found = _read(self.path, "mode=ro&immutable=1", query)
-            except sqlite3.Error:
+                found = _read(self.path, "mode=ro&immutable=1", query, self._cipher)
+            except (sqlite3.Error, CipherError):
                 if _at_rest(self.path) == at_rest:
                     raise
             else:
                 if _at_rest(self.path) == at_rest:
                     return found
-        return _read(self.path, "mode=ro", query)
+        return _read(self.path, "mode=ro", query, self._cipher)
 
 
-def _bytes(connection: sqlite3.Connection, execution_id: str, digest: str) -> tuple[int | None, bytes | None]:
+def _bytes(connection: Connection, execution_id: str, digest: str) -> tuple[int | None, bytes | None]:
     row = connection.execute("SELECT id FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
     return (None, None) if row is None else (row[0], bytes_of(connection, row[0], digest))
 
@@ -127,16 +136,20 @@ def _at_rest(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _read(path: Path, mode: str, query: Callable[[sqlite3.Connection], T]) -> T:
+def _read(path: Path, mode: str, query: Callable[[Connection], T], cipher: Cipher | None) -> T:
+    url = f"{path.as_uri()}?{mode}"
     with closing(
-        sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+        sqlite3.connect(url, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, factory=Connection)
     ) as connection:
+        connection.execute("BEGIN")  # the keys are those of the rows that are read
+        unlock(connection, str(path), cipher)
         checks = read_checked(connection)
-        connection.execute("BEGIN")
         connection.text_factory = _text
         try:
             return query(connection)
         except sqlite3.Error as error:
+            if checks.locked is not None:
+                raise checks.locked from error
             if checks.damage is None and "user-defined function" not in str(error):
                 raise
             raise DamageError(checks.damage or "a row holds bytes that are not text") from error

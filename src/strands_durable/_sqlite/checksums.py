@@ -14,10 +14,15 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..errors import CipherError
 from . import blobs
+from .sealing import CONTENTS, identity
 from .tables import FORMAT, tables
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 _UNKNOWN = 1 << 41
 """In place of a checksum: another program has written the row."""
@@ -107,6 +112,8 @@ class Checks:
     def __init__(self) -> None:
         self.damage: str | None = None
         """Where the last row was that is not as it was written."""
+        self.locked: CipherError | None = None
+        """Why a cell could not be decrypted."""
 
     def verified(self, table: str, recorded: Any, *cells: Any) -> int:
         """Return 1 if a row is as it was written."""
@@ -116,6 +123,14 @@ class Checks:
             self.damage = str(error)
             raise
         return 1
+
+    def opened(self, connection: Connection, table: str, column: str, cell: Any, *place: Any) -> Any:
+        """Return the plain form of a cell."""
+        try:
+            return connection.opened(table, column, place, cell)
+        except CipherError as error:
+            self.locked = error
+            raise
 
     def same(self, *pairs: Any) -> int:
         """Return 1 if an index says the same as the row."""
@@ -152,17 +167,29 @@ def count(connection: sqlite3.Connection, version: int) -> None:
     connection.executemany("INSERT INTO uses (digest, number, sum) VALUES (?, ?, ?)", rows)
 
 
-def read_checked(connection: sqlite3.Connection) -> Checks:
-    """Let a connection read rows with their checksums compared; in a file that has none yet, as they are."""
+def read_checked(connection: Connection) -> Checks:
+    """Let a connection read rows with their checksums compared, and decrypted; in a file that has none yet, as they are."""
     version = _version(connection)
     checks = _functions(connection)
     for table in tables_with_sums(version) or tables(3):
         row = "rowid AS row_id, " if table == "failures" else ""
+        columns = (
+            "*" if connection.seal is None else ", ".join(_opened(table, name) for name in tables()[table].columns)
+        )
         condition = _condition(table, version) if version >= _FIRST else "1"
-        connection.execute(f"CREATE TEMP VIEW verified_{table} AS SELECT {row}* FROM {table} o WHERE {condition}")
+        view = f"SELECT {row}{columns} FROM {table} o WHERE {condition}"
+        connection.execute(f"CREATE TEMP VIEW verified_{table} AS {view}")
     for table in [name for name, first in _ADDED.items() if version < first]:
         _stand_in(connection, table)
     return checks
+
+
+def _opened(table: str, column: str) -> str:
+    """Return the expression for a column of an encrypted store."""
+    if column not in CONTENTS.get(table, ()):
+        return f"o.{column}"
+    place = ", ".join(f"o.{name}" for name in identity(table))
+    return f"cell_opened('{table}', '{column}', o.{column}, {place}) AS {column}"
 
 
 def _stand_in(connection: sqlite3.Connection, table: str) -> None:
@@ -260,8 +287,10 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _functions(connection: sqlite3.Connection) -> Checks:
+def _functions(connection: Connection) -> Checks:
     checks = Checks()
+    if connection.seal is not None:
+        connection.create_function("cell_opened", -1, functools.partial(checks.opened, connection))
     functions: dict[str, Callable[..., int]] = {
         "row_verified": checks.verified,
         "row_same": checks.same,

@@ -105,10 +105,17 @@ CREATE INDEX notices_due ON notices (at) WHERE gave_up_at IS NULL;
 CREATE INDEX notices_by_execution ON notices (execution)
 """
 
+# The keys that contents are encrypted with, wrapped with a key of the user; see `sealing`. A store in plain text has none.
+ENCRYPTION_8 = """CREATE TABLE data_keys (
+    id INTEGER PRIMARY KEY, key_id TEXT NOT NULL, wrapped TEXT NOT NULL, made_at REAL NOT NULL)"""
+FORMAT_8 = f"""
+{ENCRYPTION_8}
+"""
+
 TRAVELLING = (*SCHEMA.split(";\n"), TRAVELLING_5, TRAVELLING_6)
 """Statements for what an engine's history keeps."""
-FORMAT = 7
-LATER = {4: FORMAT_4, 5: FORMAT_5, 6: FORMAT_6, 7: FORMAT_7}
+FORMAT = 8
+LATER = {4: FORMAT_4, 5: FORMAT_5, 6: FORMAT_6, 7: FORMAT_7, 8: FORMAT_8}
 """What each format adds to the one before; `SCHEMA` is format 3."""
 
 _TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\)(?: WITHOUT ROWID)?(?:;|\n;|$)", re.DOTALL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,12 +25,15 @@ from .._dispatch.trace_context import current_trace
 from .._dispatch.webhooks import Webhook
 from .._journal.outcome import result_of
 from .._journal.unreadable import reading
+from .._records.cipher import Cipher
+from .._records.cipher_setting import cipher_or_default
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .._records.questions import interrupts_of
+from .._records.rekeyed import Rekeyed
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
@@ -39,12 +43,16 @@ from .._sqlite.database import Store, path_of
 from .._sqlite.following import follow
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
+from .._sqlite.rekeying import decrypt as decrypted
+from .._sqlite.rekeying import encrypt as encrypted
+from .._sqlite.rekeying import is_encrypted, rotate
 from .._sqlite.removal import Removal
-from ..errors import ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
+from ..errors import CipherError, ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 
 logger = safe_logger(__name__)
 
 S = ExecutionStatus
+NO_CIPHER = "Pass cipher=Cipher(...), or set STRANDS_DURABLE_CIPHER or STRANDS_DURABLE_CIPHER_KEYS."
 LOOK_SECONDS = 1.0
 """How often a worker looks for questions whose time is over."""
 
@@ -57,10 +65,11 @@ class SqliteBackend(DurableBackend):
             `start` was called, everything else too. With ``?worker=on`` it runs everything from the first dispatch, with
             ``?worker=own`` only its own, with ``?worker=off`` nothing. ``strands-durable worker FILE`` runs the rest.
         concurrency: How many executions the worker of this process runs at a time.
+        cipher: Encrypts what is recorded. If None, the cipher that the environment names, if any.
     """
 
-    def __init__(self, url: str, *, concurrency: int = 10) -> None:
-        self.url = url
+    def __init__(self, url: str, *, concurrency: int = 10, cipher: Cipher | None = None) -> None:
+        self.url, self.cipher = url, cipher_or_default(cipher)
         location, _, query = url.partition("?")
         options = dict(parse_qsl(query))
         given = options.pop("worker", None)
@@ -72,14 +81,19 @@ class SqliteBackend(DurableBackend):
         self._may_take_all = given is None
         """Whether `start` makes this process run everything."""
         self._for_all: WorkerThread | None = None
-        self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given != "on")
+        self._worker = None if given == "off" else _shared(self.path, concurrency, self.cipher, is_own=given != "on")
 
     @property
     def store(self) -> Store:
         """The open store; its folder is created if it does not exist."""
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return stores.open(self.path)[0]
+        return stores.open(self.path, cipher=self.cipher)[0]
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the file holds, for people."""
+        return Catalog(self.path, self.cipher)
 
     async def dispatch(
         self,
@@ -100,7 +114,7 @@ class SqliteBackend(DurableBackend):
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # a look-up opens nothing for writing
+        if not self.path.exists() or not self.catalog.holds(execution_id):  # a look-up opens nothing for writing
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return SqliteHandle(self, execution_id)
 
@@ -128,13 +142,13 @@ class SqliteBackend(DurableBackend):
 
     async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, most recently changed first."""
-        return Catalog(self.path).executions(asked) if self.path.exists() else []
+        return self.catalog.executions(asked) if self.path.exists() else []
 
     async def questions(self, *, since: float | None = None, limit: int | None = None) -> list[OpenQuestion]:
         """Return the open questions of all executions, the last one asked first, at most ``limit``."""
         if not self.path.exists():
             return []
-        return await asyncio.to_thread(Catalog(self.path).questions, limit, since)  # workers ask beside their runs
+        return await asyncio.to_thread(self.catalog.questions, limit, since)  # workers ask beside their runs
 
     async def counts(self) -> dict[ExecutionStatus, StatusCount]:
         """Return how many executions have each status, and since when."""
@@ -144,12 +158,12 @@ class SqliteBackend(DurableBackend):
 
     def working(self, what: WorkerMode) -> SqliteBackend:
         """Return this backend for a process that runs everything, nothing, or only what it dispatches or has a handle of."""
-        return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency)
+        return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency, cipher=self.cipher)
 
     def start(self) -> None:
         """Make this process run everything that is queued, unless its URL forbids it or no agent is registered here."""
         if self._may_take_all and registry.agents:
-            self._for_all = _shared(self.path, self._concurrency, is_own=False)
+            self._for_all = _shared(self.path, self._concurrency, self.cipher, is_own=False)
         worker = self._for_all or self._worker
         if worker is not None:
             self._run(worker)
@@ -178,12 +192,13 @@ class SqliteBackend(DurableBackend):
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            return await run_quarantined(self.path, stop, drain_seconds)
-        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS):
+            return await run_quarantined(self.path, stop, drain_seconds, self.cipher)
+        make = partial(Worker, self.path, concurrency=concurrency, cipher=self.cipher)
+        async with notifying(self.path, self.cipher), expiring(self.working("off"), LOOK_SECONDS):
             if trial_command is None:
-                return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+                return await make().run(stop, drain_seconds)
             quarantine = QuarantineProcess(trial_command)
-            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=quarantine.begin)
+            worker = make(suspects="never", on_suspects=quarantine.begin)
             async with quarantine.until(stop, drain_seconds):
                 return await worker.run(stop, drain_seconds)
 
@@ -204,6 +219,20 @@ class SqliteBackend(DurableBackend):
             raise ExecutionNotFoundError(execution_id, str(self.path))
         await asyncio.to_thread(Removal(self.store).remove, execution_id)
 
+    async def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt the file with the current key of the cipher, beside its workers; from plain text and back, without them."""
+        refuse_unreadable(self.path)
+        if self.cipher is None:
+            raise CipherError(str(self.path), "there is no cipher to encrypt or decrypt it with", NO_CIPHER)
+        was = is_encrypted(self.path)
+        if decrypt:
+            done = await asyncio.to_thread(decrypted, self.path, self.cipher) if was else None
+        elif was:
+            done = await asyncio.to_thread(rotate, self.store)
+        else:
+            done = await asyncio.to_thread(encrypted, self.path, self.cipher)
+        return done or Rekeyed(outcome="unchanged", key_id=None, rows=0)
+
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here uses it too; the next worker resumes its executions."""
         for worker in (self._worker, self._for_all):
@@ -212,19 +241,20 @@ class SqliteBackend(DurableBackend):
         self._for_all = None
 
 
-_workers: dict[tuple[Path, int, bool], WorkerThread] = {}
+_workers: dict[tuple[Path, int, Cipher | None, bool], WorkerThread] = {}
 
 
-def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
+def _shared(path: Path, concurrency: int, cipher: Cipher | None, *, is_own: bool) -> WorkerThread:
     """Return the worker for a backend, shared by equal backends, since a server may connect for every request."""
 
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._dispatch.worker import Worker
 
-        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS):
-            await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
+        apart = SqliteBackend(f"{path}?worker=off", cipher=cipher)
+        async with notifying(path, cipher), expiring(apart, LOOK_SECONDS):
+            await Worker(path, concurrency=concurrency, only=only, cipher=cipher).run(stop, DRAIN_SECONDS)
 
-    return _workers.setdefault((path, concurrency, is_own), WorkerThread(work, is_own=is_own))
+    return _workers.setdefault((path, concurrency, cipher, is_own), WorkerThread(work, is_own=is_own))
 
 
 class SqliteHandle(ExecutionHandle):
@@ -263,7 +293,7 @@ class SqliteHandle(ExecutionHandle):
 
     def _late(self, status: ExecutionStatus, timeout: float | None) -> str:
         """Return the message for an execution that has not ended in time."""
-        record = Catalog(self._backend.path).execution(self.execution_id).execution
+        record = self._backend.catalog.execution(self.execution_id).execution
         text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
         if record.owner is not None:
             return f"{text}; it is running in {record.owner}"
@@ -311,11 +341,11 @@ class SqliteHandle(ExecutionHandle):
 
     async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return Catalog(self._backend.path).execution(self.execution_id, run)
+        return self._backend.catalog.execution(self.execution_id, run)
 
     async def recorded_bytes(self, digest: str) -> bytes:
         """Return bytes of more than a kilobyte."""
-        return Catalog(self._backend.path).recorded_bytes(self.execution_id, digest)
+        return self._backend.catalog.recorded_bytes(self.execution_id, digest)
 
     async def stream(self, after: int = 0) -> AsyncIterator[StreamEvent]:
         """Follow the execution."""
