@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._records.notifications import Notification
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
+    from ._records.rekeyed import Rekeyed
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
     from ._records.spec import AgentSpec
     from ._records.views import CallSummary, ExecutionDetail, OpenQuestion, StepSummary
@@ -46,6 +47,7 @@ __all__ = [
     "Notification",
     "OpenInterrupt",
     "OpenQuestion",
+    "Rekeyed",
     "StatusCount",
     "StepSummary",
     "StreamEvent",
@@ -87,6 +89,7 @@ _HOMES = {
     "Notification": "._records.notifications",
     "OpenInterrupt": "._records.results",
     "OpenQuestion": "._records.views",
+    "Rekeyed": "._records.rekeyed",
     "StatusCount": "._records.executions",
     "StepSummary": "._records.views",
     "StreamEvent": "._records.results",

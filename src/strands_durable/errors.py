@@ -175,10 +175,8 @@ class InDoubtError(DurableError):
 
     def __str__(self) -> str:
         hint = self.hint or "Fix the cause and run it again, or change the step's in_doubt policy."
-        return (
-            f"Execution {self.execution_id!r}: step {self.step} started but has no recorded result, and {self.reason}. "
-            f"Nothing was run. {hint}"
-        )
+        what = f"Execution {self.execution_id!r}: step {self.step} started but has no recorded result"
+        return f"{what}, and {self.reason}. Nothing was run. {hint}"
 
 
 class InvalidIdError(DurableError, ValueError):
@@ -189,10 +187,8 @@ class InvalidIdError(DurableError, ValueError):
         self.execution_id = execution_id
 
     def __str__(self) -> str:
-        return (
-            f"{str(self.execution_id)[:80]!r} is not a valid execution_id: use 1 to 200 characters, letters, digits and any of "
-            f". _ : @ + = -, starting with a letter or digit."
-        )
+        rule = "use 1 to 200 characters, letters, digits and any of . _ : @ + = -, starting with a letter or digit"
+        return f"{str(self.execution_id)[:80]!r} is not a valid execution_id: {rule}."
 
 
 class InvalidTagError(DurableError, ValueError):
@@ -279,10 +275,8 @@ class FormatVersionError(DurableError):
         self.store, self.found, self.expected = store, found, expected
 
     def __str__(self) -> str:
-        return (
-            f"{self.store} is {self.found}; this version of strands-durable reads {self.expected}. The file was not changed. "
-            f"Use the version that wrote it, or another path."
-        )
+        hint = "The file was not changed. Use the version that wrote it, or another path."
+        return f"{self.store} is {self.found}; this version of strands-durable reads {self.expected}. {hint}"
 
 
 class LeaseLostError(DurableError):
@@ -293,10 +287,8 @@ class LeaseLostError(DurableError):
         self.execution_id, self.owner = execution_id, owner
 
     def __str__(self) -> str:
-        return (
-            f"Execution {self.execution_id!r} was taken over by {self.owner} because this process did not renew its lease in "
-            f"time. This process recorded nothing more. Let the new owner finish."
-        )
+        why = "because this process did not renew its lease in time. This process recorded nothing more"
+        return f"Execution {self.execution_id!r} was taken over by {self.owner} {why}. Let the new owner finish."
 
 
 class AgentNotRegisteredError(DurableError):
@@ -308,10 +300,8 @@ class AgentNotRegisteredError(DurableError):
 
     def __str__(self) -> str:
         known = ", ".join(sorted(self.known)) or "none"
-        return (
-            f"Agent {self.name!r} is not registered in this process (registered: {known}). Start the worker with the file that "
-            f"defines it: 'strands-durable worker FILE'."
-        )
+        hint = "Start the worker with the file that defines it: 'strands-durable worker FILE'."
+        return f"Agent {self.name!r} is not registered in this process (registered: {known}). {hint}"
 
 
 class UnknownToolError(DurableError, ValueError):

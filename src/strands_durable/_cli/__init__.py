@@ -16,6 +16,7 @@ from .control import cancel, remove, respond, resume
 from .doctor import doctor
 from .exit_codes import Commands
 from .inspect import list_executions, show, watch
+from .rekey import rekey
 from .run import run
 from .ui import ui
 from .worker import work
@@ -92,5 +93,5 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
     sys.exit(run(backend, with_page=with_page))
 
 
-for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, ui, doctor):
+for _command in (run, work, list_executions, show, watch, respond, resume, cancel, remove, rekey, ui, doctor):
     main.add_command(_command)

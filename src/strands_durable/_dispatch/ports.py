@@ -12,6 +12,7 @@ from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.printable import url_for_people
+from .._records.rekeyed import Rekeyed
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
@@ -354,6 +355,19 @@ class DurableBackend(ABC):
             ExecutionBusyError: Its owner is alive.
         """
         raise UnsupportedFeatureError(f"Removing from {url_for_people(self.url)}", "this engine keeps its own history")
+
+    async def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt everything that is stored with the current key of the cipher; a run that was interrupted can be repeated.
+
+        Args:
+            decrypt: Write everything in plain text instead.
+
+        Raises:
+            CipherError: There is no cipher, or it lacks a key.
+        """
+        raise UnsupportedFeatureError(
+            f"Rekeying {url_for_people(self.url)}", "what this engine records cannot be changed"
+        )
 
     async def close(self) -> None:  # noqa: B027
         """Release the backend's resources; executions are kept."""

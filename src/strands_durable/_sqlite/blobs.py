@@ -105,6 +105,16 @@ def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
     connection.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in unsure])
 
 
+def overwrite(connection: Connection, digest: str, data: bytes) -> None:
+    """Store other bytes under a name: the same ones, encrypted anew."""
+    connection.execute("UPDATE blobs SET data = ? WHERE digest = ?", (data, digest))
+
+
+def discard_unused(connection: Connection) -> None:
+    """Delete bytes that no row is counted to refer to."""
+    connection.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM uses)")
+
+
 def has_bytes(text: str) -> bool:
     """Return True if a recorded text holds bytes, or refers to them."""
     return BYTES_MARK in text or REFERENCE_MARK in text

@@ -25,13 +25,14 @@ from ..errors import (
     UnsupportedFeatureError,
 )
 from .blobs import bytes_of
-from .checksums import DamageError, read_checked
+from .checksums import DamageError
 from .connection import Connection
-from .data_keys import unlock
 from .database import damaged, is_damage, path_of, translated
+from .encryption.data_keys import unlock
 from .inspection.detail import detail_of, without_calls
 from .inspection.listing import records_of
 from .inspection.questions import open_questions
+from .inspection.verified import read_checked
 from .store_file import version_of
 
 T = TypeVar("T")

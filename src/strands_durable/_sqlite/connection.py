@@ -24,7 +24,7 @@ from . import blobs, checksums
 from .tables import tables
 
 if TYPE_CHECKING:
-    from .sealing import Seal
+    from .encryption.sealing import Seal
 
 
 @dataclass(frozen=True, kw_only=True)

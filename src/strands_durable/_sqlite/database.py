@@ -22,7 +22,7 @@ from .._records.crash_points import reach
 from ..errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
 from . import blobs, checksums
 from .connection import Connection
-from .data_keys import install, unlock
+from .encryption.data_keys import install, unlock
 from .os_fork import fork_guard
 from .schema import create, upgrade, version_in
 from .store_file import HEADER_SECONDS, StoreFile, create_private, keep_for_ever, version_of

@@ -40,12 +40,12 @@ from .._records.views import ExecutionDetail, OpenQuestion, StepSummary
 from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.change_feed import change_feed
 from .._sqlite.database import Store, path_of
+from .._sqlite.encryption.rekeying import decrypt as decrypted
+from .._sqlite.encryption.rekeying import encrypt as encrypted
+from .._sqlite.encryption.rekeying import is_encrypted, rotate
 from .._sqlite.following import follow
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
-from .._sqlite.rekeying import decrypt as decrypted
-from .._sqlite.rekeying import encrypt as encrypted
-from .._sqlite.rekeying import is_encrypted, rotate
 from .._sqlite.removal import Removal
 from ..errors import CipherError, ExecutionCancelledError, ExecutionNotFoundError, UnsupportedFeatureError
 

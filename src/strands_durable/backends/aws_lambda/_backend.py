@@ -14,6 +14,7 @@ from ..._enginekit.operations.backend import CallbackBackend
 from ..._enginekit.operations.history import LogChain, OperationHistory
 from ..._enginekit.operations.inputs import Start
 from ..._enginekit.payloads import PayloadStore
+from ..._records.cipher_setting import refuse_cipher
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import Listing
 from ...errors import BackendUnavailableError, ExecutionNotFoundError, PayloadTooLargeError
@@ -43,6 +44,7 @@ class LambdaBackend(CallbackBackend):
     invoker, _takes_hooks = "AWS invokes the function", "lambda_handler"
 
     def __init__(self, url: str, *, client: Any = None) -> None:
+        refuse_cipher("AWS Lambda")
         self.url = url
         self.config = LambdaConfig.of(url)
         self.poll_seconds = _POLL_SECONDS if self.config.endpoint is None else _LOCAL_POLL_SECONDS

@@ -18,13 +18,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._records.cipher import Cipher, DataKey
-from ..errors import CipherError
-from . import blobs
-from .tables import tables
+from ..._records.cipher import Cipher, DataKey
+from ...errors import CipherError
+from .. import blobs
+from ..tables import tables
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from ..connection import Connection
 
 CONTENTS: dict[str, tuple[str, ...]] = {
     "dispatches": ("spec", "given", "note"),

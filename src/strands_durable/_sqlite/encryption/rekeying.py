@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from .._records.cipher import Cipher
-from .._records.crash_points import reach
-from .._records.rekeyed import Rekeyed
-from ..errors import BackendUnavailableError, CipherError
+from ..._records.cipher import Cipher
+from ..._records.crash_points import reach
+from ..._records.rekeyed import Rekeyed
+from ...errors import BackendUnavailableError, CipherError
+from .. import blobs
+from ..connection import Connection
+from ..database import Store, translated
+from ..schema import exclusively, upgrade
+from ..store_file import version_of
+from ..tables import FORMAT, tables
 from . import data_keys
-from .connection import Connection
-from .database import Store, translated
-from .schema import exclusively, upgrade
 from .sealing import CONTENTS, Seal, bytes_key
-from .store_file import version_of
-from .tables import FORMAT, tables
 
 _PIECE_BYTES = 1_000_000
 """How much is encrypted anew in one transaction."""
-_PIECE_ROWS = 200
+_PIECE_ROWS, _ROW_BYTES = 200, 5_000
 _BUSY_SECONDS = 10.0
 _SCRUB_SECONDS = 1.0
 
@@ -50,9 +51,7 @@ def rotate(store: Store) -> Rekeyed:
     _add_key(store, seal)
     rows = 0
     while any(number != seal.current for number in _numbers(store)):
-        for table in CONTENTS:
-            rows += _rotate_table(store, seal, table)
-        rows += _rotate_bytes(store, seal)
+        rows += _rotate_rows(store, seal) + _rotate_bytes(store, seal)
         if not any(_is_left(store, seal, table) for table in CONTENTS) and not _are_bytes_left(store, seal):
             with store.transaction("rekey.done") as connection:
                 connection.delete("data_keys", "id < ?", seal.current)
@@ -84,31 +83,31 @@ def _add_key(store: Store, seal: Seal) -> None:
             seal.learn(connection)
 
 
-def _rotate_table(store: Store, seal: Seal, table: str) -> int:
+def _rotate_rows(store: Store, seal: Seal) -> int:
+    """Encrypt the contents of all tables anew, in pieces."""
+    ahead = [table for table in CONTENTS if _is_left(store, seal, table)]  # no writer waits for the others
     after: tuple[Any, ...] | None = None
     rows = 0
-    while True:
-        began = time.monotonic()
+    while ahead:
+        began, left = time.monotonic(), _PIECE_BYTES
         with store.transaction("rekey.piece", lasting=False) as connection:
-            found = _old_rows(connection, seal, table, after)
-            for after in _within(found):
-                where = " AND ".join(f"{name} = ?" for name in tables()[table].key)
-                (cells,) = connection.rows(table, ", ".join(CONTENTS[table]), where, *after)
-                changes = {name: cell for name, cell in zip(CONTENTS[table], cells, strict=True) if cell}
-                rows += connection.update(table, changes, where, *after)
-        if not found:
-            return rows
+            while ahead and left > 0:
+                found = _old_rows(connection, seal, ahead[0], after)
+                for *key, size in found:
+                    after, left = tuple(key), left - max(size, _ROW_BYTES)
+                    rows += _rotate_row(connection, ahead[0], after)
+                    if left <= 0:
+                        break
+                else:
+                    ahead, after = (ahead[1:], None) if len(found) < _PIECE_ROWS else (ahead, after)
         time.sleep(min(time.monotonic() - began, 0.1))  # others write in between
+    return rows
 
 
-def _within(found: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys of rows until they come to a piece."""
-    left = _PIECE_BYTES
-    for *key, size in found:
-        yield tuple(key)
-        left -= size
-        if left <= 0:
-            return
+def _rotate_row(connection: Connection, table: str, key: tuple[Any, ...]) -> int:
+    where = " AND ".join(f"{name} = ?" for name in tables()[table].key)
+    (cells,) = connection.rows(table, ", ".join(CONTENTS[table]), where, *key)
+    return connection.update(table, dict(zip(CONTENTS[table], cells, strict=True)), where, *key)
 
 
 def _old_rows(
@@ -138,7 +137,7 @@ def _rotate_bytes(store: Store, seal: Seal) -> int:
                 left -= len(data)
                 if bytes_key(data) != seal.current:
                     sealed = seal.sealed_bytes(after, seal.opened_bytes(connection, after, data))
-                    connection.execute("UPDATE blobs SET data = ? WHERE digest = ?", (sealed, after))
+                    blobs.overwrite(connection, after, sealed)
                     rows += 1
         if left > 0:
             return rows
@@ -197,7 +196,14 @@ def decrypt(path: Path, cipher: Cipher, busy_seconds: float = _BUSY_SECONDS) -> 
     return Rekeyed(outcome="decrypted", key_id=None, rows=rows)
 
 
-def _alone(path: Path, busy_seconds: float, change: Any, how: str, *, is_done: Any) -> None:
+def _alone(
+    path: Path,
+    busy_seconds: float,
+    change: Callable[[Connection], None],
+    how: str,
+    *,
+    is_done: Callable[[Connection], bool],
+) -> None:
     def begun(connection: Connection) -> bool:
         try:
             connection.execute("BEGIN EXCLUSIVE")
@@ -240,8 +246,5 @@ def _convert(connection: Connection, before: Seal | None, after: Seal | None) ->
         for number, digest in connection.execute("SELECT id, digest FROM configs").fetchall():
             connection.update("configs", {"digest": after.digest_of(digest.encode())}, "id = ?", number)
     connection.settle()
-    kept = {digest for (digest,) in connection.execute("SELECT digest FROM uses")}
-    for (digest,) in connection.execute("SELECT digest FROM blobs").fetchall():
-        if digest not in kept:  # nothing refers to it
-            connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+    blobs.discard_unused(connection)
     return rows

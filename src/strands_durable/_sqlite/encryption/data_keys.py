@@ -10,9 +10,9 @@ import base64
 import sqlite3
 import time
 
-from .._records.cipher import Cipher, WrappedKey
-from ..errors import CipherError
-from .connection import Connection
+from ..._records.cipher import Cipher, WrappedKey
+from ...errors import CipherError
+from ..connection import Connection
 from .sealing import Seal, is_sealed
 
 _SECRET = "name = 'hash_key'"
