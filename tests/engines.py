@@ -67,12 +67,21 @@ RULES = {
     36: "tags, lists and open questions",
     37: "notifications",
     38: "questions with a deadline",
+    53: "encryption: what is readable",
+    54: "encryption: wrong and missing keys",
+    55: "encryption: changed cells",
+    56: "encryption: new keys",
+    57: "encryption: where keys come from",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",
     7: "inline only: a dispatch is one call",
     35: "inline only: its journal is always on SQLite",
     37: "refused by name",
+    53: "a cipher is refused",
+    54: "a cipher is refused",
+    55: "no cells, or a cipher is refused",
+    56: "recorded history stays as it is, or a cipher is refused",
 }
 """Rules that apply to SQLite alone, and why."""
 

@@ -298,7 +298,7 @@ def test_c55_bytes_that_were_changed_are_noticed_also_without_a_key() -> None:
     assert zlib.crc32(data[13:]) == int.from_bytes(data[9:13]), "a checksum is stored with them"
 
 
-def test_c55_every_encrypted_table_tells_its_rows_apart() -> None:
+def test_c55_every_encrypted_table_has_a_key_for_its_rows() -> None:
     assert all(identity(table) for table in CONTENTS)
 
 
@@ -354,8 +354,10 @@ def test_c56_killed_anywhere_nothing_is_lost_and_the_next_one_finishes(tmp_path:
 @tool
 def rekey_meanwhile() -> str:
     """Have another process encrypt the store with a new key."""
-    outcome, _ = run(rekey, os.getcwd()).checked()
-    return f"{SECRET} {outcome}"
+    given = {**os.environ, "STRANDS_DURABLE_CIPHER_KEYS": keys(**{"2026": NEW, "2025": OLD})}
+    command = [sys.executable, "-m", "strands_durable", "rekey", "--backend", "runs.db", "--json"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
+    return f"{SECRET} {json.loads(done.stdout)['outcome']}"
 
 
 @durable_agent(name="c56-busy")
@@ -379,7 +381,7 @@ def work(folder: str) -> None:
     asyncio.run(until_stopped())
 
 
-def test_c56_a_run_goes_on_while_its_store_gets_a_new_key() -> None:
+def test_c56_a_run_continues_while_its_store_gets_a_new_key() -> None:
     inline(old())
     forget_process()
 
@@ -389,7 +391,7 @@ def test_c56_a_run_goes_on_while_its_store_gets_a_new_key() -> None:
     asyncio.run(dispatch())
     worker = Child(work, os.getcwd())
     try:
-        until(lambda: Catalog("runs.db", both()).execution("busy").execution.status.value == "COMPLETED")
+        until(lambda: Catalog("runs.db", both()).execution("busy").execution.status.value == "COMPLETED", 120)
     finally:
         Path("stop").touch()
         worker.join()
@@ -541,9 +543,19 @@ def test_c57_keys_that_are_none_are_refused(given: Any, current: str | None, why
     assert "b'short'" not in repr(raised.value.args)
 
 
-def test_c57_an_engine_that_cannot_encrypt_refuses_a_cipher() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="A cipher for a memory:// backend"):
-        connect("memory://c57", cipher=old())
+_REFUSING = {"dapr": "dapr://127.0.0.1:50001", "lambda": "lambda://planner:1", "memory": "memory://c57"}
+
+
+@pytest.mark.parametrize("engine", _REFUSING)
+def test_c57_an_engine_that_cannot_encrypt_refuses_a_cipher(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="A cipher for a"):
+        connect(_REFUSING[engine], cipher=old())
+    backend = type(connect(_REFUSING[engine]))
+    monkeypatch.setenv("STRANDS_DURABLE_CIPHER_KEYS", keys(k2025=OLD))
+    with pytest.raises(UnsupportedFeatureError, match="A cipher for a"):
+        connect(_REFUSING[engine])
+    with pytest.raises(UnsupportedFeatureError, match="STRANDS_DURABLE_CIPHER_KEYS is set"):
+        backend(_REFUSING[engine])  # type: ignore[call-arg]
 
 
 def test_c57_commands_that_need_no_key_do_not_load_cryptography() -> None:

@@ -1,4 +1,4 @@
-"""The command that encrypts a store anew."""
+"""The command that encrypts a store again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rekey(decrypt: bool, yes: bool, place: BackendTarget, as_json: bool) -> None
     The keys come from the environment: STRANDS_DURABLE_CIPHER_KEYS (ID=BASE64, the current key first, then the earlier
     ones), or STRANDS_DURABLE_CIPHER (module:object).
 
-    A store that is encrypted with an earlier key is encrypted anew beside its workers, which need both keys. A store in plain
+    A store that is encrypted with an earlier key is encrypted again beside its workers, which need both keys. A store in plain
     text is encrypted while no other process uses it, and so is one decrypted. Interrupted, it can be run again.
 
     With --json: an object {outcome, key_id, rows}.

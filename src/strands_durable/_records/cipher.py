@@ -47,7 +47,7 @@ class Cipher:
 
     Args:
         keys: Keys of 32 bytes by id, as bytes or as base64 text; or a `KeyService`. Keep earlier keys for as long as something
-            is encrypted with them: ``strands-durable rekey`` encrypts a store anew.
+            is encrypted with them: ``strands-durable rekey`` encrypts a store again.
         current: The id of the key for what is encrypted from now on; may be omitted if there is only one.
 
     Raises:

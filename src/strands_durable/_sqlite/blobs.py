@@ -106,7 +106,7 @@ def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
 
 
 def overwrite(connection: Connection, digest: str, data: bytes) -> None:
-    """Store other bytes under a name: the same ones, encrypted anew."""
+    """Store other bytes under a name: the same ones, encrypted again."""
     connection.execute("UPDATE blobs SET data = ? WHERE digest = ?", (data, digest))
 
 

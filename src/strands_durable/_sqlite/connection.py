@@ -201,7 +201,7 @@ class Connection(sqlite3.Connection):
 
     def update_known(self, table: str, before: Sequence[Any], changes: Mapping[str, Any], number: int) -> None:
         """Change columns of a row that was written on this connection, and is known to be unchanged since."""
-        if self.seal is not None and not self.seal.is_current(before):  # it may have been encrypted anew
+        if self.seal is not None and not self.seal.is_current(before):  # it may have been encrypted again
             self.update(table, changes, "id = ?", number)
         else:
             self._overwrite(_shape(table), before, changes, (number,))

@@ -1,7 +1,7 @@
 """The data keys of an encrypted store, and whether a store is encrypted.
 
 A store is encrypted as a whole or not at all. The secret of the store, with which inputs are compared, shows which: it is the
-first thing that is read. Whoever lacks the key finds out before anything else is read or written.
+first thing that is read. A process that lacks the key is refused before anything else is read or written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Encrypting a store anew: with another key beside running processes, or from plain text and back while it is not in use.
+"""Encrypting a store again: with another key beside running processes, or from plain text and back while it is not in use.
 
 A new key: the first commit adds a data key, with which every process encrypts from its next transaction on. What earlier data
-keys have encrypted is then written anew in pieces, and the last commit deletes those keys. A process that is killed in between
+keys have encrypted is then written again in pieces, and the last commit deletes those keys. A process that is killed in between
 has lost nothing, and the next one continues.
 
 From plain text and back: one transaction, so that a store is never encrypted in part.
@@ -30,7 +30,7 @@ from . import data_keys
 from .sealing import CONTENTS, Seal, bytes_key
 
 _PIECE_BYTES = 1_000_000
-"""How much is encrypted anew in one transaction."""
+"""How much is encrypted again in one transaction."""
 _PIECE_ROWS, _ROW_BYTES = 200, 5_000
 _BUSY_SECONDS = 10.0
 _SCRUB_SECONDS = 1.0
@@ -84,7 +84,7 @@ def _add_key(store: Store, seal: Seal) -> None:
 
 
 def _rotate_rows(store: Store, seal: Seal) -> int:
-    """Encrypt the contents of all tables anew, in pieces."""
+    """Encrypt the contents of all tables again, in pieces."""
     ahead = [table for table in CONTENTS if _is_left(store, seal, table)]  # no writer waits for the others
     after: tuple[Any, ...] | None = None
     rows = 0
@@ -230,7 +230,7 @@ def _alone(
 
 
 def _convert(connection: Connection, before: Seal | None, after: Seal | None) -> int:
-    """Write all contents anew, and large bytes with them; return how many rows there were."""
+    """Write all contents again, and large bytes with them; return how many rows there were."""
     rows = 0
     for table, columns in CONTENTS.items():
         if table == "secrets":

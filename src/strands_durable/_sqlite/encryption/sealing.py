@@ -57,7 +57,7 @@ def is_sealed(cell: Any) -> bool:
 
 @functools.cache
 def identity(table: str) -> tuple[str, ...]:
-    """Return the columns that tell the rows of a table apart."""
+    """Return the columns by which the rows of a table differ."""
     key = tables()[table].key
     return ("call", "attempt", "at") if key == ("rowid",) else key
 
@@ -114,7 +114,7 @@ class Seal:
     def sealed(
         self, connection: Connection, table: str, cells: Mapping[str, Any], row: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return cells of a row with contents encrypted; ``row`` tells which row it is."""
+        """Return cells of a row with contents encrypted; ``row`` holds the key of the row."""
         columns = [column for column in CONTENTS.get(table, ()) if cells.get(column)]
         if not columns:
             return cells
@@ -164,7 +164,7 @@ class Seal:
     def _key(self, connection: Connection, number: str, table: str, column: str, place: tuple[Any, ...]) -> DataKey:
         if not number.isdecimal():
             raise self._changed(_named(table, column, place), self.current)
-        if int(number) not in self._keys:  # another process has begun to encrypt the store anew
+        if int(number) not in self._keys:  # another process has begun to encrypt the store again
             self.learn(connection)
         if int(number) not in self._keys:
             reason = f"{_named(table, column, place)} is encrypted with data key {number}, which is not there"
