@@ -101,6 +101,7 @@ soak: dapr-sidecar  ## A long campaign of kills; KILLS=3000 by default, then eve
 
 bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side
 	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.encryption
 
 bench-quick: $(READY)  ## The same for 10 and 100 cycles
 	$(BIN)/python -m bench.run --quick

@@ -13,6 +13,7 @@ from bench import transfer
 from bench.aws_lambda import tables as lambda_tables
 from bench.dapr import tables as dapr_tables
 from bench.dispatch import lines
+from bench.encryption import rows_of
 from bench.temporal import tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,6 +146,10 @@ def _dispatch() -> str:
     )
 
 
+def _encryption() -> str:
+    return _table(["per step", "CPU ms", "wall ms", "size of the file"], rows_of(_load("encryption")))
+
+
 def _temporal(name: str) -> str:
     found = _load("temporal")
     missing = [label for side, label in tables.LABELS.items() if side not in found["sides"]]
@@ -204,6 +209,7 @@ def _page() -> str:
 _MAKERS: dict[str, Callable[[], str]] = {
     "dispatch": _dispatch,
     "transfer": _transfer,
+    "encryption": _encryption,
     "engines_weight": _engines_weight,
     "soak": _soak,
     "chaos": _chaos,

@@ -8,6 +8,7 @@ plain Strands is never measured in a process where `Durability` has quickened it
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import hashlib
 import json
@@ -122,10 +123,15 @@ def make(variant: str, cycles: int, store: Path, execution_id: str, probe: Probe
     ``quickened`` is plain Strands with the two speed-ups that `Durability` brings along: what is left of the difference to
     ``durable`` is what durability itself costs.
     """
-    if variant == "durable":
+    if variant in ("durable", "encrypted"):
         from strands_durable import Durability
 
-        plugin = Durability(store, execution_id=execution_id, segment_turns=SEGMENT_TURNS)
+        plugin = Durability(
+            store,
+            execution_id=execution_id,
+            segment_turns=SEGMENT_TURNS,
+            cipher=_cipher() if variant == "encrypted" else None,
+        )
         agent = build(cycles, [plugin], probe)
         return lambda: agent(PROMPT)
     if variant == "quickened":
@@ -135,6 +141,13 @@ def make(variant: str, cycles: int, store: Path, execution_id: str, probe: Probe
         patch_tracer(lambda span: None)  # no span is recorded here
     agent = build(cycles, [], probe)
     return lambda: run_plain(agent)
+
+
+@functools.cache
+def _cipher() -> Any:
+    from strands_durable import Cipher
+
+    return Cipher({"bench": bytes(32)})
 
 
 # Tasks

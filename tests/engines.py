@@ -78,6 +78,11 @@ RULES = {
     50: "retention",
     51: "contents removed before the record",
     52: "held executions",
+    53: "encryption: what is readable",
+    54: "encryption: wrong and missing keys",
+    55: "encryption: changed cells",
+    56: "encryption: new keys",
+    57: "encryption: where keys come from",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",
@@ -86,6 +91,10 @@ INLINE = {
     37: "refused by name",
     51: "refused by name",
     52: "refused by name",
+    53: "a cipher is refused",
+    54: "a cipher is refused",
+    55: "no cells, or a cipher is refused",
+    56: "recorded history stays as it is, or a cipher is refused",
 }
 """Rules that apply to SQLite alone, and why."""
 

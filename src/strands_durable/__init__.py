@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ._dispatch.registry import DurableAgent, durable_agent
     from ._dispatch.sync import SyncBackend, SyncHandle
     from ._plugin.durability import Durability
+    from ._records.cipher import Cipher, KeyService
     from ._records.executions import ExecutionRecord, ExecutionStatus, StatusCount, TokenUsage
     from ._records.findings import Finding
     from ._records.notifications import Notification
     from ._records.origins import ForkPoint, Origin
     from ._records.policy import DoubtfulStep, FailedAttempt, ToolPolicy, policy
     from ._records.registered_types import register_type
+    from ._records.rekeyed import Rekeyed
     from ._records.results import ExecutionResult, NodeOutcome, OpenInterrupt, StreamEvent
     from ._records.retention import Pruned, Retention
     from ._records.spec import AgentSpec
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentSpec",
     "CallSummary",
+    "Cipher",
     "CurrentStep",
     "DamagedExecution",
     "DoubtfulStep",
@@ -45,6 +48,7 @@ __all__ = [
     "FailedAttempt",
     "Finding",
     "ForkPoint",
+    "KeyService",
     "NodeOutcome",
     "Notification",
     "OpenInterrupt",
@@ -52,6 +56,7 @@ __all__ = [
     "Origin",
     "Problem",
     "Pruned",
+    "Rekeyed",
     "Retention",
     "StatusCount",
     "StepSummary",
@@ -77,6 +82,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AgentSpec": "._records.spec",
     "CallSummary": "._records.views",
+    "Cipher": "._records.cipher",
     "CurrentStep": "._calls.context",
     "DamagedExecution": "._records.verification",
     "DoubtfulStep": "._records.policy",
@@ -91,6 +97,7 @@ _HOMES = {
     "FailedAttempt": "._records.policy",
     "Finding": "._records.findings",
     "ForkPoint": "._records.origins",
+    "KeyService": "._records.cipher",
     "NodeOutcome": "._records.results",
     "Notification": "._records.notifications",
     "OpenInterrupt": "._records.results",
@@ -98,6 +105,7 @@ _HOMES = {
     "Origin": "._records.origins",
     "Problem": "._records.verification",
     "Pruned": "._records.retention",
+    "Rekeyed": "._records.rekeyed",
     "Retention": "._records.retention",
     "StatusCount": "._records.executions",
     "StepSummary": "._records.views",

@@ -14,8 +14,8 @@ from temporalio.worker import Plugin, ReplayerConfig, Worker, WorkerConfig
 from strands_durable import ExecutionStatus, Notification, Webhook
 from strands_durable._dispatch.notifications import hooks
 from strands_durable.backends.temporal import TemporalBackend
-from strands_durable.backends.temporal._deliveries import Deliveries
 from strands_durable.backends.temporal._memo import CREATED_AT
+from strands_durable.backends.temporal._notifications.deliveries import Deliveries
 from strands_durable.backends.temporal._protocol import Delivering
 from strands_durable.testing.temporal import TemporalServer
 from tests import reported

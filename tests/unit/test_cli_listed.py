@@ -13,9 +13,10 @@ import pytest
 from strands_durable._records.executions import ExecutionStatus
 from strands_durable._records.listing import Listing
 from strands_durable._sqlite.catalog import Catalog
-from strands_durable._sqlite.checksums import read_checked
+from strands_durable._sqlite.connection import Connection
 from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.inspection.listing import AT_ODDS, AT_REST, AT_WORK, rows_of, values_of
+from strands_durable._sqlite.inspection.verified import read_checked
 from strands_durable.testing import call
 from tests.commands import AGENTS, cli
 from tests.script import in_new_process
@@ -56,7 +57,7 @@ def instructions(path: str, asked: Listing) -> int:
         count[0] += 1
         return 0
 
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(sqlite3.connect(path, factory=Connection)) as connection:
         read_checked(connection)
         connection.set_progress_handler(step, 1)
         assert len(rows_of(connection, asked)) == asked.limit
@@ -103,7 +104,7 @@ def test_a_list_is_limited_unless_more_is_asked_for() -> None:
 
 def test_one_with_a_status_that_is_none_is_not_missing_from_the_list() -> None:
     filled(60)
-    with closing(sqlite3.connect("runs.db")) as connection:
+    with closing(sqlite3.connect("runs.db", factory=Connection)) as connection:
         odd = ["", "DONE", "QUEUED", "zzz"]
         connection.executemany(
             "UPDATE executions SET status = ? WHERE id = ?", [(text, 57 + n) for n, text in enumerate(odd)]

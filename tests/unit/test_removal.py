@@ -93,7 +93,7 @@ def test_an_id_can_be_used_again() -> None:
 
 def test_every_table_with_rows_of_an_execution_is_emptied() -> None:
     record("trip", "one")
-    shared = {"configs", "blobs", "secrets", "sqlite_sequence", "uses", "removals", "watches", "passes"}
+    shared = {"configs", "blobs", "secrets", "sqlite_sequence", "uses", "removals", "watches", "passes", "data_keys"}
     assert {table for table, _ in (*_OF_CALLS, *_OF_EXECUTION)} == set(counts()) - shared
     assert {table for table, _ in PLACES} <= set(counts()) - shared
 

@@ -17,6 +17,7 @@ from .doctor import doctor
 from .exit_codes import Commands
 from .fork import fork
 from .inspect import list_executions, show, watch
+from .rekey import rekey
 from .remove import remove
 from .retention import hold, prune, release
 from .run import run
@@ -99,6 +100,6 @@ def demo(backend: Literal["sqlite", "temporal", "lambda", "dapr"], with_page: bo
 
 
 _EXECUTIONS = (list_executions, show, watch, respond, resume, fork, cancel, remove, export_execution, import_execution)
-_STORE = (hold, release, prune, backup, verify)
+_STORE = (hold, release, prune, backup, verify, rekey)
 for _command in (run, work, *_EXECUTIONS, *_STORE, ui, doctor):
     main.add_command(_command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from importlib.metadata import entry_points
 from typing import cast
 from urllib.parse import parse_qsl, urlencode
 
+from .._records.cipher import Cipher
+from .._records.cipher_setting import cipher_or_default
 from ..errors import UnsupportedFeatureError
 from .ports import DurableBackend, WorkerMode
 
@@ -28,18 +31,31 @@ _FOR_TESTS = {"memory": "strands_durable.testing.memory:MemoryBackend"}
 """Not offered to users: what is there dies with the process."""
 
 
-def connect(url: str | os.PathLike[str] | None = None) -> DurableBackend:
+def connect(url: str | os.PathLike[str] | None = None, *, cipher: Cipher | None = None) -> DurableBackend:
     """Return the backend that ``url`` names; a path names a SQLite file.
 
     Args:
         url: For example ``sqlite:///runs.db``. If None, the environment variable STRANDS_DURABLE_BACKEND, else
             ``sqlite:///.strands/durable.db``.
+        cipher: Encrypts what the backend stores. If None, the cipher that the environment names, if any.
+
+    Raises:
+        UnsupportedFeatureError: No backend is installed for the URL, or the backend takes no cipher and there is one.
     """
     text = os.fspath(url) if url is not None else os.environ.get(VARIABLE) or DEFAULT_URL
     scheme = re.match(r"([a-z][a-z0-9+.-]*)://", text)
     if scheme is None:
-        return connect(f"sqlite:///{text}")
-    return _maker(scheme[1])(text)
+        return connect(f"sqlite:///{text}", cipher=cipher)
+    maker, cipher = _maker(scheme[1]), cipher_or_default(cipher)
+    return maker(text) if cipher is None else _encrypting(scheme[1], maker)(text, cipher=cipher)
+
+
+def _encrypting(scheme: str, maker: Callable[..., DurableBackend]) -> Callable[..., DurableBackend]:
+    if "cipher" not in inspect.signature(maker).parameters:
+        raise UnsupportedFeatureError(
+            f"A cipher for a {scheme}:// backend", "it would store contents in plain text", "Use another engine."
+        )
+    return maker
 
 
 def with_worker(url: str, what: WorkerMode) -> str:
@@ -49,12 +65,12 @@ def with_worker(url: str, what: WorkerMode) -> str:
     return f"{location}?{urlencode(options)}"
 
 
-def _maker(scheme: str) -> Callable[[str], DurableBackend]:
+def _maker(scheme: str) -> Callable[..., DurableBackend]:
     if scheme in _OURS or scheme in _FOR_TESTS:
         return _own(scheme)
     offered = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme in offered:
-        return cast(Callable[[str], DurableBackend], offered[scheme].load())
+        return cast(Callable[..., DurableBackend], offered[scheme].load())
     known = ", ".join(f"{name}://" for name in sorted({*_OURS, *offered}))
     raise UnsupportedFeatureError(
         f"A {scheme}:// backend",  # not the whole URL: it may contain a password
@@ -63,10 +79,10 @@ def _maker(scheme: str) -> Callable[[str], DurableBackend]:
     )
 
 
-def _own(scheme: str) -> Callable[[str], DurableBackend]:
+def _own(scheme: str) -> Callable[..., DurableBackend]:
     module, _, name = {**_OURS, **_FOR_TESTS}[scheme].partition(":")
     try:
-        return cast(Callable[[str], DurableBackend], getattr(importlib.import_module(module), name))
+        return cast(Callable[..., DurableBackend], getattr(importlib.import_module(module), name))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "strands_durable":

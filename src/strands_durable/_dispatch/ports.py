@@ -12,6 +12,7 @@ from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.printable import url_for_people
+from .._records.rekeyed import Rekeyed
 from .._records.spec import AgentSpec
 from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
 from .handles import ExecutionHandle as ExecutionHandle
@@ -288,6 +289,19 @@ class DurableBackend(Upkeep, ABC):
         """Delete an execution unless it has changed since it was read; False if it has. Not every engine compares."""
         await self.remove(record.execution_id)
         return True
+
+    async def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt everything that is stored with the current key of the cipher; a run that was interrupted can be repeated.
+
+        Args:
+            decrypt: Write everything in plain text instead.
+
+        Raises:
+            CipherError: There is no cipher, or it lacks a key.
+        """
+        raise UnsupportedFeatureError(
+            f"Rekeying {url_for_people(self.url)}", "what this engine records cannot be changed"
+        )
 
     async def close(self) -> None:
         """Release the backend's resources; executions are kept."""

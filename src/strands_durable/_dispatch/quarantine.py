@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from .._records.cipher import Cipher
 from .._records.logs import safe_logger
 
 logger = safe_logger(__name__)
@@ -76,11 +77,11 @@ class QuarantineProcess:
             self._process.wait()
 
 
-async def run_quarantined(path: Path, stop: asyncio.Event, drain_seconds: float) -> bool:
+async def run_quarantined(path: Path, stop: asyncio.Event, drain_seconds: float, cipher: Cipher | None = None) -> bool:
     """Run suspected executions until ``stop`` is set, or until our worker is gone and none is left."""
     from .worker import Worker
 
-    worker = Worker(path, concurrency=1, suspects="only")
+    worker = Worker(path, concurrency=1, suspects="only", cipher=cipher)
     async with leaving(lambda: worker.busy, stop):
         return await worker.run(stop, drain_seconds)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from .._records.cipher import Cipher
 from .._records.logs import safe_logger
 from .._records.retention import Retention, RetentionRules
 from .._sqlite.open_files import stores
@@ -56,10 +57,10 @@ def rules_of(retention: Retention | None, agents: Mapping[str, Retention] | None
 
 
 @asynccontextmanager
-async def pruning(path: Path) -> AsyncIterator[None]:
+async def pruning(path: Path, cipher: Cipher | None = None) -> AsyncIterator[None]:
     """Apply the rules of a store as long as the block runs; a pass that is being made then ends after its next piece."""
     stop = threading.Event()
-    task = asyncio.ensure_future(_prune_now_and_then(path, stop))
+    task = asyncio.ensure_future(_prune_now_and_then(path, stop, cipher))
     try:
         yield
     finally:
@@ -69,13 +70,13 @@ async def pruning(path: Path) -> AsyncIterator[None]:
             await task
 
 
-async def _prune_now_and_then(path: Path, stop: threading.Event) -> None:
+async def _prune_now_and_then(path: Path, stop: threading.Event, cipher: Cipher | None) -> None:
     while True:
         rules = retentions.of(path)
         began = time.monotonic()
         if not rules.is_empty:
             try:
-                pruner = Pruner(stores.open(path)[0], rules, is_stopped=stop.is_set)
+                pruner = Pruner(stores.open(path, cipher=cipher)[0], rules, is_stopped=stop.is_set)
                 await asyncio.to_thread(pruner.run, EVERY_SECONDS)
             except Exception as error:  # the next pass removes what this one has not
                 logger.warning("store=<%s>, error=<%s> | retention not applied, retrying", path, error)

@@ -123,7 +123,15 @@ class ExecutionRunner:
         options = agent.options(subject, claim.control.lease.store.path)
         if options.on_drift == "raise" and (agent.vouches_for_edits or claim.queued.accepts_drift):
             options = replace(options, on_drift="warn")
-        attach(subject, replace(options, execution_id=claim.control.execution_id, lease_seconds=self._lease_seconds))
+        attach(
+            subject,
+            replace(
+                options,
+                execution_id=claim.control.execution_id,
+                lease_seconds=self._lease_seconds,
+                cipher=claim.control.lease.store.cipher,
+            ),
+        )
         given = claim.queued.given
         state = dict(given["invocation_state"])
         if "execution_id" in state:  # it must not name another execution

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
+from .._records.rekeyed import Rekeyed
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.spec import AgentSpec
 from .handles import ExecutionHandle
@@ -281,6 +282,10 @@ class SyncBackend:
     def remove(self, execution_id: str) -> None:
         """Delete an execution that is not running, with everything it recorded."""
         in_loop(self._backend.remove(execution_id))
+
+    def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt everything that is stored with the current key of the cipher; see `DurableBackend.rekey`."""
+        return in_loop(self._backend.rekey(decrypt=decrypt))
 
     def close(self) -> None:
         """Release the backend's resources; executions are kept."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from .._calls.control import ExecutionControl, ExecutionReleasedError
+from .._records.cipher import Cipher
 from .._records.codec import encode
 from .._records.logs import safe_logger
 from .._sqlite.change_feed import ChangeEvent, change_feed
@@ -52,6 +53,7 @@ class Worker:
             them to another process, or run only those.
         on_suspects: Called when there are some and they are left to another process.
         only: The ids of the executions to run, if not all; more may be added, and those that have ended are removed.
+        cipher: The keys of an encrypted store.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class Worker:
         suspects: Suspects = "when idle",
         on_suspects: Callable[[], None] | None = None,
         only: set[str] | None = None,
+        cipher: Cipher | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
         self._path, self._concurrency, self._lease_seconds = path, concurrency, lease_seconds
+        self._cipher = cipher
         self._suspects, self._on_suspects, self._only = suspects, on_suspects, only
         self._running: dict[int, tuple[Claim, asyncio.Task[None]]] = {}
         self._refused: dict[str, str] = {}
@@ -102,7 +106,7 @@ class Worker:
                         raise BackendUnavailableError(
                             str(self._path), "the file does not exist", "Put it back, or use another store."
                         )
-                    store, renewer = stores.open(self._path)
+                    store, renewer = stores.open(self._path, cipher=self._cipher)
                     async with change_feed(store).changes() as change:
                         self._change = change
                         while not stop.is_set():
@@ -280,7 +284,7 @@ class Worker:
     def _cancel_late(self) -> None:
         """Cancel runs also while draining: a step that still runs need not finish."""
         try:
-            self._cancel(Queue(stores.open(self._path)[0]))
+            self._cancel(Queue(stores.open(self._path, cipher=self._cipher)[0]))
         except BackendUnavailableError as error:
             logger.debug("store=<%s>, error=<%s> | store not usable", self._path, error)
 

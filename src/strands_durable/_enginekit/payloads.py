@@ -6,6 +6,7 @@ payload must exist for as long as the engine's history that refers to it. Does n
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .._records.change_sets import ChangeSet, map_cells, pack, unpack
-from ..errors import BackendUnavailableError, PayloadTooLargeError
+from .._records.cipher import Cipher, WrappedKey
+from ..errors import BackendUnavailableError, CipherError, PayloadTooLargeError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,8 @@ class PayloadLimits:
     """Above this, a cell is offloaded, if there is external storage."""
 
 
+_SEALED = b"\x00strands-durable sealed payload\n"
+"""What an encrypted payload begins with; one in plain text is JSON, base64 or text of ours, which never does."""
 AWAY, PACKED = "o", "packed"
 """Used as a table's name, for offloaded and for packed rows."""
 
@@ -43,8 +47,9 @@ class PayloadStore:
 
     limits = PayloadLimits()
 
-    def __init__(self, url: str | None, limits: PayloadLimits | None = None) -> None:
-        self._url = url
+    def __init__(self, url: str | None, limits: PayloadLimits | None = None, *, cipher: Cipher | None = None) -> None:
+        self._url, self._cipher = url, cipher
+        self._key: WrappedKey | None = None
         if limits is not None:
             self.limits = limits
 
@@ -112,6 +117,7 @@ class PayloadStore:
         return {"b": text} if "as" in cell else text
 
     def _put(self, data: bytes) -> str:
+        data = data if self._cipher is None else self._sealed(data, self._cipher)
         digest = hashlib.sha256(data).hexdigest()
         with self._translated():
             files, root = self._files()
@@ -147,7 +153,25 @@ class PayloadStore:
                 raise BackendUnavailableError(self._place, f"payload {digest} is missing") from error
         if hashlib.sha256(data).hexdigest() != digest:
             raise BackendUnavailableError(self._place, f"payload {digest} does not match its digest")
-        return data
+        return self._opened(digest, data) if data.startswith(_SEALED) else data
+
+    def _sealed(self, data: bytes, cipher: Cipher) -> bytes:
+        """Return a payload encrypted, with its data key; it is named by what is stored, which no other payload equals."""
+        key = self._key = self._key or cipher.new_data_key(self._place)
+        head = json.dumps({"key_id": key.key_id, "key": base64.b64encode(key.wrapped).decode()}).encode()
+        return _SEALED + head + b"\n" + key.key.seal(data, _SEALED)
+
+    def _opened(self, digest: str, data: bytes) -> bytes:
+        head, _, sealed = data[len(_SEALED) :].partition(b"\n")
+        named = json.loads(head)
+        if self._cipher is None:
+            reason = f"payload {digest} is encrypted with the key {named['key_id']!r}, and no cipher was given"
+            raise CipherError(self._place, reason, "", named["key_id"])
+        key = self._cipher.data_key(named["key_id"], base64.b64decode(named["key"]), self._place)
+        found = key.open(sealed, _SEALED)
+        if found is None:
+            raise CipherError(self._place, f"payload {digest} is not what was encrypted", "", named["key_id"])
+        return found
 
     @property
     def _place(self) -> str:

@@ -19,11 +19,11 @@ from .._records.change_sets import ChangeSet, Row, change_set, upgrade
 from .._records.executions import ExecutionRecord
 from .._records.views import ExecutionDetail
 from .._sqlite.blobs import bytes_of
-from .._sqlite.checksums import read_checked
 from .._sqlite.connection import Connection
 from .._sqlite.database import Store
 from .._sqlite.inspection.detail import detail_of
 from .._sqlite.inspection.listing import record_of
+from .._sqlite.inspection.verified import read_checked
 from .._sqlite.open_files import REPLICA
 from .._sqlite.tables import TRAVELLING
 from ..errors import UnreadableError

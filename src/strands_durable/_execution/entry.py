@@ -33,7 +33,7 @@ from .._sqlite.database import Store
 from .._sqlite.heartbeat import LeaseRenewer
 from .._sqlite.lease import acquire, look
 from .._sqlite.open_files import stores
-from ..errors import BackendUnavailableError, DurableError, ExecutionBusyError, UnreadableError
+from ..errors import BackendUnavailableError, CipherError, DurableError, ExecutionBusyError, UnreadableError
 from . import admission, keyboard_interrupt
 from .admission import Caller
 from .event_stream import give_way
@@ -170,7 +170,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         if handover is not None:  # the worker that claimed the execution renews the lease
             control, release = handover.control, handover.control.release
         else:
-            store, renewer = stores.open(options.path, options.busy_seconds)
+            store, renewer = stores.open(options.path, options.busy_seconds, options.cipher)
             control = await _acquired(options, subject, local, store, target, prompt)
             local.hold(renewer, control.lease)
             keyboard_interrupt.hold(control, is_made_up=target.is_made_up)
@@ -196,6 +196,8 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
         finally:
             local.hand_on()
             control.tools.when_idle(release)
+    except CipherError:
+        raise  # others in this process may use the store with the right key
     except BackendUnavailableError:
         stores.drop(options.path)
         raise
@@ -256,7 +258,7 @@ def _busy(options: Options, subject: Subject, local: LocalExecution, target: Tar
 
 def _refuse_other_input(options: Options, subject: Subject, local: LocalExecution, target: Target, prompt: Any) -> None:
     """Raise first if the input differs from the recorded one: then a later retry would fail, too."""
-    store = local.store or stores.open(options.path, options.busy_seconds)[0]
+    store = local.store or stores.open(options.path, options.busy_seconds, options.cipher)[0]
     if ownership.find(store, local.execution_id) is None:
         return
     journal = look(store, local.execution_id).journal()
@@ -320,7 +322,7 @@ def _end_made_up(options: Options, subject: Subject, local: LocalExecution) -> N
 def _is_suspended(options: Options, local: LocalExecution) -> bool:
     """Return True if an execution waits for answers; a call that was cancelled while taking them is over."""
     try:
-        store = stores.open(options.path)[0]
+        store = stores.open(options.path, cipher=options.cipher)[0]
         status = ownership.status_of(store, local.execution_id)
     except DurableError:
         return True  # unknown: the store cannot be read

@@ -10,6 +10,8 @@ from strands import Agent
 from strands.multiagent.base import MultiAgentBase
 from strands.plugins import MultiAgentPlugin, Plugin
 
+from .._records.cipher import Cipher
+from .._records.cipher_setting import cipher_or_default
 from .._records.keys import checked_id
 from .._records.options import Options
 from .._records.policy import ModelInDoubt, ToolPolicy, checked_policies
@@ -40,6 +42,7 @@ class Durability(Plugin, MultiAgentPlugin):
         lease_seconds: How long an owner whose process cannot be observed counts as alive without renewing its lease.
         segment_turns: After how many turns the inner loop is restarted. Invisible; bounds recursion and memory.
         busy_seconds: How long to wait for a store that another process has locked.
+        cipher: Encrypts what is recorded; see docs/encryption.md. If None, the cipher that the environment names, if any.
     """
 
     name = "strands-durable"
@@ -58,6 +61,7 @@ class Durability(Plugin, MultiAgentPlugin):
         lease_seconds: float = 10.0,
         segment_turns: int = 20,
         busy_seconds: float = 10.0,
+        cipher: Cipher | None = None,
     ) -> None:
         super().__init__()
         self._options = Options(
@@ -72,6 +76,7 @@ class Durability(Plugin, MultiAgentPlugin):
             model_in_doubt=model_in_doubt,
             tool_policies=checked_policies(tool_policies),
             tags=checked_tags(tags),
+            cipher=cipher_or_default(cipher),
         )
 
     def init_agent(self, agent: Agent) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from .cipher import Cipher
 from .policy import ModelInDoubt, ToolPolicy
 from .step_player import StepPlayer
 
@@ -29,6 +30,7 @@ class Options:
     tags: dict[str, str] = field(default_factory=dict)
     player: StepPlayer | None = None
     """What is asked for the outcome of each step, in place of running it."""
+    cipher: Cipher | None = None
 
     def __post_init__(self) -> None:
         check("on_drift", self.on_drift, "raise", "warn", "rerun")

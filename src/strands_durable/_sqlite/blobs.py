@@ -12,9 +12,13 @@ import hashlib
 import json
 import re
 import sqlite3
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .._records.stored_bytes import StoredBytes
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 BYTES_MARK, REFERENCE_MARK = '{"$":"byte', '{"$":"blob"'
 _BYTES = re.compile(r'\{"\$":"(bytes|bytearray)","v":"([A-Za-z0-9+/=]{1366,})"\}')
@@ -39,12 +43,22 @@ def encoded_in(text: str) -> set[str]:
     return {encoded for _, encoded in _BYTES.findall(text)}
 
 
-def referring(text: str) -> str:
-    """Return a recorded form with references in place of large bytes."""
-    return _BYTES.sub(_reference, text) if BYTES_MARK in text else text
+def referring(text: str, named: Callable[[bytes], str]) -> str:
+    """Return a recorded form with references in place of large bytes, each by the name that it is given."""
+
+    def reference(found: re.Match[str]) -> str:
+        data = base64.b64decode(found[2])
+        return f'{{"$":"blob","of":"{found[1]}","n":{len(data)},"v":"{named(data)}"}}'
+
+    return _BYTES.sub(reference, text) if BYTES_MARK in text else text
 
 
-def expanded(connection: sqlite3.Connection, rows: list[Any]) -> list[Any]:
+def references_in(text: str) -> list[str]:
+    """Return the references of a recorded form, each once for each time that it occurs."""
+    return [found[0] for found in _REFERENCE.finditer(text)]
+
+
+def expanded(connection: Connection, rows: list[Any]) -> list[Any]:
     """Return rows with the bytes in place of references."""
     return [tuple(_expanded(connection, cell) for cell in row) if _refers(row) else row for row in rows]
 
@@ -63,7 +77,7 @@ def _stored(found: dict[str, Any]) -> Any:
     return StoredBytes.of(found["n"], found["v"]) if found.keys() == _KEYS and found["$"] == "blob" else found
 
 
-def bytes_of(connection: sqlite3.Connection, execution: int, digest: str) -> bytes | None:
+def bytes_of(connection: Connection, execution: int, digest: str) -> bytes | None:
     """Return stored bytes that an execution refers to; None if it refers to no such bytes."""
     for table, column in _TRAVELLING:
         condition = f"{_OF_EXECUTION.get(table, _OF_CALL)} AND instr({column}, ?)"
@@ -91,6 +105,16 @@ def discard(connection: sqlite3.Connection, unsure: set[str]) -> None:
     connection.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in unsure])
 
 
+def overwrite(connection: Connection, digest: str, data: bytes) -> None:
+    """Store other bytes under a name: the same ones, encrypted again."""
+    connection.execute("UPDATE blobs SET data = ? WHERE digest = ?", (data, digest))
+
+
+def discard_unused(connection: Connection) -> None:
+    """Delete bytes that no row is counted to refer to."""
+    connection.execute("DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM uses)")
+
+
 def has_bytes(text: str) -> bool:
     """Return True if a recorded text holds bytes, or refers to them."""
     return BYTES_MARK in text or REFERENCE_MARK in text
@@ -113,7 +137,7 @@ def _refers(row: Any) -> bool:
     return any(type(cell) is str and REFERENCE_MARK in cell for cell in row)
 
 
-def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
+def _expanded(connection: Connection, cell: Any) -> Any:
     if type(cell) is not str or REFERENCE_MARK not in cell:
         return cell
 
@@ -123,20 +147,17 @@ def _expanded(connection: sqlite3.Connection, cell: Any) -> Any:
     return _REFERENCE.sub(escape, cell)
 
 
-def stored(connection: sqlite3.Connection, digest: str) -> bytes:
+def stored(connection: Connection, digest: str) -> bytes:
     """Return stored bytes; raise if they are missing, or not what was stored."""
     row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
+    if row is not None and connection.seal is not None:
+        return connection.seal.opened_bytes(connection, digest, row[0])
     if row is None or digest_of(row[0]) != digest:
         raise sqlite3.DatabaseError(f"malformed: the bytes {digest} are missing, or not what was stored")
     data: bytes = row[0]
     return data
 
 
-def _reference(found: re.Match[str]) -> str:
-    data = base64.b64decode(found[2])
-    return f'{{"$":"blob","of":"{found[1]}","n":{len(data)},"v":"{digest_of(data)}"}}'
-
-
 def digest_of(data: bytes) -> str:
-    """Return the name under which bytes are stored."""
+    """Return the name under which bytes are stored in a store that is not encrypted."""
     return hashlib.sha256(data).hexdigest()

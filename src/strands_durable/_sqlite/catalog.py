@@ -12,17 +12,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from .._records.cipher import Cipher
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
 from .._records.views import ExecutionDetail, OpenQuestion
-from ..errors import BackendUnavailableError, BytesNotFoundError, ExecutionNotFoundError, UnsupportedFeatureError
+from ..errors import (
+    BackendUnavailableError,
+    BytesNotFoundError,
+    ExecutionNotFoundError,
+    UnsupportedFeatureError,
+)
 from .blobs import bytes_of
-from .checksums import DamageError, read_checked
+from .checksums import DamageError
+from .connection import Connection
 from .database import damaged, is_damage, path_of, translated
+from .encryption.data_keys import unlock
 from .inspection.detail import detail_of, without_calls
 from .inspection.listing import records_of
 from .inspection.moment import BUSY_SECONDS, as_text, at_one_moment
 from .inspection.questions import open_questions
+from .inspection.verified import read_checked
 from .store_file import version_of
 
 T = TypeVar("T")
@@ -31,13 +40,13 @@ T = TypeVar("T")
 class Catalog:
     """What a store holds, for people. Every look is one consistent moment; nothing is kept open in between."""
 
-    def __init__(self, store: str | os.PathLike[str]) -> None:
+    def __init__(self, store: str | os.PathLike[str], cipher: Cipher | None = None) -> None:
         scheme, separator, _ = os.fspath(store).partition("://")
         if separator and scheme != "sqlite":
             raise UnsupportedFeatureError(
                 f"A {scheme}:// store", "only a SQLite file can be read here", "Pass the path of a store file."
             )
-        self.path = path_of(store)
+        self.path, self._cipher = path_of(store), cipher
 
     def executions(self, asked: Listing | None = None) -> list[ExecutionRecord]:
         """Return executions, the one that changed last first: all of them, or those that were asked for."""
@@ -77,7 +86,7 @@ class Catalog:
         query = "SELECT 1 FROM executions WHERE execution_id = ?"
         return bool(self._look(lambda connection: connection.execute(query, (execution_id,)).fetchall()))
 
-    def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def _look(self, query: Callable[[Connection], T]) -> T:
         try:
             return self._looked(query)
         except sqlite3.Error as error:
@@ -87,12 +96,26 @@ class Catalog:
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
-    def _looked(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def _looked(self, query: Callable[[Connection], T]) -> T:
         refuse_unreadable(self.path)
-        return at_one_moment(self.path, lambda connection: _checked(connection, query))
+        return at_one_moment(self.path, lambda connection: self._checked(connection, query))
+
+    def _checked(self, connection: Connection, query: Callable[[Connection], T]) -> T:
+        connection.execute("BEGIN")  # the keys are those of the rows that are read
+        unlock(connection, str(self.path), self._cipher)
+        checks = read_checked(connection)
+        connection.text_factory = as_text
+        try:
+            return query(connection)
+        except sqlite3.Error as error:
+            if checks.locked is not None:
+                raise checks.locked from error
+            if checks.damage is None and "user-defined function" not in str(error):
+                raise
+            raise DamageError(checks.damage or "a row holds bytes that are not text") from error
 
 
-def _bytes(connection: sqlite3.Connection, execution_id: str, digest: str) -> tuple[int | None, bytes | None]:
+def _bytes(connection: Connection, execution_id: str, digest: str) -> tuple[int | None, bytes | None]:
     row = connection.execute("SELECT id FROM executions WHERE execution_id = ?", (execution_id,)).fetchone()
     return (None, None) if row is None else (row[0], bytes_of(connection, row[0], digest))
 
@@ -105,15 +128,3 @@ def refuse_unreadable(path: Path) -> None:
     if not path.is_file():
         raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
     version_of(path)
-
-
-def _checked(connection: sqlite3.Connection, query: Callable[[sqlite3.Connection], T]) -> T:
-    checks = read_checked(connection)
-    connection.execute("BEGIN")
-    connection.text_factory = as_text
-    try:
-        return query(connection)
-    except sqlite3.Error as error:
-        if checks.damage is None and "user-defined function" not in str(error):
-            raise
-        raise DamageError(checks.damage or "a row holds bytes that are not text") from error

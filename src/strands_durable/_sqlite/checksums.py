@@ -1,7 +1,7 @@
 """Checksums: a byte that changed in the file is an error, and never another text, status or key.
 
 Each row has a checksum over its columns, but for those of a lease, which change with every heartbeat. `connection` writes and
-compares it. A reader whose queries join and group rows has views named ``verified_...`` that compare each row.
+compares it. A reader whose queries join and group rows has views that compare each row (`inspection.verified`).
 
 A row that cannot be found any more has no checksum to compare: a second index, or a count of the rows of a call, shows that it
 is missing.
@@ -13,7 +13,7 @@ import functools
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import blobs
@@ -24,19 +24,9 @@ _UNKNOWN = 1 << 41
 _BASE = 1 << 40
 FIRST = 4
 """The first format that has checksums."""
-_ADDED = {"tags": 6, "notices": 7, "holds": 8, "emptied": 8}
-"""Tables that people look at, by the first format that has them, if that is not the first with checksums."""
 _APART = {"sum", "kept", "fence", "beat", "owner", "lease_until", "lease_seconds", "listened_until", "version"}
 KEPT = ("failures", "answers", "replies", "heads", "state")
 """Tables of which `calls.kept` counts the rows of a call."""
-
-
-_INDEXED = {
-    "executions": ("execution_id",),
-    "calls": ("execution", "run", "parent", "place", "position", "member"),
-    "steps": ("call", "key", "attempt"),
-}
-"""The columns by which an index finds a row: a damaged entry may lead to another one."""
 
 
 class DamageError(sqlite3.DatabaseError):
@@ -46,7 +36,7 @@ class DamageError(sqlite3.DatabaseError):
 def verify(table: str, cells: Sequence[Any], recorded: Any) -> None:
     """Raise if a row is not as it was written."""
     if recorded != _UNKNOWN and recorded != sum_of(table, text_of(cells)):
-        raise DamageError(f"a row of {table!r} ({_brief(cells)}) does not match its checksum")
+        raise DamageError(f"a row of {table!r} ({brief(cells)}) does not match its checksum")
 
 
 def verify_rows(table: str, rows: Iterable[Sequence[Any]], size: int) -> bool:
@@ -101,35 +91,6 @@ def tables_with_sums(version: int = FORMAT) -> list[str]:
     return [name for name in tables(version) if name != "blobs"] if version >= FIRST else []
 
 
-class Checks:
-    """What the functions that SQL calls on one connection have found."""
-
-    def __init__(self) -> None:
-        self.damage: str | None = None
-        """Where the last row was that is not as it was written."""
-
-    def verified(self, table: str, recorded: Any, *cells: Any) -> int:
-        """Return 1 if a row is as it was written."""
-        try:
-            verify(table, cells, recorded)
-        except DamageError as error:
-            self.damage = str(error)
-            raise
-        return 1
-
-    def same(self, *pairs: Any) -> int:
-        """Return 1 if an index says the same as the row."""
-        if pairs[::2] != pairs[1::2]:
-            self.damage = f"an index does not match its row ({_brief(pairs)})"
-            raise DamageError(self.damage)
-        return 1
-
-    def missing(self, table: str) -> int:
-        """A row that an index names is not there."""
-        self.damage = f"a row of {table!r} is missing"
-        raise DamageError(self.damage)
-
-
 def add(connection: sqlite3.Connection, names: Iterable[str], version: int) -> None:
     """Give the rows of tables that have none a checksum."""
     connection.create_function("row_sum", -1, lambda table, *cells: sum_of(table, text_of(cells)))
@@ -150,45 +111,6 @@ def count(connection: sqlite3.Connection, version: int) -> None:
                 uses.update(blobs.digests_in(text))
     rows = [(digest, number, sum_of("uses", text_of((digest, number)))) for digest, number in uses.items()]
     connection.executemany("INSERT INTO uses (digest, number, sum) VALUES (?, ?, ?)", rows)
-
-
-def read_checked(connection: sqlite3.Connection) -> Checks:
-    """Let a connection read rows with their checksums compared; in a file that has none yet, as they are."""
-    version = _version(connection)
-    checks = _functions(connection)
-    for table in tables_with_sums(version) or tables(3):
-        row = "rowid AS row_id, " if table == "failures" else ""
-        condition = _condition(table, version) if version >= FIRST else "1"
-        connection.execute(f"CREATE TEMP VIEW verified_{table} AS SELECT {row}* FROM {table} o WHERE {condition}")
-    for table in [name for name, first in _ADDED.items() if version < first]:
-        _stand_in(connection, table)
-    return checks
-
-
-def _stand_in(connection: sqlite3.Connection, table: str) -> None:
-    """Let queries ask for a table that came later: in memory it has no checksums, in a file of an earlier format no rows."""
-    is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    columns = ", ".join(f"NULL AS {name}" for name in tables()[table].columns)
-    for view in (f"verified_{table}",) if is_there else (table, f"verified_{table}"):
-        found = f"* FROM {table}" if is_there else f"{columns} WHERE 0"
-        connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {found}")
-
-
-@functools.cache
-def _condition(table: str, version: int) -> str:
-    """Return the condition that a row is as it was written.
-
-    The row is looked up again by its key: SQLite puts what a query asks for (``kind = 'model'``) in the place of the columns of
-    the row at hand, and takes what it can from an index, so that what is checked would not be what is in the row. What an
-    index says of a row is compared with the row.
-    """
-    here = " AND ".join(f"r.{name} = o.{name}" for name in tables(version)[table].key)
-    cells = ", ".join(f"r.{name}" for name in covered(table, version))
-    found = f"(SELECT row_verified('{table}', r.sum, {cells}) FROM {table} r WHERE {here})"
-    if table in _INDEXED:
-        pairs = ", ".join(f"o.{name}, r.{name}" for name in _INDEXED[table])
-        found = f"{found} AND (SELECT row_same({pairs}) FROM {table} r WHERE {here})"
-    return f"coalesce({found}, row_missing('{table}'))"
 
 
 def refuse_incomplete_list(connection: sqlite3.Connection) -> None:
@@ -248,29 +170,18 @@ def _are_same(found: Sequence[Any]) -> bool:
 
 def refuse_incomplete_run(connection: sqlite3.Connection, execution: int, run: int) -> None:
     """Raise if not every row of a run can be found; without checksums, a missing row goes unnoticed."""
-    if _version(connection) >= FIRST:
+    if version_of(connection) >= FIRST:
         refuse_incomplete_calls(connection, execution, run)
         rows = connection.execute("SELECT id FROM calls WHERE execution = ? AND run = ?", (execution, run)).fetchall()
         for (call_id,) in rows:
             refuse_incomplete_call(connection, call_id)
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def version_of(connection: sqlite3.Connection) -> int:
     """Return the format of a file; a store in memory has none."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _functions(connection: sqlite3.Connection) -> Checks:
-    checks = Checks()
-    functions: dict[str, Callable[..., int]] = {
-        "row_verified": checks.verified,
-        "row_same": checks.same,
-        "row_missing": checks.missing,
-    }
-    for name, function in functions.items():
-        connection.create_function(name, -1, function)
-    return checks
-
-
-def _brief(cells: Sequence[Any]) -> str:
+def brief(cells: Sequence[Any]) -> str:
+    """Return the beginning of a row, for an error."""
     return ", ".join(str(cell)[:40] for cell in cells[:3])

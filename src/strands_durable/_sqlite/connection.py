@@ -1,7 +1,8 @@
 """A connection to a store: the one place where rows are written to SQLite, and read back.
 
 Rows get a checksum over their columns when they are written, and are compared with it when they are read. Large bytes become
-references to a table of their own, which are counted. A row that is updated is read, compared and written as a whole, so that a
+references to a table of their own, which are counted. In an encrypted store, contents are encrypted when they are written, and
+decrypted when they are read (see `sealing`). A row that is updated is read, compared and written as a whole, so that a
 damaged row never gets a new checksum. Statements that change other columns than those of a lease go through `insert`, `put`,
 `update` and `delete`; `execute` is for queries that only look for ids, and for leases.
 
@@ -17,10 +18,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import blobs, checksums
 from .tables import tables
+
+if TYPE_CHECKING:
+    from .encryption.sealing import Seal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +146,8 @@ class Connection(sqlite3.Connection):
         """Held by the thread that uses the connection."""
         self.has_sums = False
         """Whether the rows have checksums; those in memory have none."""
+        self.seal: Seal | None = None
+        """What encrypts and decrypts contents; None where the store is not encrypted."""
         self._uses: dict[str, int] = {}
         """How many more rows refer to bytes than before the transaction, by digest."""
         self._kept: dict[int, int] = {}
@@ -167,8 +173,14 @@ class Connection(sqlite3.Connection):
         selected = _with_sum(table, asked)
         found = self.execute(_select_sql(table, selected, where), values).fetchall()
         refers = checksums.verify_rows(table, found, len(_shape(table).covered))
+        if self.seal is not None:
+            found = self.seal.opened_rows(self, table, selected, asked, found)
         pick = _picked(selected, asked)
         return [pick(row) for row in found], refers
+
+    def opened(self, table: str, column: str, place: tuple[Any, ...], cell: Any) -> Any:
+        """Return the plain form of a cell that a query has found; ``place`` is the key of its row."""
+        return cell if self.seal is None else self.seal.opened(self, table, column, place, cell)
 
     # Writing
 
@@ -189,7 +201,10 @@ class Connection(sqlite3.Connection):
 
     def update_known(self, table: str, before: Sequence[Any], changes: Mapping[str, Any], number: int) -> None:
         """Change columns of a row that was written on this connection, and is known to be unchanged since."""
-        self._overwrite(_shape(table), before, changes, (number,))
+        if self.seal is not None and not self.seal.is_current(before):  # it may have been encrypted again
+            self.update(table, changes, "id = ?", number)
+        else:
+            self._overwrite(_shape(table), before, changes, (number,))
 
     def replace(self, table: str, before: str, **cells: Any) -> None:
         """Write a row in the place of the one with the same key, whose text is known to be ``before``."""
@@ -258,6 +273,8 @@ class Connection(sqlite3.Connection):
             self.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
             self._syncs = lasting
         self.execute("BEGIN IMMEDIATE")
+        if self.seal is not None:
+            self.seal.follow(self)
 
     def settle(self) -> None:
         """At the end of a transaction: write how many rows refer to bytes, and delete those that none refers to."""
@@ -293,6 +310,8 @@ class Connection(sqlite3.Connection):
             sql = _insert_sql(shape.table, tuple(cells), replaces)
             self.execute(sql, self._without_bytes([*cells.values()]))
             return ()
+        if self.seal is not None:
+            cells = self.seal.sealed(self, shape.table, cells, cells)
         covered, checksum = self._summed(shape, cells, shape.defaults)
         sql, apart = _inserting(shape.table, tuple(cells), replaces)
         self.execute(sql, [*covered, checksum, *map(cells.__getitem__, apart)])
@@ -300,6 +319,9 @@ class Connection(sqlite3.Connection):
 
     def _overwrite(self, shape: _Shape, before: Sequence[Any], changes: Mapping[str, Any], key: Sequence[Any]) -> None:
         self._count([before[place] for place in shape.may_refer], -1)
+        if self.seal is not None:
+            row = dict(zip(shape.covered, before, strict=True))
+            changes = self.seal.sealed(self, shape.table, changes, row)
         covered, checksum = self._summed(shape, changes, before)
         sql, pick = _overwriting(shape.table, tuple(changes))
         self.execute(sql, [*pick(covered), checksum, *key])
@@ -333,17 +355,28 @@ class Connection(sqlite3.Connection):
 
     def store_bytes(self, data: bytes) -> None:
         """Write large bytes under their digest, unless they are there; the rows that refer to them count."""
-        self.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (blobs.digest_of(data), data))
+        digest = self.digest_of(data)
+        kept = data if self.seal is None else self.seal.sealed_bytes(digest, data)
+        self.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (digest, kept))
 
     def _without_bytes(self, row: Sequence[Any]) -> Sequence[Any]:
         if not any(type(cell) is str and blobs.BYTES_MARK in cell for cell in row):
             return row
-        return [self._stored(cell) if type(cell) is str else cell for cell in row]
+        return [self.stored(cell) if type(cell) is str else cell for cell in row]
 
-    def _stored(self, text: str) -> str:
+    def stored(self, text: str) -> str:
+        """Store the large bytes of a recorded form; return it with references in their place."""
         for data in map(base64.b64decode, blobs.encoded_in(text)):
             self.store_bytes(data)
-        return blobs.referring(text)
+        return self.referring(text)
+
+    def referring(self, text: str) -> str:
+        """Return a recorded form with references in place of large bytes."""
+        return blobs.referring(text, self.digest_of)
+
+    def digest_of(self, data: bytes) -> str:
+        """Return the name under which bytes are stored."""
+        return blobs.digest_of(data) if self.seal is None else self.seal.digest_of(data)
 
 
 _LAST_ID = {"executions": "SELECT seq FROM sqlite_sequence WHERE name = 'executions' UNION ALL SELECT 0 LIMIT 1"}

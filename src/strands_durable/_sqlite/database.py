@@ -11,16 +11,18 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from .._journal.owner import Liveness
+from .._records.cipher import Cipher
 from .._records.counters import count
 from .._records.crash_points import reach
-from ..errors import BackendUnavailableError, UnsupportedFeatureError
+from ..errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
 from . import blobs, checksums
 from .connection import Connection
+from .encryption.data_keys import installer, unlock
 from .os_fork import fork_guard
 from .schema import create, upgrade, use_wal, version_in
 from .store_file import HEADER_SECONDS, StoreFile, create_private, keep_for_ever, version_of
@@ -89,21 +91,31 @@ class Store:
     """Whether changes of status are recorded for workers to report."""
     removes_contents = True
     """Whether the contents of an execution may be removed while its record stays."""
+    cipher: Cipher | None = None
+    """What the store was opened with."""
     is_abandoned = False
     """Whether what SQLite keeps beside the file was lost: this process must not write to it any more."""
     _is_unscrubbed = False
     _scrubbed_at = 0.0
 
-    def __init__(self, path: Path, *, busy_seconds: float = 10.0) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, busy_seconds: float = 10.0, cipher: Cipher | None = None) -> None:
+        self.path, self.cipher = path, cipher
         self._busy_seconds = busy_seconds
         self.liveness = Liveness()
         with self._mapped():
             if version_of(path) == 0:
+                prepare = installer(str(path), cipher)
                 create_private(path)
+            else:
+                prepare = None
             self._connection = self._connect()
             self._lock = self._connection.guard
-            self._prepare()
+            self._prepare(prepare)
+            try:
+                unlock(self._connection, str(path), cipher)
+            except CipherError:
+                self._connection.close()
+                raise
         self.hash_key = bytes.fromhex(self.row("secrets", "value", "name = 'hash_key'")[0])
         self._file = StoreFile(path)  # reading has opened the WAL
 
@@ -317,11 +329,17 @@ class Store:
             fork_guard.add(connection)
         return connection
 
-    def _prepare(self) -> None:
+    def refuse_cipher(self, cipher: Cipher | None) -> None:
+        """Raise if a cipher is not one for this store, which may be open with another."""
+        if cipher is not self.cipher:
+            with self._lock, self._mapped(), closing(self._connect()) as connection:
+                unlock(connection, str(self.path), cipher)  # the keys that are in use stay as they are
+
+    def _prepare(self, prepare: Callable[[Connection], None] | None) -> None:
         """Create the schema in a new file. Only then switch to WAL, so that the header is always in the file itself."""
         version = version_in(self._connection)
         if version == 0:
-            create(self._connection)
+            create(self._connection, prepare)
         while version < FORMAT and version_in(self._connection) < FORMAT:
             self._connection.close()
             upgrade(self.path, self._busy_seconds)

@@ -57,6 +57,14 @@ class Dispatches:
     def _connection(self) -> Connection:
         return self._store.connection
 
+    def _opening(self, query: str) -> str:
+        """Return a query for versions that decrypts the spec, if it is encrypted."""
+        connection = self._connection
+        if connection.seal is None:
+            return query
+        connection.create_function("spec_of", 2, lambda at, spec: connection.opened("dispatches", "spec", (at,), spec))
+        return query.replace("d.spec", "spec_of(d.execution, d.spec)")
+
     # Asking for executions
 
     def find(self, execution_id: str) -> int | None:
@@ -136,7 +144,7 @@ class Dispatches:
 
     def free(self, values: dict[str, Any], *, suspected: bool) -> list[int]:
         """Return the numbers of executions that a worker may take, the oldest first."""
-        rows = self._store.read_named(_SUSPECTS if suspected else _OTHERS, values)
+        rows = self._store.read_named(self._opening(_SUSPECTS if suspected else _OTHERS), values)
         return [row_id for (row_id,) in rows]
 
     def row(self, row_id: int) -> tuple[Any, ...] | None:
@@ -145,7 +153,8 @@ class Dispatches:
         dispatches = self._store.rows("dispatches", DISPATCH, "execution = ?", row_id)
         if not executions or not dispatches:
             return None
-        version = self._store.read(f"SELECT {_VERSION} FROM dispatches d WHERE d.execution = ?", row_id)[0][0]
+        query = self._opening(f"SELECT {_VERSION} FROM dispatches d WHERE d.execution = ?")
+        version = self._store.read(query, row_id)[0][0]
         return (*executions[0], *dispatches[0], version)
 
     def only(self) -> int:
@@ -215,7 +224,7 @@ class Dispatches:
 
     def unnoted(self, versions: Collection[str], dead: list[int]) -> list[tuple[int, str]]:
         """Return the executions of these versions that wait without a note, each with its version."""
-        return self._store.read(_UNNOTED, json.dumps(dead), json.dumps(list(versions)))
+        return self._store.read(self._opening(_UNNOTED), json.dumps(dead), json.dumps(list(versions)))
 
     def over(self, execution_ids: Collection[str]) -> set[str]:
         """Return which of these executions have completed or were cancelled."""

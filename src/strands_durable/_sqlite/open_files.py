@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+from .._records.cipher import Cipher
 from ..errors import BackendUnavailableError
 from .database import Store
 from .heartbeat import LeaseRenewer
@@ -26,8 +27,10 @@ class Stores:
         self._open: dict[Path, tuple[Store, LeaseRenewer]] = {}
         self._is_resting = False
 
-    def open(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> tuple[Store, LeaseRenewer]:
-        """Return the store at ``path``, opened once."""
+    def open(
+        self, path: Path, busy_seconds: float = BUSY_SECONDS, cipher: Cipher | None = None
+    ) -> tuple[Store, LeaseRenewer]:
+        """Return the store at ``path``, opened once; raise `CipherError` if ``cipher`` is not one for it."""
         with self._lock:
             self._forget_after_fork()
             found = self._open.get(path)
@@ -38,8 +41,9 @@ class Stores:
             if path.name.startswith(REPLICA):
                 raise BackendUnavailableError(str(path), "this process released the execution to another worker")
             if found is None:
-                store = Store(path, busy_seconds=busy_seconds)
+                store = Store(path, busy_seconds=busy_seconds, cipher=cipher)
                 found = self._open[path] = (store, LeaseRenewer(store))
+            found[0].refuse_cipher(cipher)
             return found
 
     def _forget_after_fork(self) -> None:

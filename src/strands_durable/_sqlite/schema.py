@@ -31,10 +31,13 @@ SCHEMA_QUERY = "SELECT name, type || ' ' || tbl_name || ' ' || coalesce(sql, '')
 """What a file says of its tables and indexes, by name."""
 
 
-def create(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file, in a transaction of its own, unless another process has just done so."""
+def create(connection: Connection, prepare: Callable[[Connection], None] | None = None) -> None:
+    """Make the tables of a new file, in a transaction of its own, unless another process has just done so.
+
+    ``prepare`` writes what else a new file holds.
+    """
     connection.execute("PRAGMA page_size = 8192")
-    _until_free(connection, lambda: _create(connection))
+    _until_free(connection, lambda: _create(connection, prepare))
 
 
 def use_wal(connection: sqlite3.Connection) -> None:
@@ -62,7 +65,7 @@ def _until_free(connection: sqlite3.Connection, work: Callable[[], None]) -> Non
         time.sleep(random.uniform(0.01, 0.05))
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create(connection: Connection, prepare: Callable[[Connection], None] | None) -> None:
     """Make the tables, in a file in which pages that are freed later can be given back in pieces.
 
     Outside of a transaction, that pragma would commit a database without our id; in one that writes it does nothing.
@@ -75,6 +78,9 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO secrets VALUES ('hash_key', ?)", (secrets.token_hex(32),))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         _upgrade_from(3, connection)
+        if prepare is not None:
+            connection.has_sums = True
+            prepare(connection)
     connection.execute("COMMIT")
 
 
@@ -89,19 +95,29 @@ def upgrade(path: Path, busy_seconds: float) -> None:
     A process of an earlier version would write rows of the earlier kind. Leaving WAL mode needs exclusive use of the file;
     where it is not to be had, nothing is changed.
     """
+    if not exclusively(path, busy_seconds, _upgrade):
+        hint = "Nothing was changed. Stop the processes that use it; the next process that opens it upgrades it."
+        reason = f"its format is older than {FORMAT}, and it cannot be upgraded while another process has it open"
+        raise BackendUnavailableError(str(path), reason, hint)
+
+
+def exclusively(path: Path, busy_seconds: float, change: Callable[[Connection], bool]) -> bool:
+    """Change a file while no other process has it open; False if it was in use all the time, or the change was.
+
+    ``change`` returns False if another process was faster.
+    """
     until = time.monotonic() + busy_seconds
     while True:
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, factory=Connection)
         try:
             if _is_alone(connection):
-                _upgrade(connection)
-                return
+                connection.execute("PRAGMA secure_delete = ON")
+                if change(connection):
+                    return True
         finally:
             connection.close()
         if time.monotonic() > until:
-            hint = "Nothing was changed. Stop the processes that use it; the next process that opens it upgrades it."
-            reason = f"its format is older than {FORMAT}, and it cannot be upgraded while another process has it open"
-            raise BackendUnavailableError(str(path), reason, hint)
+            return False
         time.sleep(random.uniform(0.01, 0.05))  # two that try at once must not meet again
 
 
@@ -114,13 +130,12 @@ def _is_alone(connection: sqlite3.Connection) -> bool:
         raise
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA secure_delete = ON")
+def _upgrade(connection: sqlite3.Connection) -> bool:
     try:
         connection.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            return  # another process is at it; the caller looks again
+            return True  # another process is at it; the caller looks again
         raise
     version = version_in(connection)
     if version < FORMAT:
@@ -129,6 +144,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     reach("upgrade:before")
     connection.execute("COMMIT")
     reach("upgrade:after")
+    return True
 
 
 def _upgrade_from(version: int, connection: sqlite3.Connection, to: int = FORMAT) -> None:
@@ -191,7 +207,7 @@ def _to_7(connection: sqlite3.Connection) -> None:
 
 
 def _to_8(connection: sqlite3.Connection) -> None:
-    checksums.add(connection, ("holds", "emptied", "passes"), 8)
+    checksums.add(connection, ("holds", "emptied", "passes", "data_keys"), 8)
 
 
 _UPGRADES = {4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7, 8: _to_8}

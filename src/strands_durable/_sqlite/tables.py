@@ -114,7 +114,13 @@ CREATE TABLE passes (
     name TEXT PRIMARY KEY, claimed_by TEXT, until REAL NOT NULL, at REAL NOT NULL, removed INTEGER NOT NULL,
     emptied INTEGER NOT NULL) WITHOUT ROWID
 """
-FORMAT_8 = FORMAT_8_RETENTION
+
+# The keys that contents are encrypted with, wrapped with a key of the user; see `sealing`. A store in plain text has none.
+FORMAT_8_ENCRYPTION = """
+CREATE TABLE data_keys (
+    id INTEGER PRIMARY KEY, key_id TEXT NOT NULL, wrapped TEXT NOT NULL, made_at REAL NOT NULL)
+"""
+FORMAT_8 = f"{FORMAT_8_RETENTION.rstrip()};{FORMAT_8_ENCRYPTION}"
 
 TRAVELLING = (*SCHEMA.split(";\n"), TRAVELLING_5, TRAVELLING_6)
 """Statements for what an engine's history keeps."""

@@ -19,14 +19,11 @@ from .._records.origins import ForkChanges, ForkPoint, checked_step
 from .._records.questions import interrupts_of
 from .._records.results import ExecutionResult, OpenInterrupt, StreamEvent
 from .._records.views import ExecutionDetail, StepSummary
-from .._sqlite.catalog import Catalog
 from .._sqlite.change_feed import change_feed
 from .._sqlite.following import follow
 from .._sqlite.snapshot import snapshot
 from .._sqlite.upkeep import holds
-from ..errors import (
-    ExecutionCancelledError,
-)
+from ..errors import ExecutionCancelledError
 
 if TYPE_CHECKING:
     from .sqlite import SqliteBackend
@@ -70,7 +67,7 @@ class SqliteHandle(ExecutionHandle):
 
     def _late(self, status: ExecutionStatus, timeout: float | None) -> str:
         """Return the message for an execution that has not ended in time."""
-        record = Catalog(self._backend.path).execution(self.execution_id).execution
+        record = self._backend.catalog.execution(self.execution_id).execution
         text = f"Execution {self.execution_id!r} is still {status.value} after {timeout:g} s"
         if record.owner is not None:
             return f"{text}; it is running in {record.owner}"
@@ -146,11 +143,11 @@ class SqliteHandle(ExecutionHandle):
 
     async def detail(self, run: int | None = None) -> ExecutionDetail:
         """Return what `strands-durable show` shows."""
-        return Catalog(self._backend.path).execution(self.execution_id, run)
+        return self._backend.catalog.execution(self.execution_id, run)
 
     async def recorded_bytes(self, digest: str) -> bytes:
         """Return bytes of more than a kilobyte."""
-        return Catalog(self._backend.path).recorded_bytes(self.execution_id, digest)
+        return self._backend.catalog.recorded_bytes(self.execution_id, digest)
 
     async def export(self, *, contents: bool = True) -> dict[str, Any]:
         """Return everything that is recorded of the execution, or its shape."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,22 +25,29 @@ from .._dispatch.requests import Requests
 from .._dispatch.retention import pruning, retentions, rules_of, with_agents
 from .._dispatch.trace_context import current_trace
 from .._enginekit.imports import import_into
+from .._records.cipher import Cipher
+from .._records.cipher_setting import cipher_or_default
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
 from .._records.findings import Finding
 from .._records.listing import Listing
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
+from .._records.rekeyed import Rekeyed
 from .._records.retention import Pruned, Retention
 from .._records.spec import AgentSpec
 from .._records.verification import Verification
 from .._records.views import OpenQuestion
 from .._sqlite.catalog import Catalog, refuse_unreadable
 from .._sqlite.database import Store, path_of
+from .._sqlite.encryption.rekeying import decrypt as decrypted
+from .._sqlite.encryption.rekeying import encrypt as encrypted
+from .._sqlite.encryption.rekeying import is_encrypted, rotate
 from .._sqlite.open_files import stores
 from .._sqlite.ownership import tally
 from .._sqlite.upkeep.removal import Removal
 from ..errors import (
     BackendUnavailableError,
+    CipherError,
     ExecutionNotFoundError,
     UnsupportedFeatureError,
 )
@@ -48,6 +56,7 @@ from ._sqlite_handle import SqliteHandle
 logger = safe_logger(__name__)
 
 S = ExecutionStatus
+NO_CIPHER = "Pass cipher=Cipher(...), or set STRANDS_DURABLE_CIPHER or STRANDS_DURABLE_CIPHER_KEYS."
 LOOK_SECONDS = 1.0
 """How often a worker looks for questions whose time is over."""
 
@@ -60,10 +69,11 @@ class SqliteBackend(DurableBackend):
             `start` was called, everything else too. With ``?worker=on`` it runs everything from the first dispatch, with
             ``?worker=own`` only its own, with ``?worker=off`` nothing. ``strands-durable worker FILE`` runs the rest.
         concurrency: How many executions the worker of this process runs at a time.
+        cipher: Encrypts what is recorded. If None, the cipher that the environment names, if any.
     """
 
-    def __init__(self, url: str, *, concurrency: int = 10) -> None:
-        self.url = url
+    def __init__(self, url: str, *, concurrency: int = 10, cipher: Cipher | None = None) -> None:
+        self.url, self.cipher = url, cipher_or_default(cipher)
         location, _, query = url.partition("?")
         options = dict(parse_qsl(query))
         given = options.pop("worker", None)
@@ -75,14 +85,19 @@ class SqliteBackend(DurableBackend):
         self._may_take_all = given is None
         """Whether `start` makes this process run everything."""
         self._for_all: WorkerThread | None = None
-        self._worker = None if given == "off" else _shared(self.path, concurrency, is_own=given != "on")
+        self._worker = None if given == "off" else _shared(self.path, concurrency, self.cipher, is_own=given != "on")
 
     @property
     def store(self) -> Store:
         """The open store; its folder is created if it does not exist."""
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return stores.open(self.path)[0]
+        return stores.open(self.path, cipher=self.cipher)[0]
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the file holds, for people."""
+        return Catalog(self.path, self.cipher)
 
     async def dispatch(
         self,
@@ -103,7 +118,7 @@ class SqliteBackend(DurableBackend):
 
     async def get(self, execution_id: str) -> ExecutionHandle:
         """Return the handle of an execution, or raise `ExecutionNotFoundError`."""
-        if not self.path.exists() or not Catalog(self.path).holds(execution_id):  # a look-up opens nothing for writing
+        if not self.path.exists() or not self.catalog.holds(execution_id):  # a look-up opens nothing for writing
             raise ExecutionNotFoundError(execution_id, str(self.path))
         return SqliteHandle(self, execution_id)
 
@@ -131,13 +146,13 @@ class SqliteBackend(DurableBackend):
 
     async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, most recently changed first."""
-        return Catalog(self.path).executions(asked) if self.path.exists() else []
+        return self.catalog.executions(asked) if self.path.exists() else []
 
     async def questions(self, *, since: float | None = None, limit: int | None = None) -> list[OpenQuestion]:
         """Return the open questions of all executions, the last one asked first, at most ``limit``."""
         if not self.path.exists():
             return []
-        return await asyncio.to_thread(Catalog(self.path).questions, limit, since)  # workers ask beside their runs
+        return await asyncio.to_thread(self.catalog.questions, limit, since)  # workers ask beside their runs
 
     async def counts(self) -> dict[ExecutionStatus, StatusCount]:
         """Return how many executions have each status, and since when."""
@@ -147,12 +162,12 @@ class SqliteBackend(DurableBackend):
 
     def working(self, what: WorkerMode) -> SqliteBackend:
         """Return this backend for a process that runs everything, nothing, or only what it dispatches or has a handle of."""
-        return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency)
+        return SqliteBackend(with_worker(self.url, what), concurrency=self._concurrency, cipher=self.cipher)
 
     def start(self) -> None:
         """Make this process run everything that is queued, unless its URL forbids it or no agent is registered here."""
         if self._may_take_all and registry.agents:
-            self._for_all = _shared(self.path, self._concurrency, is_own=False)
+            self._for_all = _shared(self.path, self._concurrency, self.cipher, is_own=False)
         worker = self._for_all or self._worker
         if worker is not None:
             self._run(worker)
@@ -181,12 +196,14 @@ class SqliteBackend(DurableBackend):
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            return await run_quarantined(self.path, stop, drain_seconds)
-        async with notifying(self.path), expiring(self.working("off"), LOOK_SECONDS), pruning(self.path):
+            return await run_quarantined(self.path, stop, drain_seconds, self.cipher)
+        make = partial(Worker, self.path, concurrency=concurrency, cipher=self.cipher)
+        apart = self.working("off")
+        async with notifying(self.path, self.cipher), expiring(apart, LOOK_SECONDS), pruning(self.path, self.cipher):
             if trial_command is None:
-                return await Worker(self.path, concurrency=concurrency).run(stop, drain_seconds)
+                return await make().run(stop, drain_seconds)
             quarantine = QuarantineProcess(trial_command)
-            worker = Worker(self.path, concurrency=concurrency, suspects="never", on_suspects=quarantine.begin)
+            worker = make(suspects="never", on_suspects=quarantine.begin)
             async with quarantine.until(stop, drain_seconds):
                 return await worker.run(stop, drain_seconds)
 
@@ -262,6 +279,20 @@ class SqliteBackend(DurableBackend):
         """Record an execution that was exported, in one transaction."""
         return SqliteHandle(self, await asyncio.to_thread(import_into, self.store, export, execution_id))
 
+    async def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt the file with the current key of the cipher, beside its workers; from plain text and back, without them."""
+        refuse_unreadable(self.path)
+        if self.cipher is None:
+            raise CipherError(str(self.path), "there is no cipher to encrypt or decrypt it with", NO_CIPHER)
+        was = is_encrypted(self.path)
+        if decrypt:
+            done = await asyncio.to_thread(decrypted, self.path, self.cipher) if was else None
+        elif was:
+            done = await asyncio.to_thread(rotate, self.store)
+        else:
+            done = await asyncio.to_thread(encrypted, self.path, self.cipher)
+        return done or Rekeyed(outcome="unchanged", key_id=None, rows=0)
+
     async def close(self) -> None:
         """Stop the worker of this process, unless another backend here uses it too; the next worker resumes its executions."""
         for worker in (self._worker, self._for_all):
@@ -270,16 +301,17 @@ class SqliteBackend(DurableBackend):
         self._for_all = None
 
 
-_workers: dict[tuple[Path, int, bool], WorkerThread] = {}
+_workers: dict[tuple[Path, int, Cipher | None, bool], WorkerThread] = {}
 
 
-def _shared(path: Path, concurrency: int, *, is_own: bool) -> WorkerThread:
+def _shared(path: Path, concurrency: int, cipher: Cipher | None, *, is_own: bool) -> WorkerThread:
     """Return the worker for a backend, shared by equal backends, since a server may connect for every request."""
 
     async def work(stop: asyncio.Event, only: set[str] | None) -> None:
         from .._dispatch.worker import Worker
 
-        async with notifying(path), expiring(SqliteBackend(f"{path}?worker=off"), LOOK_SECONDS), pruning(path):
-            await Worker(path, concurrency=concurrency, only=only).run(stop, DRAIN_SECONDS)
+        apart = SqliteBackend(f"{path}?worker=off", cipher=cipher)
+        async with notifying(path, cipher), expiring(apart, LOOK_SECONDS), pruning(path, cipher):
+            await Worker(path, concurrency=concurrency, only=only, cipher=cipher).run(stop, DRAIN_SECONDS)
 
-    return _workers.setdefault((path, concurrency, is_own), WorkerThread(work, is_own=is_own))
+    return _workers.setdefault((path, concurrency, cipher, is_own), WorkerThread(work, is_own=is_own))

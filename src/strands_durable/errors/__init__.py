@@ -29,6 +29,7 @@
     ├── WorkerLostError           every worker that ran the execution died
     ├── StepTooLongError          a step ran longer than the engine's processes may
     ├── BackendUnavailableError   the store or engine cannot be used
+    │   └── CipherError           what is stored is encrypted, and the key is missing, wrong, or what it encrypted was changed
     ├── BackupError               the copy of a store could not be made
     └── UnsupportedFeatureError   this cannot be made durable
 
@@ -47,7 +48,7 @@ from ._operating import (
     ForkError,
     InvalidExportError,
 )
-from ._stores import BackendUnavailableError, BackupError, FormatVersionError
+from ._stores import BackendUnavailableError, BackupError, CipherError, FormatVersionError
 from ._values import (
     InvalidIdError,
     InvalidTagError,
@@ -65,6 +66,7 @@ __all__ = [
     "BackupError",
     "BytesNotFoundError",
     "CallCancelledError",
+    "CipherError",
     "ContentsRemovedError",
     "DriftError",
     "DurableError",
@@ -232,10 +234,8 @@ class InDoubtError(DurableError):
 
     def __str__(self) -> str:
         hint = self.hint or "Fix the cause and run it again, or change the step's in_doubt policy."
-        return (
-            f"Execution {self.execution_id!r}: step {self.step} started but has no recorded result, and {self.reason}. "
-            f"Nothing was run. {hint}"
-        )
+        what = f"Execution {self.execution_id!r}: step {self.step} started but has no recorded result"
+        return f"{what}, and {self.reason}. Nothing was run. {hint}"
 
 
 class LeaseLostError(DurableError):
@@ -246,10 +246,8 @@ class LeaseLostError(DurableError):
         self.execution_id, self.owner = execution_id, owner
 
     def __str__(self) -> str:
-        return (
-            f"Execution {self.execution_id!r} was taken over by {self.owner} because this process did not renew its lease in "
-            f"time. This process recorded nothing more. Let the new owner finish."
-        )
+        why = "because this process did not renew its lease in time. This process recorded nothing more"
+        return f"Execution {self.execution_id!r} was taken over by {self.owner} {why}. Let the new owner finish."
 
 
 class AgentNotRegisteredError(DurableError):
@@ -261,10 +259,8 @@ class AgentNotRegisteredError(DurableError):
 
     def __str__(self) -> str:
         known = ", ".join(sorted(self.known)) or "none"
-        return (
-            f"Agent {self.name!r} is not registered in this process (registered: {known}). Start the worker with the file that "
-            f"defines it: 'strands-durable worker FILE'."
-        )
+        hint = "Start the worker with the file that defines it: 'strands-durable worker FILE'."
+        return f"Agent {self.name!r} is not registered in this process (registered: {known}). {hint}"
 
 
 class UnknownToolError(DurableError, ValueError):

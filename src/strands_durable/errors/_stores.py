@@ -31,6 +31,15 @@ class BackendUnavailableError(DurableError):
         return f"{self.backend} cannot be used: {self.reason}. {hint}"
 
 
+class CipherError(BackendUnavailableError):
+    """What is stored cannot be decrypted, or must not be written in plain text. ``key_id`` names the key."""
+
+    def __init__(self, backend: str, reason: str, hint: str = "", key_id: str | None = None) -> None:
+        super().__init__(backend, reason, hint)
+        self.args = (backend, reason, hint, key_id)
+        self.key_id = key_id
+
+
 class BackupError(DurableError):
     """The copy of a store could not be made; the store is unchanged, and there is no incomplete copy."""
 

@@ -19,6 +19,7 @@ from .._enginekit.handle import AT_WORK
 from .._enginekit.log import Entry, Position, Presence, RecordedExecution, StaleError
 from .._enginekit.session import SessionPool
 from .._records.change_sets import ChangeSet
+from .._records.cipher_setting import refuse_cipher
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
 
@@ -101,6 +102,7 @@ class MemoryBackend(LogBackend):
     backup_hint = "They are in the memory of this process alone."
 
     def __init__(self, url: str) -> None:
+        refuse_cipher("the engine in memory")
         self.url = url
         self._service = _services.setdefault(url, _Service())
         self.log = MemoryLog(self._service)

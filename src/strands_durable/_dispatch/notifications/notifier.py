@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from ..._records.cipher import Cipher
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.notifications import Event
@@ -34,9 +35,9 @@ _running: set[str] = set()
 
 
 @asynccontextmanager
-async def notifying(path: Path) -> AsyncIterator[None]:
+async def notifying(path: Path, cipher: Cipher | None = None) -> AsyncIterator[None]:
     """Deliver what is due as long as the block runs, and what it has left for a moment longer."""
-    notifier = Notifier(path)
+    notifier = Notifier(path, cipher)
     task = asyncio.ensure_future(notifier.run())
     try:
         yield
@@ -49,8 +50,8 @@ async def notifying(path: Path) -> AsyncIterator[None]:
 class Notifier:
     """Delivers the notices of one store."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, cipher: Cipher | None = None) -> None:
+        self._path, self._cipher = path, cipher
         self._watched: tuple[frozenset[Event], float] = frozenset(), 0.0
         """The events that are recorded since this process has asked for them, and when it did."""
         self._silent_about = ""
@@ -71,7 +72,7 @@ class Notifier:
         if not events or not self._path.exists():
             return
         try:
-            notices = Notices(stores.open(self._path)[0])
+            notices = Notices(stores.open(self._path, cipher=self._cipher)[0])
             self._watch(notices, events)
             for notice in notices.claim(events, _AT_ONCE - len(self._tasks), _running):
                 _running.add(notice.notice_id)

@@ -14,14 +14,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import BackendUnavailableError
+from ...errors import BackendUnavailableError, CipherError
+from ..connection import Connection
 from ..database import translated
 
 T = TypeVar("T")
 BUSY_SECONDS = 10.0
 
 
-def at_one_moment(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+def at_one_moment(path: Path, work: Callable[[Connection], T]) -> T:
     """Return what ``work`` makes of a connection that only reads; it begins its transaction itself, and may be called twice.
 
     A store at rest is read as a plain file. If it turns out afterwards that it was not at rest, it is read again.
@@ -30,7 +31,7 @@ def at_one_moment(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
     if at_rest is not None:
         try:
             found = _read(path, "mode=ro&immutable=1", work)
-        except sqlite3.Error:
+        except (sqlite3.Error, CipherError):
             if _at_rest(path) == at_rest:
                 raise
         else:
@@ -47,9 +48,10 @@ def _at_rest(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _read(path: Path, mode: str, work: Callable[[sqlite3.Connection], T]) -> T:
+def _read(path: Path, mode: str, work: Callable[[Connection], T]) -> T:
+    url = f"{path.as_uri()}?{mode}"
     with closing(
-        sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS, isolation_level=None, factory=Connection)
     ) as connection:
         return work(connection)
 

@@ -14,6 +14,7 @@ from ..._enginekit.operations.history import LogChain, OperationHistory
 from ..._enginekit.operations.inputs import Start
 from ..._enginekit.payloads import PayloadStore
 from ..._records.change_sets import ChangeSet
+from ..._records.cipher_setting import refuse_cipher
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import Listing
 from ...errors import BackendUnavailableError, ExecutionNotFoundError, PayloadTooLargeError
@@ -47,6 +48,7 @@ class LambdaBackend(CallbackBackend):
     backup_hint = "AWS keeps the executions, and has no backup of them. Back up the folder or bucket of its payloads."
 
     def __init__(self, url: str, *, client: Any = None) -> None:
+        refuse_cipher("AWS Lambda")
         self.url = url
         self.config = LambdaConfig.of(url)
         self.poll_seconds = _POLL_SECONDS if self.config.endpoint is None else _LOCAL_POLL_SECONDS

@@ -23,6 +23,7 @@ from ..._enginekit.operations.segments import SegmentEnd, run_chain, run_segment
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.progress import end_of
 from ..._records.change_sets import ChangeSet
+from ..._records.cipher_setting import refuse_cipher
 from ..._records.executions import ExecutionStatus
 from ...errors import BackendUnavailableError, ExecutionFailedError, UnsupportedFeatureError
 from ._operations import LambdaOperations, OperationLimits
@@ -71,6 +72,7 @@ def lambda_handler(
     """
     if not agents:
         raise UnsupportedFeatureError("lambda_handler()", "it names no agent", "Pass one: lambda_handler(planner).")
+    refuse_cipher("AWS Lambda")
     load()  # while the process starts, not in the first invocation
     limits = OperationLimits(**{name: settings.pop(name) for name in asdict(OperationLimits()) if name in settings})
     key = key_of(*hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))

@@ -20,6 +20,7 @@ from ..._enginekit.key_value.backend import KeyValueBackend
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.head import Head
 from ..._enginekit.log import Presence, StaleError, read
+from ..._records.cipher_setting import refuse_cipher
 from ._client import Sidecar
 from ._url import DaprConfig
 from ._workflow import PAUSED
@@ -43,6 +44,7 @@ class DaprBackend(KeyValueBackend):
     backup_hint = "Back up the database behind Dapr's state store."
 
     def __init__(self, url: str, *, runtime: WorkflowRuntime | None = None) -> None:
+        refuse_cipher("Dapr")
         self.url, self._runtime = url, runtime
         self.config = DaprConfig.of(url)
         self._sidecar = Sidecar(self.config)

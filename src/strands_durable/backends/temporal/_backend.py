@@ -30,11 +30,13 @@ from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence
 from ..._enginekit.payloads import PayloadStore
 from ..._records.change_sets import ChangeSet
+from ..._records.cipher import Cipher
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
 from ...errors import ExecutionBusyError, PayloadTooLargeError
 from ._deletion import remove
+from ._encryption import cipher_for, encrypting
 from ._errors import error_of, is_unknown, translated, unreachable
 from ._handle import TemporalHandle
 from ._history import ExecutionHistory, execution_histories, execution_history, status_of
@@ -47,7 +49,7 @@ from ._url import DEFAULT_ADDRESS, TemporalConfig
 from ._visibility import records
 
 if TYPE_CHECKING:
-    from ._deliveries import Deliveries
+    from ._notifications.deliveries import Deliveries
 
 T = TypeVar("T")
 S = ExecutionStatus
@@ -69,6 +71,7 @@ class TemporalBackend(LogBackend):
         plugins: Plugins for the workers that this process runs.
         connect: Arguments for `temporalio.client.Client.connect` besides the address and the namespace. Without it, TLS and API
             key come from Temporal's environment variables and config file.
+        cipher: Encrypts all that Temporal stores. If None, the cipher that the environment names, if any.
     """
 
     retention_hint = "Temporal deletes executions that have ended: set the retention period of the namespace."
@@ -81,10 +84,11 @@ class TemporalBackend(LogBackend):
         client: Client | None = None,
         plugins: Sequence[Any] = (),
         connect: Mapping[str, Any] | None = None,
+        cipher: Cipher | None = None,
     ) -> None:
-        self.url = url
+        self.url, self.cipher = url, cipher_for(cipher, client, connect)
         self.config = TemporalConfig.of(url)
-        self.payload_store = PayloadStore(self.config.payloads)
+        self.payload_store = PayloadStore(self.config.payloads, cipher=self.cipher)
         self._given, self._plugins, self._connect = client, plugins, connect
         self._worker = None if self.config.worker == "off" else self._thread()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
@@ -103,7 +107,7 @@ class TemporalBackend(LogBackend):
 
     async def _connected(self) -> Client:
         config: dict[str, Any] = {"target_host": DEFAULT_ADDRESS, **ClientConfig.load_client_connect_config()}
-        config.update(self._connect or {})
+        config.update({**(self._connect or {}), **encrypting(self.cipher, str(self.config))})
         if self.config.address is not None:
             config["target_host"] = self.config.address
         if self.config.namespace is not None:
@@ -127,7 +131,7 @@ class TemporalBackend(LogBackend):
     def _thread(self) -> WorkerThread:
         """Return the worker of this process: one for all backends of a URL, since a web server may connect per request."""
         found = WorkerThread(self._work_here, is_own=self.config.worker == "own")
-        if self._given is not None or self._plugins or self._connect:
+        if self._given is not None or self._plugins or self._connect or self.cipher:
             return found
         return _workers.setdefault(self.url, found)
 
@@ -138,7 +142,8 @@ class TemporalBackend(LogBackend):
     def working(self, what: WorkerMode) -> TemporalBackend:
         """Return the same backend with a worker for all executions, for none, or for those that this process holds."""
         url = with_worker(self.url, what)
-        return TemporalBackend(url, client=self._given, plugins=self._plugins, connect=self._connect)
+        more: dict[str, Any] = {"client": self._given, "plugins": self._plugins, "connect": self._connect}
+        return TemporalBackend(url, **more, cipher=self.cipher)
 
     def start(self) -> None:
         """Start a worker in a thread of this process, unless it is off or no agent is registered here.
@@ -165,7 +170,7 @@ class TemporalBackend(LogBackend):
         return with_worker(self.url, "off")
 
     def _deliveries(self) -> Deliveries | None:
-        from ._deliveries import Deliveries
+        from ._notifications.deliveries import Deliveries
 
         events = hooks.events(self._hooks_key)
         return Deliveries(self.working("off"), self._hooks_key, events) if events else None
@@ -203,9 +208,8 @@ class TemporalBackend(LogBackend):
         }
 
     async def _start(self, given: Start, reuse: WorkflowIDReusePolicy, **memo: Any) -> None:
-        client = await self.client()
         with translated(self.config):
-            await client.start_workflow(
+            await (await self.client()).start_workflow(
                 WORKFLOW,
                 given,
                 id=self.workflow_id(given["execution_id"]),
@@ -255,8 +259,7 @@ class TemporalBackend(LogBackend):
 
     async def describe(self, execution_id: str) -> WorkflowExecutionDescription:
         """Return Temporal's description of the workflow of an execution."""
-        handle = await self.workflow(execution_id)
-        return await self._found(execution_id, handle.describe())
+        return await self._found(execution_id, (await self.workflow(execution_id)).describe())
 
     async def read(self, execution_id: str) -> ExecutionHistory:
         """Read an execution from history."""
@@ -302,9 +305,8 @@ class TemporalBackend(LogBackend):
 
     async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, most recently changed first."""
-        client = await self.client()
         with translated(self.config):
-            return await records(client, self.config, asked)
+            return await records(await self.client(), self.config, asked)
 
     @classmethod
     def ends_at_once(cls) -> bool:
@@ -313,20 +315,18 @@ class TemporalBackend(LogBackend):
 
     async def unattended(self) -> str | None:
         """Return a message if no worker polls the task queue; None if one does."""
-        client = await self.client()
         with translated(self.config):
-            return await unattended(client, self.config)
+            return await unattended(await self.client(), self.config)
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that has ended, with all it recorded."""
-        description = await self.describe(execution_id)
-        status = await status_of(description)
+        found = await self.describe(execution_id)
+        status = await status_of(found)
         if status in (S.PENDING, S.RUNNING, S.SUSPENDED):
             why = f"is {status.value}. Before it can be removed, run 'strands-durable cancel {execution_id}'."
             raise ExecutionBusyError(execution_id, "", why)
         with translated(self.config):
-            client, run_id = await self.client(), description.run_id or ""
-            await remove(client, self.payload_store, self.workflow_id(execution_id), run_id)
+            await remove(await self.client(), self.payload_store, self.workflow_id(execution_id), found.run_id or "")
 
     async def work(
         self,

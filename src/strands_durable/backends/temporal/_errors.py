@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...errors import BackendUnavailableError, DurableError, ExecutionNotFoundError
+from ...errors import BackendUnavailableError, CipherError, DurableError, ExecutionNotFoundError
 
 _KEYS = "TLS and API keys come from Temporal's own environment variables or config file."
 _HINTS = {RPCStatusCode.UNAUTHENTICATED: _KEYS, RPCStatusCode.PERMISSION_DENIED: _KEYS}
@@ -24,10 +24,11 @@ def translated(where: object, execution_id: str | None = None) -> Iterator[None]
     except KeyError as error:
         if "payload encoding" not in str(error):  # the text of Temporal's converter
             raise
-        raise BackendUnavailableError(
+        kind = CipherError if "strands-durable-sealed" in str(error) else BackendUnavailableError
+        raise kind(
             str(where),
             f"this client cannot decode what was recorded: {error.args[0]}",
-            "Use the data converter and codec it was recorded with: TemporalBackend(url, connect={...}).",
+            "Use the cipher, or the data converter and codec, it was recorded with: TemporalBackend(url, cipher=...).",
         ) from error
 
 

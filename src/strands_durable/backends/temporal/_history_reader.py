@@ -94,7 +94,8 @@ class HistoryReader:
             self.continued_from = started.continued_execution_run_id or self.start.get("previous_run_id", "")
             return True
         elif kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            self.failure = event.workflow_execution_failed_event_attributes.failure.message
+            failure = event.workflow_execution_failed_event_attributes.failure
+            self.failure = getattr(await self._converter.decode_failure(failure), "message", failure.message)
         return False
 
     async def _signaled(self, event: HistoryEvent) -> bool:

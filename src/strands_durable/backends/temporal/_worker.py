@@ -18,8 +18,8 @@ from ..._enginekit.payloads import PayloadStore
 from ..._records.logs import safe_logger
 from ._activities import Activities
 from ._connectivity import Link
-from ._deliveries import Deliveries
-from ._notify_workflow import NotifyWorkflow
+from ._notifications.deliveries import Deliveries
+from ._notifications.notify_workflow import NotifyWorkflow
 from ._quarantine import calling_for
 from ._slots import SlotSupplier, tuner
 from ._workflow import ExecutionWorkflow

@@ -22,7 +22,7 @@ from ..._enginekit.supervision import Offer, Supervisor
 from ._activity_calls import ask, carry, start_driving
 from ._failures import committed, failure, is_gone, is_of, is_too_large, too_large
 from ._history_size import Growth
-from ._notify_workflow import start_notifying
+from ._notifications.notify_workflow import start_notifying
 from ._protocol import (
     ACCEPT_DRIFT,
     ALIVE,

@@ -28,7 +28,7 @@ async def workflow_worker(client: Client, task_queue: str) -> AsyncIterator[None
     """Run the workflows of a task queue in this process, without running agents."""
     from temporalio.worker import Worker
 
-    from ._notify_workflow import NotifyWorkflow
+    from ._notifications.notify_workflow import NotifyWorkflow
     from ._workflow import ExecutionWorkflow
 
     workflows = [ExecutionWorkflow, NotifyWorkflow]

@@ -13,9 +13,9 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from ..._dispatch.notifications.hooks import delay_seconds, is_given_up
-from ._memo import CREATED_AT
-from ._protocol import NOTIFY, NOTIFY_WORKFLOW, Delivered, Delivering, Notifying, Start, task_timeout
+from ...._dispatch.notifications.hooks import delay_seconds, is_given_up
+from .._memo import CREATED_AT
+from .._protocol import NOTIFY, NOTIFY_WORKFLOW, Delivered, Delivering, Notifying, Start, task_timeout
 
 _GIVEN_UP = "NotificationGivenUp"
 _HOOKS_SECONDS = 900.0

@@ -9,21 +9,21 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from ..._dispatch.notifications.hooks import deliver
-from ..._enginekit.log import Presence
-from ..._enginekit.notices import Notice, notification_of
-from ..._records.crash_points import reach
-from ..._records.logs import safe_logger
-from ..._records.notifications import Event
-from ...errors import ExecutionNotFoundError
-from ._errors import translated
-from ._heartbeat import beating
-from ._history import ExecutionHistory, execution_history
-from ._memo import CREATED_AT
-from ._protocol import NOTIFY, Delivered, Delivering
+from ...._dispatch.notifications.hooks import deliver
+from ...._enginekit.log import Presence
+from ...._enginekit.notices import Notice, notification_of
+from ...._records.crash_points import reach
+from ...._records.logs import safe_logger
+from ...._records.notifications import Event
+from ....errors import ExecutionNotFoundError
+from .._errors import translated
+from .._heartbeat import beating
+from .._history import ExecutionHistory, execution_history
+from .._memo import CREATED_AT
+from .._protocol import NOTIFY, Delivered, Delivering
 
 if TYPE_CHECKING:
-    from ._backend import TemporalBackend
+    from .._backend import TemporalBackend
 
 logger = safe_logger(__name__)
 
