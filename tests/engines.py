@@ -83,6 +83,9 @@ RULES = {
     55: "encryption: changed cells",
     56: "encryption: new keys",
     57: "encryption: where keys come from",
+    58: "encryption: forks, exports and imports",
+    59: "encryption: verify, backup and retention",
+    60: "encryption: what needs no key",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",
@@ -95,6 +98,9 @@ INLINE = {
     54: "a cipher is refused",
     55: "no cells, or a cipher is refused",
     56: "recorded history stays as it is, or a cipher is refused",
+    58: "decrypted by the codec, or a cipher is refused",
+    59: "refused by name",
+    60: "a list needs the key, or a cipher is refused",
 }
 """Rules that apply to SQLite alone, and why."""
 

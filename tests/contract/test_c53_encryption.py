@@ -127,10 +127,16 @@ def shown(cipher: Cipher | None) -> dict[str, Any]:
 def readable(folder: Path, word: str = SECRET) -> list[str]:
     """Return where a word is readable in the files of a folder: as it is, in base64, in JSON, or compressed."""
     forms = [word.encode(), word.encode("utf-16-le"), word.encode().hex().encode()]
-    forms += [base64.b64encode(b"x" * shift + word.encode())[4 * bool(shift) : -4] for shift in range(3)]
+    forms += [_in_base64(word.encode(), shift) for shift in range(3)]
     return [f"{path.name}: {form!r}" for path in folder.iterdir() if path.is_file()
             for data in (path.read_bytes(),) for each in (data, *_inflated(data))
             for form in forms if form in each]  # fmt: skip
+
+
+def _in_base64(word: bytes, shift: int) -> bytes:
+    """Return the part of base64 that a word always has if so many bytes are before it, whatever they are."""
+    data = b"x" * shift + word
+    return base64.b64encode(data + b"x" * (-len(data) % 3))[(shift * 8 + 5) // 6 : len(data) * 8 // 6]
 
 
 def _inflated(data: bytes) -> Iterator[bytes]:
@@ -232,6 +238,14 @@ def test_c54_a_store_in_plain_text_is_not_used_with_a_cipher() -> None:
         with pytest.raises(CipherError, match="it is not encrypted"):
             use(old())
     forget_process()
+    assert Path("runs.db").read_bytes() == before
+
+
+def test_c54_a_store_of_an_earlier_format_is_not_upgraded_if_a_cipher_was_given() -> None:
+    Path("runs.db").write_bytes((Path(__file__).parents[1] / "stores" / "format_7.sqlite").read_bytes())
+    before = Path("runs.db").read_bytes()
+    with pytest.raises(CipherError, match="it is not encrypted"):
+        inline(old())
     assert Path("runs.db").read_bytes() == before
 
 

@@ -66,6 +66,7 @@ def verify(place: BackendTarget, as_json: bool) -> None:
     With --json: an object with
       store, format
       is_sound    whether nothing is wrong
+      is_locked   whether contents are encrypted and there was no key: they were not decrypted
       executions, rows, blobs   how many were checked
       problems    a list of {check, text, table, execution_id}
       damaged     a list of {execution_id, status, lost, can_resume, problems}
@@ -86,6 +87,7 @@ def _print(found: Verification) -> None:
     counted = f"{found.executions:,} executions, {found.rows:,} rows and {found.blobs:,} large values"
     if found.is_sound:
         click.echo(f"Sound: {counted} are as they were written (format {found.format}).")
+        _print_locked(found)
         return
     for problem in found.problems[:_SHOWN]:
         click.echo(f"{problem.check:9}  {_where(problem)}{printable(problem.text)}")
@@ -94,9 +96,18 @@ def _print(found: Verification) -> None:
     for each in found.damaged:
         click.echo(f"\n{one_line(each.execution_id)} ({one_line(each.status)}): {_loss(each)}")
     click.echo(f"\nDamaged: {len(found.problems):,} problems in {counted}.")
+    _print_locked(found)
     click.echo(
         "Stop every process that uses the store, keep a copy of it, and restore a backup; what is not named above is sound."
     )
+
+
+def _print_locked(found: Verification) -> None:
+    if found.is_locked:
+        click.echo(
+            "The contents are encrypted, and no key was usable: they were compared with their checksums and not decrypted. "
+            "Whether phases, messages and configurations agree with the rest was not checked."
+        )
 
 
 def _where(problem: Problem) -> str:

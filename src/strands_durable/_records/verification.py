@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Check = Literal["pages", "format", "checksum", "reference", "bytes", "count", "phase"]
+Check = Literal["pages", "format", "checksum", "reference", "bytes", "count", "phase", "cipher"]
 """pages: SQLite's own pages and indexes. format: tables that are not those of the format. checksum: a row that is not as it was
 written. reference: a row, message or step that another one refers to and that is not there. bytes: large bytes that are missing
-or changed. count: a recorded number of rows that is not right. phase: a status that the rest of the record contradicts."""
+or changed. count: a recorded number of rows that is not right. phase: a status that the rest of the record contradicts.
+cipher: a cell of an encrypted store that is not what was encrypted there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,8 @@ class Verification:
     """Everything that is wrong."""
     damaged: tuple[DamagedExecution, ...]
     """The executions that it is about."""
+    is_locked: bool = False
+    """Whether contents are encrypted and there was no key: they were compared with their checksums, and not decrypted."""
 
     @property
     def is_sound(self) -> bool:
@@ -63,6 +66,7 @@ class Verification:
             "store": self.store,
             "format": self.format,
             "is_sound": self.is_sound,
+            "is_locked": self.is_locked,
             "executions": self.executions,
             "rows": self.rows,
             "blobs": self.blobs,

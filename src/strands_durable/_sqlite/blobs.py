@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._records.stored_bytes import StoredBytes
@@ -51,6 +51,15 @@ def referring(text: str, named: Callable[[bytes], str]) -> str:
         return f'{{"$":"blob","of":"{found[1]}","n":{len(data)},"v":"{named(data)}"}}'
 
     return _BYTES.sub(reference, text) if BYTES_MARK in text else text
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a recorded form whose references have other names; those that are not known stay."""
+
+    def reference(found: re.Match[str]) -> str:
+        return f'{{"$":"blob","of":"{found[1]}","n":{found[2]},"v":"{names.get(found[3], found[3])}"}}'
+
+    return _REFERENCE.sub(reference, text) if REFERENCE_MARK in text else text
 
 
 def references_in(text: str) -> list[str]:

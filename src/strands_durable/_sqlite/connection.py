@@ -353,11 +353,12 @@ class Connection(sqlite3.Connection):
     def _keep(self, call_id: int, by: int) -> None:
         self._kept[call_id] = self._kept.get(call_id, 0) + by
 
-    def store_bytes(self, data: bytes) -> None:
-        """Write large bytes under their digest, unless they are there; the rows that refer to them count."""
+    def store_bytes(self, data: bytes) -> str:
+        """Write large bytes under their name, unless they are there; the rows that refer to them count. Return the name."""
         digest = self.digest_of(data)
         kept = data if self.seal is None else self.seal.sealed_bytes(digest, data)
         self.execute("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", (digest, kept))
+        return digest
 
     def _without_bytes(self, row: Sequence[Any]) -> Sequence[Any]:
         if not any(type(cell) is str and blobs.BYTES_MARK in cell for cell in row):

@@ -110,9 +110,8 @@ class Store:
                 prepare = None
             self._connection = self._connect()
             self._lock = self._connection.guard
-            self._prepare(prepare)
             try:
-                unlock(self._connection, str(path), cipher)
+                self._prepare(prepare)
             except CipherError:
                 self._connection.close()
                 raise
@@ -340,6 +339,8 @@ class Store:
         version = version_in(self._connection)
         if version == 0:
             create(self._connection, prepare)
+        self._connection.has_sums = version in (0, FORMAT)
+        unlock(self._connection, str(self.path), self.cipher)  # before anything is written to a file that was there
         while version < FORMAT and version_in(self._connection) < FORMAT:
             self._connection.close()
             upgrade(self.path, self._busy_seconds)

@@ -11,6 +11,7 @@ from .._records.calls import CallProgress
 from .._records.codec import decode, encode
 from .._records.executions import ExecutionStatus
 from . import blobs
+from .encryption.sealing import config_name
 from .recorded import Recorded
 
 _SMALL = 4096
@@ -150,7 +151,6 @@ class Heads(Recorded):
 
     def config_id(self, digest: str, data: dict[str, Any]) -> int:
         """Record what an agent is made of, once; return its id."""
-        if self._connection.seal is not None:  # from the digest of a prompt it could be guessed
-            digest = self._connection.digest_of(digest.encode())
+        digest = config_name(self._connection, digest)
         found = self._connection.execute("SELECT id FROM configs WHERE digest = ?", (digest,)).fetchone()
         return int(found[0]) if found else self._connection.insert("configs", digest=digest, data=json.dumps(data))

@@ -232,7 +232,7 @@ class SqliteBackend(DurableBackend):
         from .._sqlite.verification import verified
 
         refuse_unreadable(self.path)
-        return await asyncio.to_thread(verified, self.path, progress)
+        return await asyncio.to_thread(verified, self.path, progress, self.cipher)
 
     def retain(self, retention: Retention, *, agents: Mapping[str, Retention] | None = None) -> None:
         """Have the workers of this process remove executions that have ended long enough ago, inline ones too."""

@@ -9,6 +9,7 @@ From plain text and back: one transaction, so that a store is never encrypted in
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._records.cipher import Cipher
+from ..._records.codec import digest
 from ..._records.crash_points import reach
 from ..._records.rekeyed import Rekeyed
 from ...errors import BackendUnavailableError, CipherError
@@ -27,7 +29,7 @@ from ..schema import exclusively, upgrade
 from ..store_file import version_of
 from ..tables import FORMAT, tables
 from . import data_keys
-from .sealing import CONTENTS, Seal, bytes_key
+from .sealing import CONTENTS, Seal, bytes_key, config_name
 
 _PIECE_BYTES = 1_000_000
 """How much is encrypted again in one transaction."""
@@ -242,9 +244,9 @@ def _convert(connection: Connection, before: Seal | None, after: Seal | None) ->
             connection.seal = after
             changes = {name: cell for name, cell in zip(columns, cells, strict=True) if cell}
             rows += connection.update(table, changes, where, *key) if changes else 0
-    if after is not None:
-        for number, digest in connection.execute("SELECT id, digest FROM configs").fetchall():
-            connection.update("configs", {"digest": after.digest_of(digest.encode())}, "id = ?", number)
+    for number, text in connection.rows("configs", "id, data", "1"):
+        name = config_name(connection, digest(json.loads(text)))
+        connection.update("configs", {"digest": name}, "id = ?", number)
     connection.settle()
     blobs.discard_unused(connection)
     return rows

@@ -196,6 +196,17 @@ class Seal:
         return found
 
 
+def config_name(connection: Connection, digest: str) -> str:
+    """Return the name under which a configuration is stored: from its digest, a prompt could be guessed."""
+    return digest if connection.seal is None else connection.seal.digest_of(digest.encode())
+
+
+def are_intact(data: bytes) -> bool:
+    """Return whether large bytes that are encrypted match their checksum, which needs no key."""
+    found = int.from_bytes(data[_BLOB_HEAD - 4 : _BLOB_HEAD])
+    return data.startswith(_BLOB_MARK) and zlib.crc32(data[_BLOB_HEAD:]) == found
+
+
 def bytes_key(data: bytes) -> int:
     """Return the number of the data key that large bytes are encrypted with."""
     return int.from_bytes(data[len(_BLOB_MARK) : len(_BLOB_MARK) + 4])

@@ -1,7 +1,8 @@
 """One execution as a change set: as it is, or as it was when a number of its steps had ended; and written under another id.
 
 The change set holds the rows that an engine's history holds too (`TRAVELLING`), so that any store takes it: a file by
-`restore`, a store in memory as it is. Rows keep their numbers; large bytes are references, with the bytes beside them.
+`restore`, a store in memory as it is. Rows keep their numbers; large bytes are references, with the bytes beside them. That of
+an encrypted store is in plain text, too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from ..._journal.unreadable import reading
 from ..._records.change_sets import ChangeSet, Row, change_set
 from ...errors import ContentsRemovedError, ExecutionNotFoundError
 from .. import blobs
-from ..connection import Connection
 from ..database import Store
+from . import names
 from .past import LAST, Last, as_of
 from .stored_rows import StoredRows
 
@@ -30,7 +31,8 @@ def snapshot(
         execution_id: Which one.
         at: How many of its steps had ended: the number of a finished step of the current run, 0 for its beginning, `LAST` for
             the last one. None: all of its runs, as they are now.
-        with_bytes: Whether to add the large bytes that rows refer to; a copy in the same store does not need them.
+        with_bytes: Whether to add the large bytes that rows refer to, under names that other stores know; a copy in the same
+            store does not need them.
         with_past: Whether to add what heads were before they changed, for `restore` into a file. A store in memory has no place
             for it.
 
@@ -52,7 +54,10 @@ def snapshot(
             )
             tables_of = rows.as_they_are() if at is None else as_of(rows, execution_id, at)
         if with_bytes:
-            tables_of["blobs"] = [_row(connection, "blobs", digest) for digest in sorted(_digests(tables_of))]
+            bytes_of = {digest: blobs.stored(connection, digest) for digest in _digests(tables_of)}
+            if connection.seal is not None:
+                tables_of, bytes_of = names.outside(tables_of, bytes_of)
+            tables_of["blobs"] = [_row(digest, bytes_of[digest]) for digest in sorted(bytes_of)]
     return change_set({name: found for name, found in tables_of.items() if found})
 
 
@@ -72,5 +77,5 @@ def _digests(found: dict[str, list[Row]]) -> set[str]:
     return {digest for text in texts if blobs.REFERENCE_MARK in text for digest in blobs.digests_in(text)}
 
 
-def _row(connection: Connection, table: str, digest: str) -> Row:
-    return {"digest": digest, "data": {"b": base64.b64encode(blobs.stored(connection, digest)).decode()}}
+def _row(digest: str, data: bytes) -> Row:
+    return {"digest": digest, "data": {"b": base64.b64encode(data).decode()}}

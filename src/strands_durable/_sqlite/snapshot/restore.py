@@ -20,6 +20,7 @@ from ...errors import ExecutionExistsError
 from .. import blobs
 from ..connection import Connection
 from ..database import Store
+from . import names
 
 _OF_CALLS = ("failures", "answers", "replies", "heads", "state", "past_heads", "past_state")
 _dump = writer()
@@ -61,8 +62,12 @@ class _Restoring:
         connection = self._connection
         if connection.execute("SELECT 1 FROM executions WHERE execution_id = ?", (self._execution_id,)).fetchone():
             raise ExecutionExistsError(self._execution_id, str(self._store.path))
-        for row in self._rows("blobs"):
-            connection.store_bytes(base64.b64decode(row["data"]["b"]))
+        given = {
+            row["digest"]: connection.store_bytes(base64.b64decode(row["data"]["b"])) for row in self._rows("blobs")
+        }
+        if self._is_foreign and connection.seal is not None:
+            tables = names.inside(connection, self._changes["tables"], given)
+            self._changes = {**self._changes, "tables": tables}
         (execution,) = self._rows("executions")
         number = connection.insert(
             "executions", **{**_without(execution, "id"), "execution_id": self._execution_id, "owner": None}

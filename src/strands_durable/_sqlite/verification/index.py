@@ -35,6 +35,12 @@ class Index:
     cited: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """By log: the steps that its messages refer to."""
     steps: set[int] = field(default_factory=set)
+    heads: dict[int, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    """By call: what its head says of its phase and its messages."""
+    configs: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """What agents were made of: the digest, and the text."""
+    is_locked: bool = False
+    """Whether contents are encrypted and cannot be decrypted: what they say is not known."""
 
     @classmethod
     def of(cls, connection: sqlite3.Connection) -> Index:
@@ -77,6 +83,10 @@ class Index:
                         self.users[digest].add(execution)
         if table == "messages" and type(cells["data"]) is str:
             self.cited[cells["lineage"]].update(_steps_in(cells["data"]))
+        if table == "heads" and cells["part"] in ("progress", "closing"):
+            self.heads[cells["call"]][cells["part"]] = cells["data"]
+        if table == "configs":
+            self.configs[cells["id"]] = (cells["digest"], cells["data"])
 
 
 def _rows(connection: sqlite3.Connection, table: str, names: tuple[str, ...]) -> list[dict[str, Any]]:

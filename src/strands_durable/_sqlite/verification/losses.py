@@ -64,7 +64,7 @@ def _damaged(
 def _is_needed(index: Index, problems: list[Problem], rows: list[Row]) -> bool:
     """Return whether a resume reads something that is damaged."""
     counted = {"count"}  # a count that is wrong is noticed by a resume, which then stops
-    if any(problem.check not in ("checksum", "bytes", *counted) for problem in problems):
+    if any(problem.check not in ("checksum", "cipher", "bytes", *counted) for problem in problems):
         return True
     if any(problem.check in counted and problem.table in ("calls", "executions") for problem in problems):
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,8 @@ from ..._records.executions import ExecutionStatus
 from ..._records.phases import STATUS
 from ..._records.verification import Problem
 from ..checksums import KEPT
+from ..connection import Connection
+from ..encryption.sealing import config_name, is_sealed
 from ..tables import tables
 from .index import Index, Known
 
@@ -23,7 +24,7 @@ _VERSIONED = 5
 """The first format with past heads."""
 
 
-def wrong_references(connection: sqlite3.Connection, index: Index, version: int) -> Iterator[Problem]:
+def wrong_references(connection: Connection, index: Index, version: int) -> Iterator[Problem]:
     """Yield references to rows that are not there."""
     known = tables(version)
     for table in (name for name in _OF_CALLS if name in known):
@@ -39,12 +40,12 @@ def wrong_references(connection: sqlite3.Connection, index: Index, version: int)
             yield Problem(check="reference", text=text, table=table)
     yield from _of_calls(connection, index)
     yield from _of_messages(connection, index)
-    yield from _of_configs(connection)
+    if not index.is_locked:
+        yield from _of_configs(connection, index)
     yield from _of_the_file(connection, index)
 
 
-def _of_calls(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]:
-    configs = {row_id for (row_id,) in connection.execute("SELECT id FROM configs")}
+def _of_calls(connection: Connection, index: Index) -> Iterator[Problem]:
     for call_id, call in index.calls.items():
         cells, execution_id = call.cells, index.id_of(call.execution)
         if call.execution in index.removed:  # some of what it refers to may be deleted by now
@@ -57,28 +58,27 @@ def _of_calls(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]
             if other not in index.calls:
                 text = f"call {call_id} refers to call {other} as its {name}, which is not there"
                 yield Problem(check="reference", text=text, table="calls", execution_id=execution_id)
-        if cells["config"] and cells["config"] not in configs:  # 0: it was dispatched, and has not begun
+        if cells["config"] and cells["config"] not in index.configs:  # 0: it was dispatched, and has not begun
             text = f"what the agent of call {call_id} was made of is not there"
             yield Problem(check="reference", text=text, table="configs", execution_id=execution_id)
 
 
-def _of_configs(connection: sqlite3.Connection) -> Iterator[Problem]:
+def _of_configs(connection: Connection, index: Index) -> Iterator[Problem]:
     """Yield what agents were made of and is recorded under the digest of something else: others would share it."""
-    for row_id, recorded, data in connection.execute("SELECT id, digest, data FROM configs"):
+    for row_id, (recorded, data) in index.configs.items():
         found = _json(data)
-        if isinstance(found, dict) and digest_of(found) != recorded:
+        if isinstance(found, dict) and config_name(connection, digest_of(found)) != recorded:
             text = f"what an agent was made of ({row_id}) is not what its digest was made of"
             yield Problem(check="reference", text=text, table="configs")
 
 
-def _of_messages(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]:
+def _of_messages(connection: Connection, index: Index) -> Iterator[Problem]:
     """Yield messages in sight of a call that are not there, and steps that messages refer to and that are not there."""
     for call_id, call in index.calls.items():
         if call.execution in index.removed:
             continue
         ranges = [*_ranges(_json(call.cells["base"]))]
-        query = "SELECT data FROM heads WHERE call = ? AND part IN ('progress', 'closing')"
-        for (data,) in connection.execute(query, (call_id,)):
+        for data in index.heads.get(call_id, {}).values():
             ranges += _ranges(_json(data).get("ranges") if isinstance(_json(data), dict) else None)
         for first, last in dict.fromkeys(ranges):
             count = "SELECT count(*) FROM messages WHERE lineage = ? AND seq BETWEEN ? AND ?"
@@ -94,16 +94,16 @@ def _of_messages(connection: sqlite3.Connection, index: Index) -> Iterator[Probl
             yield Problem(check="reference", text=text, table="steps", execution_id=index.id_of(execution))
 
 
-def _of_the_file(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]:
+def _of_the_file(connection: Connection, index: Index) -> Iterator[Problem]:
     key = connection.execute("SELECT value FROM secrets WHERE name = 'hash_key'").fetchone()
-    if key is None or not isinstance(key[0], str) or len(key[0]) != 64:
+    if key is None or not isinstance(key[0], str) or not (len(key[0]) == 64 or is_sealed(key[0])):
         yield Problem(check="reference", text="the key that inputs are compared with is not there", table="secrets")
     (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'executions'").fetchone()
     if index.executions and not (isinstance(last, int) and last >= max(index.executions)):
         yield Problem(check="count", text="the number of the last execution is not recorded", table="sqlite_sequence")
 
 
-def wrong_counts(connection: sqlite3.Connection, index: Index, version: int) -> Iterator[Problem]:
+def wrong_counts(connection: Connection, index: Index, version: int) -> Iterator[Problem]:
     """Yield recorded numbers of rows that are not right, and columns without a checksum that hold no such value."""
     counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE call = calls.id)" for table in KEPT)
     query = f"SELECT id, execution, kept, {counts} AS found FROM calls WHERE kept != found"
@@ -129,7 +129,7 @@ def wrong_counts(connection: sqlite3.Connection, index: Index, version: int) -> 
         yield from _wrong_versions(connection, index)
 
 
-def _wrong_versions(connection: sqlite3.Connection, index: Index) -> Iterator[Problem]:
+def _wrong_versions(connection: Connection, index: Index) -> Iterator[Problem]:
     for table, past, name in (("heads", "past_heads", "part"), ("state", "past_state", "key")):
         query = f"""SELECT t.call FROM {table} t WHERE typeof(t.version) != 'integer' OR t.version < 0
             OR t.version < (SELECT max(p.until) FROM {past} p WHERE p.call = t.call AND p.{name} = t.{name})"""
@@ -139,12 +139,19 @@ def _wrong_versions(connection: sqlite3.Connection, index: Index) -> Iterator[Pr
             yield Problem(check="count", text=text, table=table, execution_id=execution_id)
 
 
-def wrong_phases(connection: sqlite3.Connection, index: Index, version: int) -> Iterator[Problem]:
+def wrong_phases(connection: Connection, index: Index, version: int) -> Iterator[Problem]:
     """Yield calls whose status is not that of their head, and executions whose status is not that of their calls."""
+    if not index.is_locked:
+        yield from _calls(index)
+    yield from _executions(index)
+
+
+def _calls(index: Index) -> Iterator[Problem]:
     phases = {}
-    for call_id, data in connection.execute("SELECT call, data FROM heads WHERE part = 'progress'"):
-        progress = _json(data)
-        phases[call_id] = progress.get("phase", "ready") if isinstance(progress, dict) else None
+    for call_id, parts in index.heads.items():
+        if "progress" in parts:
+            progress = _json(parts["progress"])
+            phases[call_id] = progress.get("phase", "ready") if isinstance(progress, dict) else None
     for call_id, call in index.calls.items():
         if call.execution in index.removed:
             continue
@@ -152,7 +159,6 @@ def wrong_phases(connection: sqlite3.Connection, index: Index, version: int) -> 
         if wrong is not None:
             text, execution_id = f"call {call_id} {wrong}", index.id_of(call.execution)
             yield Problem(check="phase", text=text, table="calls", execution_id=execution_id)
-    yield from _executions(index)
 
 
 def _phase(call: Known, phase: Any) -> str | None:

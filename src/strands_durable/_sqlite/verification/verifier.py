@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..._records.cipher import Cipher
 from ..._records.verification import Check, Problem, Verification
-from ...errors import BackendUnavailableError, UnsupportedFeatureError
+from ...errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
 from .. import blobs, checksums
+from ..connection import Connection
 from ..database import damaged
+from ..encryption.data_keys import is_encrypted, unlock
+from ..encryption.sealing import CONTENTS, are_intact, identity
 from ..inspection.moment import as_text, at_one_moment, unreadable
 from ..schema import SCHEMA_QUERY, expected_schema, version_in
 from ..store_file import version_of
@@ -22,17 +26,24 @@ from .references import wrong_counts, wrong_phases, wrong_references
 Progress = Callable[[str], None]
 """Called with what is checked next."""
 
+_KEYS = ("secrets", "data_keys")
+"""What is checked first: without it, nothing else can be decrypted."""
+_ENCRYPTED = 8
+"""The first format that may be encrypted."""
 _MOST = 1_000
 """How many problems SQLite reports of its pages."""
 
 
-def verified(path: Path, progress: Progress | None = None) -> Verification:
+def verified(path: Path, progress: Progress | None = None, cipher: Cipher | None = None) -> Verification:
     """Check everything that a store holds, at one moment; the file is not changed.
+
+    Without a cipher, the contents of an encrypted store are compared with their checksums and not decrypted.
 
     Raises:
         FormatVersionError: It is no store, or one of a later format.
         UnsupportedFeatureError: It has a format that has no checksums.
         BackendUnavailableError: It cannot be read at all.
+        CipherError: The cipher has other keys, or the store is not encrypted.
     """
     try:
         if version_of(path) < checksums.FIRST:
@@ -41,7 +52,7 @@ def verified(path: Path, progress: Progress | None = None) -> Verification:
                 f"its rows have no checksums, which came with format {checksums.FIRST}",
                 "Open it with this version, which upgrades it: run its script or a worker.",
             )
-        return at_one_moment(path, lambda connection: _Verifier(path, connection, progress or _silent).found())
+        return at_one_moment(path, lambda connection: _Verifier(path, connection, progress or _silent, cipher).found())
     except sqlite3.Error as error:
         raise unreadable(path, error) from error
     except UnicodeDecodeError as error:  # in a name of the schema
@@ -55,13 +66,14 @@ def _silent(_: str) -> None:
 
 
 class _Verifier:
-    def __init__(self, path: Path, connection: sqlite3.Connection, progress: Progress) -> None:
-        self._path, self._connection, self._progress = path, connection, progress
+    def __init__(self, path: Path, connection: Connection, progress: Progress, cipher: Cipher | None) -> None:
+        self._path, self._connection, self._progress, self._cipher = path, connection, progress, cipher
         self._version = version_in(connection)
         self._problems: list[Problem] = []
         self._bad: list[Row] = []
         self._rows = self._blobs = 0
         self._index = Index()
+        self._is_opened = False
 
     def found(self) -> Verification:
         self._connection.execute("BEGIN")
@@ -69,7 +81,9 @@ class _Verifier:
         self._pages()
         self._schema()
         self._index = Index.of(self._connection)
-        for table in checksums.tables_with_sums(self._version):
+        for table in sorted(checksums.tables_with_sums(self._version), key=lambda name: name not in _KEYS):
+            if table not in _KEYS and not self._is_opened:
+                self._open()
             self._table(table)
         self._large_bytes()
         self._progress("references")
@@ -83,7 +97,22 @@ class _Verifier:
             blobs=self._blobs,
             problems=tuple(self._problems),
             damaged=damaged_executions(self._index, self._problems, self._bad),
+            is_locked=self._index.is_locked,
         )
+
+    def _open(self) -> None:
+        """Get the keys of an encrypted store. If they are damaged, which is known by now, the rest is checked without."""
+        self._is_opened, is_damaged = True, bool(self._bad)
+        try:
+            has_keys = self._version >= _ENCRYPTED and self._connection.execute("SELECT 1 FROM data_keys").fetchone()
+            self._index.is_locked = bool(has_keys) or is_encrypted(self._connection)
+            if self._cipher is not None or not self._index.is_locked:
+                unlock(self._connection, str(self._path), self._cipher)
+                self._index.is_locked = False
+        except (sqlite3.Error, CipherError, ValueError):
+            if not is_damaged:
+                raise
+            self._connection.seal = None
 
     def _collect(self, found: Iterator[Problem]) -> None:
         try:
@@ -133,15 +162,33 @@ class _Verifier:
 
     def _row(self, table: str, cells: dict[str, Any], covered: tuple[Any, ...], recorded: Any) -> None:
         try:
+            checksums.verify(table, covered, recorded)
+            if self._connection.seal is not None:
+                cells = self._decrypted(table, cells)
+        except checksums.DamageError as error:
+            self._bad_row("checksum", str(error), table, cells)
+        except CipherError as error:
+            self._bad_row("cipher", error.reason, table, cells)
+        try:
             self._index.note(table, cells)
         except TypeError:  # a number that is none
             pass
-        try:
-            checksums.verify(table, covered, recorded)
-        except checksums.DamageError as error:
-            execution = self._index.execution_of(table, cells)
-            self._add("checksum", str(error), table, execution)
-            self._bad.append(Row(table=table, execution=execution, cells=cells))
+
+    def _bad_row(self, check: Check, text: str, table: str, cells: dict[str, Any]) -> None:
+        execution = self._index.execution_of(table, cells)
+        self._add(check, text, table, execution)
+        self._bad.append(Row(table=table, execution=execution, cells=cells))
+
+    def _decrypted(self, table: str, cells: dict[str, Any]) -> dict[str, Any]:
+        """Return a row as it was before it was encrypted."""
+        place = tuple(cells[name] for name in identity(table)) if table in CONTENTS else ()
+        found = dict(cells)
+        for column in CONTENTS.get(table, ()):
+            found[column] = self._connection.opened(table, column, place, cells[column])
+            if cells[column] and blobs.digests_in(cells[column]) != blobs.digests_in(found[column]):
+                reason = f"the cell {table}.{column} refers to other large bytes than what is encrypted in it"
+                raise CipherError(str(self._path), reason)
+        return found
 
     def _large_bytes(self) -> None:
         """Compare large bytes with their digests, and with the rows that refer to them."""
@@ -151,7 +198,7 @@ class _Verifier:
             for digest, data in self._connection.execute("SELECT digest, data FROM blobs NOT INDEXED"):
                 self._blobs += 1
                 found.add(digest)
-                if not isinstance(data, bytes) or blobs.digest_of(data) != digest:
+                if not isinstance(data, bytes) or not self._is_named(digest, data):
                     self._bytes(digest, f"the bytes {_short(digest)} are not what was stored")
         except sqlite3.Error as error:
             self._add("pages", f"not all large bytes can be read: {error}", "blobs")
@@ -159,6 +206,18 @@ class _Verifier:
             self._bytes(digest, f"the bytes {_short(digest)} are missing")
         for digest in sorted(found - self._index.uses.keys(), key=str):
             self._add("count", f"nothing refers to the bytes {_short(digest)}", "blobs")
+
+    def _is_named(self, digest: str, data: bytes) -> bool:
+        """Return whether large bytes are those that have a name; if they cannot be decrypted, whether they are intact."""
+        if self._index.is_locked:
+            return are_intact(data)
+        if self._connection.seal is None:
+            return blobs.digest_of(data) == digest
+        try:
+            found = self._connection.seal.opened_bytes(self._connection, digest, data)
+        except CipherError:
+            return False
+        return are_intact(data) and self._connection.digest_of(found) == digest
 
     def _bytes(self, digest: str, text: str) -> None:
         users: list[int | None] = [*sorted(self._index.users.get(digest, ()))]
