@@ -432,3 +432,59 @@ def test_c59_a_used_store_is_encrypted_and_decrypted_as_a_whole() -> None:
     assert shown(new()) == before
     leave()
     assert readable(Path.cwd()) == []
+
+
+# C60: what needs no key
+
+
+def test_c60_lists_show_ids_statuses_and_times_without_the_key() -> None:
+    used()
+    before = Path("runs.db").read_bytes()
+    locked = Catalog("runs.db").executions()
+    names = ("execution_id", "status", "created_at", "updated_at", "tokens", "steps", "is_held", "contents_removed_at")
+    assert [[getattr(each, name) for name in names] for each in locked] == [
+        [getattr(each, name) for name in names] for each in Catalog("runs.db", old()).executions()
+    ]
+    assert {each.unreadable for each in locked} == {None}
+    found = cli("ls", "--backend", "runs.db")
+    assert found.exit_code == 0
+    assert "dispatched" in found.stdout
+    assert cli("ls", "--status", "failed", "--json", "--backend", "runs.db").stdout.count('"execution_id"') == 1
+    assert Path("runs.db").read_bytes() == before
+
+
+def test_c60_an_execution_is_shown_without_the_key_and_its_contents_are_named_encrypted() -> None:
+    used()
+    for execution_id in ("inline", "dispatched", "fork", "import", "emptied", "failed"):
+        locked, found = (Catalog("runs.db", cipher).execution(execution_id) for cipher in (None, old()))
+        assert locked.execution.unreadable is None
+        assert [call.unreadable for call in locked.calls] == [None] * len(found.calls)
+        steps = [[(s.name, s.state, s.number, s.started_at, s.usage) for s in each.steps] for each in (locked, found)]
+        assert steps[0] == steps[1]
+        assert SECRET not in repr(locked)
+        shown = cli("show", execution_id, "--backend", "runs.db")
+        assert shown.exit_code == 0
+        assert "<encrypted>" in shown.stdout
+
+
+def test_c60_a_wrong_key_is_an_error_also_for_a_list() -> None:
+    inline(old())
+    for cipher in (new(), Cipher({"2025": bytes(32)})):
+        with pytest.raises(CipherError):
+            Catalog("runs.db", cipher).executions()
+
+
+def test_c60_questions_and_large_bytes_need_the_key() -> None:
+    inline(old())
+    leave()
+    (digest,) = closing_rows("SELECT digest FROM blobs LIMIT 1")[0]
+    for look in (lambda: Catalog("runs.db").recorded_bytes("inline", digest), lambda: Catalog("runs.db").questions()):
+        with pytest.raises(CipherError, match="no cipher was given"):
+            look()
+
+
+def test_c60_a_dry_run_of_a_command_for_many_needs_no_key() -> None:
+    used()
+    found = cli("rm", "--status", "completed", "--dry-run", "--backend", "runs.db")
+    assert found.exit_code == 0
+    assert "dispatched" in found.stdout

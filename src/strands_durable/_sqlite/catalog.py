@@ -26,7 +26,7 @@ from .blobs import bytes_of
 from .checksums import DamageError
 from .connection import Connection
 from .database import damaged, is_damage, path_of, translated
-from .encryption.data_keys import unlock
+from .encryption.data_keys import is_encrypted, unlock
 from .inspection.detail import detail_of, without_calls
 from .inspection.listing import records_of
 from .inspection.moment import BUSY_SECONDS, as_text, at_one_moment
@@ -38,7 +38,10 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """What a store holds, for people. Every look is one consistent moment; nothing is kept open in between."""
+    """What a store holds, for people. Every look is one consistent moment; nothing is kept open in between.
+
+    Without a cipher, an encrypted store shows ids, statuses, names, times and numbers, and "<encrypted>" in place of contents.
+    """
 
     def __init__(self, store: str | os.PathLike[str], cipher: Cipher | None = None) -> None:
         scheme, separator, _ = os.fspath(store).partition("://")
@@ -54,7 +57,7 @@ class Catalog:
 
     def questions(self, limit: int | None = None, since: float | None = None) -> list[OpenQuestion]:
         """Return the open questions of all executions, or of those that changed since, the last one asked first."""
-        return self._look(lambda connection: open_questions(connection, limit, since))
+        return self._look(lambda connection: open_questions(connection, limit, since), needs_key=True)
 
     def execution(self, execution_id: str, run: int | None = None) -> ExecutionDetail:
         """Return one execution with its calls and steps, of its current run or of an earlier one.
@@ -74,7 +77,7 @@ class Catalog:
 
     def recorded_bytes(self, execution_id: str, digest: str) -> bytes:
         """Return large bytes that an execution refers to."""
-        row_id, found = self._look(lambda connection: _bytes(connection, execution_id, digest))
+        row_id, found = self._look(lambda connection: _bytes(connection, execution_id, digest), needs_key=True)
         if row_id is None:
             raise ExecutionNotFoundError(execution_id, str(self.path))
         if found is None:
@@ -86,9 +89,10 @@ class Catalog:
         query = "SELECT 1 FROM executions WHERE execution_id = ?"
         return bool(self._look(lambda connection: connection.execute(query, (execution_id,)).fetchall()))
 
-    def _look(self, query: Callable[[Connection], T]) -> T:
+    def _look(self, query: Callable[[Connection], T], *, needs_key: bool = False) -> T:
         try:
-            return self._looked(query)
+            refuse_unreadable(self.path)
+            return at_one_moment(self.path, lambda connection: self._checked(connection, query, needs_key))
         except sqlite3.Error as error:
             raise translated(self.path, error, BUSY_SECONDS) from error
         except UnicodeDecodeError as error:  # in a name of the schema, which SQLite itself does not look at
@@ -96,14 +100,12 @@ class Catalog:
         except OSError as error:
             raise BackendUnavailableError(str(self.path), error.strerror or str(error)) from error
 
-    def _looked(self, query: Callable[[Connection], T]) -> T:
-        refuse_unreadable(self.path)
-        return at_one_moment(self.path, lambda connection: self._checked(connection, query))
-
-    def _checked(self, connection: Connection, query: Callable[[Connection], T]) -> T:
+    def _checked(self, connection: Connection, query: Callable[[Connection], T], needs_key: bool) -> T:
         connection.execute("BEGIN")  # the keys are those of the rows that are read
-        unlock(connection, str(self.path), self._cipher)
-        checks = read_checked(connection)
+        is_locked = self._cipher is None and not needs_key and is_encrypted(connection)
+        if not is_locked:
+            unlock(connection, str(self.path), self._cipher)
+        checks = read_checked(connection, is_locked=is_locked)
         connection.text_factory = as_text
         try:
             return query(connection)

@@ -90,7 +90,7 @@ def detail_of(
 def _spec(connection: sqlite3.Connection, row_id: int) -> AgentSpec | None:
     row = connection.execute("SELECT spec FROM verified_dispatches WHERE execution = ?", (row_id,)).fetchone()
     with judging([]):
-        return None if row is None else AgentSpec.from_json(json.loads(shown(row[0])))
+        return None if row is None or row[0] is None else AgentSpec.from_json(json.loads(shown(row[0])))
     return None
 
 

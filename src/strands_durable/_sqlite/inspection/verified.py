@@ -1,6 +1,6 @@
 """Views for queries that join and group rows: each row is compared with its checksum, and decrypted.
 
-They are named ``verified_...``, after the tables.
+They are named ``verified_...``, after the tables. Where contents cannot be decrypted, a few words stand in their place.
 """
 
 from __future__ import annotations
@@ -26,6 +26,23 @@ _INDEXED = {
     "steps": ("call", "key", "attempt"),
 }
 """The columns by which an index finds a row: a damaged entry may lead to another one."""
+
+
+_LOCKED = "'<encrypted>'"
+_LOCKED_JSON = """'"<encrypted>"'"""
+_LOCKED_ERROR = """'{"type":"ToolResult","text":"<encrypted>"}'"""
+_IN_PLACE = {
+    ("calls", "input"): _LOCKED_JSON,
+    ("steps", "title"): _LOCKED,
+    ("steps", "result"): _LOCKED_JSON,
+    ("steps", "error"): _LOCKED_ERROR,
+    ("failures", "error"): _LOCKED_ERROR,
+    ("answers", "answer"): _LOCKED_JSON,
+    ("replies", "answer"): _LOCKED_JSON,
+    ("notices", "error"): _LOCKED,
+    ("heads", "data"): """'{"phase":"<encrypted>"}'""",
+}
+"""What stands in the place of contents, in the form that they are read in; in that of others, nothing does."""
 
 
 class Checks:
@@ -67,16 +84,20 @@ class Checks:
         raise DamageError(self.damage)
 
 
-def read_checked(connection: Connection) -> Checks:
-    """Let a connection read rows with their checksums compared, and decrypted; in a file that has none yet, as they are."""
+def read_checked(connection: Connection, *, is_locked: bool = False) -> Checks:
+    """Let a connection read rows with their checksums compared, and decrypted; in a file that has none yet, as they are.
+
+    With ``is_locked``, contents cannot be decrypted.
+    """
     version = version_of(connection)
     checks = _functions(connection)
     for table in tables_with_sums(version) or tables(3):
         row = "rowid AS row_id, " if table == "failures" else ""
-        columns = (
-            "*" if connection.seal is None else ", ".join(_opened(table, name) for name in tables()[table].columns)
-        )
+        column = _hidden if is_locked else _opened if connection.seal is not None else None
+        columns = "*" if column is None else ", ".join(column(table, name) for name in tables()[table].columns)
         condition = _condition(table, version) if version >= FIRST else "1"
+        if is_locked and table == "heads":
+            condition = f"o.part = 'progress' AND {condition}"
         view = f"SELECT {row}{columns} FROM {table} o WHERE {condition}"
         connection.execute(f"CREATE TEMP VIEW verified_{table} AS {view}")
     for table in [name for name, first in _ADDED.items() if version < first]:
@@ -90,6 +111,14 @@ def _opened(table: str, column: str) -> str:
         return f"o.{column}"
     place = ", ".join(f"o.{name}" for name in identity(table))
     return f"cell_opened('{table}', '{column}', o.{column}, {place}) AS {column}"
+
+
+def _hidden(table: str, column: str) -> str:
+    """Return the expression for a column of an encrypted store whose key is not known."""
+    if column not in CONTENTS.get(table, ()):
+        return f"o.{column}"
+    stands = _IN_PLACE.get((table, column), "NULL")
+    return f"CASE WHEN o.{column} IS NULL OR o.{column} = '' THEN o.{column} ELSE {stands} END AS {column}"
 
 
 def _stand_in(connection: sqlite3.Connection, table: str) -> None:
