@@ -73,7 +73,7 @@ def test_crash_points_are_recorded_in_order_and_one_of_them_is_deadly() -> None:
 @tool(context=True)
 def save(n: int, tool_context: ToolContext) -> str:
     """Save."""
-    tool_context.agent.state.set("n", n)
+    tool_context.agent.state.set(f"saved {n}", n)  # each its own: two tools of one message end in any order
     return "saved"
 
 
