@@ -135,7 +135,7 @@ def test_a_server_forgets_which_runs_were_its_own_once_they_are_over(monkeypatch
 
     async def main() -> None:
         found = SqliteBackend("sqlite:///runs.db", concurrency=7)
-        own = _shared(found.path, 7, is_own=True).only
+        own = _shared(found.path, 7, None, is_own=True).only
         assert own is not None
         spec = scripted.spec_with(script=["Hi."])
         for number in range(12):
