@@ -16,6 +16,7 @@ from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
+from ..._records.rekeyed import Rekeyed
 from ..._records.views import ExecutionDetail
 from ...errors import CipherError, ExecutionBusyError, ExecutionNotFoundError
 from ..backend import LogBackend
@@ -26,6 +27,7 @@ from ..log import Position, Presence, RecordedExecution, StaleError, read
 from .engine import KeyValueEngine
 from .head import Head
 from .log import ask_key, key_of
+from .rekeying import rekey
 from .store import Value
 
 
@@ -168,6 +170,10 @@ class KeyValueBackend(LogBackend):
     ) -> None:
         """Have the workers of this process report executions of the store."""
         hooks.add(self.engine.store.where, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
+
+    async def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt all executions that no worker runs with the current key, or decrypt them."""
+        return await rekey(self.engine, decrypt=decrypt)
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that has ended, with all it recorded."""

@@ -128,9 +128,10 @@ class Head:
         is_resumed = self.has_ended and self.status != ""
         return replace(new, period=uuid.uuid4().hex[:12], resumes=self.resumes + is_resumed)
 
-    def compacted(self) -> Head:
-        """Return the head after all batches were replaced by one."""
-        return replace(self, log=(_new_epoch(),), since=self.last, replaced=self.log, is_ours=True)
+    def rewritten(self, count: int) -> Head:
+        """Return the head after all batches were replaced by so many others."""
+        epoch, _ = _new_epoch()
+        return replace(self, log=((epoch, count),), since=self.last, replaced=self.log, is_ours=True)
 
     def removed(self) -> Head:
         """Return the head that stays after everything else is deleted."""

@@ -174,12 +174,31 @@ class KeyValueLog:
 
     async def compacted(self, execution_id: str, upto: Head, whole: ChangeSet) -> Head:
         """Replace all batches by one, and return the new head."""
-        new = upto.compacted()
-        found = await self._committed(execution_id, upto, new, await self._prepared(execution_id, new.last, whole))
-        if not found.is_ours:
-            raise StaleError  # another writer has continued from it: the caller does not know what that has appended
+        found = await self.rewritten(execution_id, upto, [whole])
         self._delete_later(execution_id, [*upto.old_batches(), *upto.batches()])
         return found
+
+    async def rewritten(self, execution_id: str, upto: Head, batches: list[ChangeSet]) -> Head:
+        """Replace all batches by others, and return the new head; `clean` deletes the old ones."""
+        new = upto.rewritten(len(batches))
+        for place, changes in zip(new.batches()[:-1], batches, strict=False):
+            await self._save_until_confirmed(await self._prepared(execution_id, place, changes))
+        last = await self._prepared(execution_id, new.last, batches[-1])
+        found = await self._committed(execution_id, upto, new, last)
+        if not found.is_ours:
+            raise StaleError  # another writer has continued from it: the caller does not know what that has appended
+        return found
+
+    async def clean(self, execution_id: str, head: Head) -> None:
+        """Delete the batches that a head has replaced."""
+        if head.replaced:
+            await self._delete(execution_id, head.old_batches())
+
+    async def key_ids(self, execution_id: str, head: Head) -> set[str | None]:
+        """Return the ids of the keys that the batches of an execution are encrypted with; None for plain text."""
+        values = await self._store.get_many([_batch_key(execution_id, place) for place in head.batches()])
+        first = [next(iter(_piece_keys(key, value)), key) for key, value in values.items()]
+        return {self.contents.key_id(data) for data in (await self._store.get_many(first)).values()}
 
     async def remove(self, execution_id: str, head: Head) -> None:
         """Delete an execution; its head stays as a tombstone, so that no writer of before creates it again."""
