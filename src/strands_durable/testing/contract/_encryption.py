@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from ... import DurableBackend, ExecutionHandle, connect, errors
-from ..._records.cipher import Cipher
+from ... import Cipher, DurableBackend, ExecutionHandle, connect, errors
 from ..._records.cipher_setting import KEYS_VARIABLE
 from ._bench import BOOK, Bench, S
 
