@@ -45,9 +45,14 @@ async def _shown(backend: DurableBackend) -> Any:
 class EncryptionContract:
     """Encryption at rest."""
 
+    encrypts = True
+    """Whether the backend takes a cipher; `connect` refuses one for a backend that does not."""
+
     @pytest.fixture
     def encrypted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Give keys to the backend; named before ``bench``, which connects it."""
+        if not self.encrypts:
+            pytest.skip("this backend takes no cipher")
         monkeypatch.setenv(KEYS_VARIABLE, f"2026={base64.b64encode(KEY).decode()}")
 
     def test_c53_an_encrypted_execution_runs_and_is_shown_as_any_other(self, encrypted: None, bench: Bench) -> None:
@@ -85,7 +90,7 @@ class EncryptionContract:
         monkeypatch.delenv(KEYS_VARIABLE)
         for cipher in (None, Cipher({"2026": bytes(32)}), Cipher({"2025": KEY})):
             for visit in (_shown, lambda backend: _answered(backend, {asked.id: "yes"})):
-                with pytest.raises(errors.CipherError, match="2026") as caught:
+                with pytest.raises(errors.CipherError, match=None if cipher is None else "2026") as caught:
                     visited(bench, cipher, visit)
                 assert SECRET not in str(caught.value)
         assert bench.run(handle.detail()) == before
