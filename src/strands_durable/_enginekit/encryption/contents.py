@@ -11,10 +11,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..._records.cipher import Cipher, WrappedKey
+from ..._records.logs import safe_logger
 from ...errors import CipherError
+
+logger = safe_logger(__name__)
 
 _MARK = b"\x00\x01"
 _VALUE = "strands-durable sealed"
@@ -80,6 +85,17 @@ class Contents:
         if self._key is None or self._key.key_id != cipher.current:
             self._key = cipher.new_data_key(self._where)
         return self._key
+
+    @contextmanager
+    def hidden(self, what: str) -> Iterator[None]:
+        """Replace the text of an error that an engine would record: it may repeat contents."""
+        try:
+            yield
+        except Exception as error:
+            if self.cipher is None:
+                raise
+            logger.warning("error=<%s> | %s failed", error, what)
+            raise RuntimeError(f"{what} failed with {type(error).__name__}; the log of this process says why") from None
 
     # JSON values, in records that are JSON themselves
 
