@@ -37,7 +37,7 @@ class Contents:
     """
 
     def __init__(self, cipher: Cipher | None, where: str, *, reads_plain: bool = False) -> None:
-        self.cipher, self._where, self._reads_plain = cipher, where, reads_plain
+        self.cipher, self.where, self._reads_plain = cipher, where, reads_plain
         self._key: WrappedKey | None = None
 
     @property
@@ -63,11 +63,11 @@ class Contents:
         key_id, wrapped, sealed = _parts(data)
         if self.cipher is None:
             reason = f"{about} is encrypted with the key {key_id!r}, and no cipher was given"
-            raise CipherError(self._where, reason, _GIVE, key_id)
-        found = self.cipher.data_key(key_id, wrapped, self._where).open(sealed, _bound(about))
+            raise CipherError(self.where, reason, _GIVE, key_id)
+        found = self.cipher.data_key(key_id, wrapped, self.where).open(sealed, _bound(about))
         if found is None:
             reason = f"{about} is not what was encrypted with the key {key_id!r}: it was changed, or is from elsewhere"
-            raise CipherError(self._where, reason, "Restore what is stored, or remove the execution.", key_id)
+            raise CipherError(self.where, reason, "Restore what is stored, or remove the execution.", key_id)
         return found
 
     def key_id(self, data: bytes) -> str | None:
@@ -77,13 +77,13 @@ class Contents:
     def _plain(self, data: bytes, about: str) -> bytes:
         if self.cipher is not None and not self._reads_plain:
             reason = f"{about} is in plain text, and a cipher was given"
-            raise CipherError(self._where, reason, "Nothing was written. Leave out the cipher, or encrypt it: rekey.")
+            raise CipherError(self.where, reason, "Nothing was written. Leave out the cipher, or encrypt it: rekey.")
         return data
 
     def _current(self, cipher: Cipher) -> WrappedKey:
         """Return the data key of this process, a new one if its key is no longer the current one."""
         if self._key is None or self._key.key_id != cipher.current:
-            self._key = cipher.new_data_key(self._where)
+            self._key = cipher.new_data_key(self.where)
         return self._key
 
     @contextmanager

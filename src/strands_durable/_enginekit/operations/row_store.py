@@ -7,6 +7,7 @@ is in plain text can be read: no record can be changed, and people give prompts 
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -63,7 +64,13 @@ class RowStore(PayloadStore):
                 base64.b64encode(self.contents.open(base64.b64decode(packed), about)).decode() if is_sealed else packed
             )
 
-        return self.load(rows, opened), is_sealed
+        try:
+            return self.load(rows, opened), is_sealed
+        except (zlib.error, ValueError) as error:
+            if not self.contents.is_sealing:
+                raise
+            hint = "Remove the execution, if it does not go away."
+            raise CipherError(self.contents.where, f"{about} is neither encrypted nor readable", hint) from error
 
     def _sealed_text(self, about: str, packed: str) -> str:
         return base64.b64encode(self.contents.seal(base64.b64decode(packed), about)).decode()
