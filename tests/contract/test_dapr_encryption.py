@@ -28,7 +28,7 @@ from strands_durable.backends.dapr import DaprBackend, DaprDurability
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, agents, call
 from strands_durable.testing.contract._bench import BOOK, WAIT
 from strands_durable.testing.dapr import DaprCluster
-from tests.commands import start
+from tests.commands import cli, start
 from tests.dapr.running import DaprBench
 from tests.readable import files_with, is_readable
 
@@ -219,6 +219,11 @@ def test_c53_lists_and_statuses_need_no_key(made: Made) -> None:
         assert bench.run(bench.run(other.get("trip")).status()) is S.COMPLETED
         assert [record.execution_id for record in bench.run(other.list(status=S.PENDING))] == ["second"]
         bench.run(other.close())
+    shown = cli("ls", "--backend", bench.url()).output
+    assert all(word in shown for word in ("trip", "COMPLETED", "second", "PENDING"))
+    failed = cli("show", "trip", "--backend", bench.url())
+    assert (failed.exit_code, "encrypted with the key 'k1', and no cipher was given" in failed.output) == (1, True)
+    assert "Done." in cli("show", "trip", "--backend", bench.url(), env=K1).output
 
 
 def test_c54_a_worker_without_the_key_lives_and_fails_nothing(made: Made) -> None:
