@@ -561,7 +561,7 @@ def test_c57_an_engine_takes_a_cipher_from_code_and_from_the_environment(
     monkeypatch.setenv("STRANDS_DURABLE_CIPHER_KEYS", keys(k2026=NEW))
     assert current(connect(url)) == current(type(connect(url))(url)) == "k2026"  # type: ignore[call-arg]
     assert current(connect(url, cipher=old())) == "2025"
-    with pytest.raises(TypeError, match="must be a strands_durable.Cipher"):
+    with pytest.raises(TypeError, match=r"must be a strands_durable\.Cipher"):
         connect(url, cipher=OLD)  # type: ignore[arg-type]
 
 
