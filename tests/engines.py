@@ -80,7 +80,7 @@ RULES = {
     52: "held executions",
     53: "encryption: what is readable",
     54: "encryption: wrong and missing keys",
-    55: "encryption: changed cells",
+    55: "encryption: changed contents",
     56: "encryption: new keys",
     57: "encryption: where keys come from",
     58: "encryption: forks, exports and imports",
@@ -94,13 +94,9 @@ INLINE = {
     37: "refused by name",
     51: "refused by name",
     52: "refused by name",
-    53: "a cipher is refused",
-    54: "a cipher is refused",
-    55: "no cells, or a cipher is refused",
-    56: "recorded history stays as it is, or a cipher is refused",
-    58: "decrypted by the codec, or a cipher is refused",
+    55: "its codec notices changed payloads, not exchanged ones",
     59: "refused by name",
-    60: "a list needs the key, or a cipher is refused",
+    60: "what needs no key is in docs/encryption.md",
 }
 """Rules that apply to SQLite alone, and why."""
 

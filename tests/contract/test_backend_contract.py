@@ -32,9 +32,9 @@ from strands_durable.backends.sqlite import SqliteBackend
 class ToyBackend(DurableBackend):
     """A third-party backend that delegates everything."""
 
-    def __init__(self, url):
+    def __init__(self, url, *, cipher=None):
         self.url = url
-        self._inner = SqliteBackend("sqlite:///" + url.removeprefix("toy://"))
+        self._inner = SqliteBackend("sqlite:///" + url.removeprefix("toy://"), cipher=cipher)
 
     async def dispatch(self, spec, prompt, **given):
         return await self._inner.dispatch(spec, prompt, **given)

@@ -558,19 +558,44 @@ def test_c57_keys_that_are_none_are_refused(given: Any, current: str | None, why
     assert "b'short'" not in repr(raised.value.args)
 
 
-_REFUSING = {"dapr": "dapr://127.0.0.1:50001", "lambda": "lambda://planner:1", "memory": "memory://c57"}
+_ENGINES = {"dapr": "dapr://127.0.0.1:50001", "lambda": "lambda://planner:1", "memory": "memory://c57"}
 
 
-@pytest.mark.parametrize("engine", _REFUSING)
-def test_c57_an_engine_that_cannot_encrypt_refuses_a_cipher(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="A cipher for a"):
-        connect(_REFUSING[engine], cipher=old())
-    backend = type(connect(_REFUSING[engine]))
+@pytest.mark.parametrize("engine", _ENGINES)
+def test_c57_an_engine_takes_a_cipher_from_code_and_from_the_environment(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def current(backend: Any) -> str | None:
+        place = getattr(backend, "payload_store", None) or getattr(backend, "engine", None) or backend
+        contents = place.log.contents if hasattr(place, "workers") else place.contents
+        return None if contents.cipher is None else str(contents.cipher.current)
+
+    url = _ENGINES[engine]
+    assert current(connect(url)) is None
+    assert current(connect(url, cipher=old())) == "2025"
+    monkeypatch.setenv("STRANDS_DURABLE_CIPHER_KEYS", keys(k2026=NEW))
+    assert current(connect(url)) == current(type(connect(url))(url)) == "k2026"  # type: ignore[call-arg]
+    assert current(connect(url, cipher=old())) == "2025"
+    with pytest.raises(TypeError, match=r"must be a strands_durable\.Cipher"):
+        connect(url, cipher=OLD)  # type: ignore[arg-type]
+
+
+def test_c57_an_engine_that_cannot_encrypt_refuses_a_cipher(monkeypatch: pytest.MonkeyPatch) -> None:
+    from strands_durable._dispatch import connect as connecting
+
+    class Plain:
+        """A backend of another package, which knows no cipher."""
+
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+    monkeypatch.setattr(connecting, "_maker", lambda scheme: Plain)
+    assert connect("plain://here").url == "plain://here"
+    with pytest.raises(UnsupportedFeatureError, match="A cipher for a plain:// backend"):
+        connect("plain://here", cipher=old())
     monkeypatch.setenv("STRANDS_DURABLE_CIPHER_KEYS", keys(k2025=OLD))
-    with pytest.raises(UnsupportedFeatureError, match="A cipher for a"):
-        connect(_REFUSING[engine])
-    with pytest.raises(UnsupportedFeatureError, match="STRANDS_DURABLE_CIPHER_KEYS is set"):
-        backend(_REFUSING[engine])  # type: ignore[call-arg]
+    with pytest.raises(UnsupportedFeatureError, match="A cipher for a plain:// backend"):
+        connect("plain://here")
 
 
 def test_c57_commands_that_need_no_key_do_not_load_cryptography() -> None:

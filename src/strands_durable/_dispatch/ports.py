@@ -14,7 +14,13 @@ from .._records.listing import Listing
 from .._records.printable import url_for_people
 from .._records.rekeyed import Rekeyed
 from .._records.spec import AgentSpec
-from ..errors import ExecutionNotFoundError, FormatVersionError, UnreadableError, UnsupportedFeatureError
+from ..errors import (
+    CipherError,
+    ExecutionNotFoundError,
+    FormatVersionError,
+    UnreadableError,
+    UnsupportedFeatureError,
+)
 from .handles import ExecutionHandle as ExecutionHandle
 from .upkeep import Upkeep
 
@@ -139,7 +145,7 @@ class DurableBackend(Upkeep, ABC):
 
         try:
             detail = await (await self.get(record.execution_id)).detail()
-        except (ExecutionNotFoundError, FormatVersionError, UnreadableError):
+        except (ExecutionNotFoundError, FormatVersionError, UnreadableError, CipherError):
             return []  # removed in the meantime, or a list says why it cannot be read
         roots = [call for call in detail.calls if call.depth == 0]
         return [

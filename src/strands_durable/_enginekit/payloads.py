@@ -71,6 +71,7 @@ class PayloadStore:
         plainly: bool = True,
         limit: int | None = None,
         put: Callable[[str], ChangeSet] | None = None,
+        changed: Callable[[str], str] | None = None,
     ) -> ChangeSet:
         """Return rows in a form that the engine accepts.
 
@@ -80,12 +81,14 @@ class PayloadStore:
             plainly: Whether small rows stay readable in the engine's views.
             limit: How many bytes the engine accepts here; its usual limit if None.
             put: Called with packed rows above the limit if there is no external storage; returns a reference to them.
+            changed: Called with packed rows; returns what is recorded in their place.
         """
         if self._url is not None:
             rows = map_cells(rows, self._offload)
         if plainly and len(json.dumps(rows)) <= self.limits.plain_bytes:
             return rows
         packed, limit = pack(rows), self.limits.max_bytes if limit is None else limit
+        packed = packed if changed is None else changed(packed)
         if len(packed) > limit:
             if self._url is not None:
                 return {AWAY: self._put(packed.encode())}
@@ -94,12 +97,12 @@ class PayloadStore:
             return put(packed)
         return {PACKED: packed}
 
-    def load(self, rows: ChangeSet) -> ChangeSet:
-        """Return rows in their original form, with offloaded payloads loaded."""
+    def load(self, rows: ChangeSet, unchanged: Callable[[str], str] | None = None) -> ChangeSet:
+        """Return rows in their original form, with offloaded payloads loaded; ``unchanged`` undoes what `offload` changed."""
         if AWAY in rows:
             rows = {PACKED: self._get(rows[AWAY]).decode()}
         if PACKED in rows:
-            rows = unpack(rows[PACKED])
+            rows = unpack(rows[PACKED] if unchanged is None else unchanged(rows[PACKED]))
         loaded: ChangeSet = map_cells(rows, self._load)
         return loaded
 

@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-from ..errors import CipherError, UnsupportedFeatureError
+from ..errors import CipherError
 from .cipher import Cipher
 
 OBJECT_VARIABLE = "STRANDS_DURABLE_CIPHER"
@@ -28,14 +28,6 @@ def cipher_or_default(given: Cipher | None) -> Cipher | None:
             "The environment", f"both {OBJECT_VARIABLE} and {KEYS_VARIABLE} are set", "Set only one of them."
         )
     return _imported(named) if named else _of_keys(keys) if keys else None
-
-
-def refuse_cipher(what: str) -> None:
-    """Raise if the environment names a cipher, for an engine that would store contents in plain text."""
-    for variable in (OBJECT_VARIABLE, KEYS_VARIABLE):
-        if os.environ.get(variable):
-            reason = f"it would store contents in plain text, and {variable} is set"
-            raise UnsupportedFeatureError(f"A cipher for {what}", reason, "Use another engine.")
 
 
 @functools.cache

@@ -16,4 +16,4 @@ class Rekeyed:
     key_id: str | None
     """The key that they are encrypted with now."""
     rows: int
-    """How many rows, and large bytes, were written again."""
+    """How many rows and large bytes, or batches of a log, were written again."""

@@ -11,19 +11,24 @@ import itertools
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .._dispatch.deadlines import expiring
 from .._enginekit.backend import LogBackend
+from .._enginekit.encryption import Contents, facts_of, is_sealed, outline
 from .._enginekit.handle import AT_WORK
 from .._enginekit.log import Entry, Position, Presence, RecordedExecution, StaleError
 from .._enginekit.session import SessionPool
 from .._records.change_sets import ChangeSet
-from .._records.cipher_setting import refuse_cipher
+from .._records.cipher import Cipher
+from .._records.cipher_setting import cipher_or_default
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
+from ..errors import CipherError
 
 _POLL_SECONDS, _REFUSED_SECONDS, _DEADLINE_SECONDS = 0.005, 0.05, 0.2
+_NOTE = "why no worker takes an execution"
 _numbers = itertools.count(1)
 
 
@@ -32,10 +37,12 @@ class _Service:
     """What outlives workers: the logs, the executions that wait for a worker, and their owners."""
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What stays readable of executions that are encrypted."""
     ready: dict[str, float] = field(default_factory=dict)
     """The executions that wait for a worker, each with the earliest time to run it."""
     owners: dict[str, str] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     stops: set[str] = field(default_factory=set)
     losses: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -65,32 +72,42 @@ class MemoryLog:
     """Keeps the change sets of each execution in a list; a position is the number of change sets so far."""
 
     _service: _Service
+    _contents: Contents
 
     async def read(self, execution_id: str, after: Position = None) -> AsyncIterator[Entry]:
         """Yield what was appended."""
         for entry in self._service.entries.get(execution_id, ()):
             if entry.position > (after or 0):
-                yield entry
+                yield replace(entry, changes=self._contents.open_value(entry.changes, _batch(execution_id, entry)))
 
     async def append(self, execution_id: str, base: Position, changes: ChangeSet) -> Position:
         """Add a change set, unless another writer was faster."""
         with self._service.lock:
             entries = self._at(execution_id, base)
-            entry = Entry(position=(base or 0) + 1, changes=changes)
+            entry = self._sealed(execution_id, Entry(position=(base or 0) + 1, changes=changes))
             self._service.entries[execution_id] = [*entries, entry]
+            self._service.facts.setdefault(execution_id, {}).update(facts_of(changes))
         return entry.position
 
     async def compact(self, execution_id: str, upto: Position, whole: ChangeSet) -> None:
         """Replace all change sets by one."""
         with self._service.lock:
             self._at(execution_id, upto)
-            self._service.entries[execution_id] = [Entry(position=upto, changes=whole)]
+            self._service.entries[execution_id] = [self._sealed(execution_id, Entry(position=upto, changes=whole))]
+
+    def _sealed(self, execution_id: str, entry: Entry) -> Entry:
+        return replace(entry, changes=self._contents.seal_value(entry.changes, _batch(execution_id, entry)))
 
     def _at(self, execution_id: str, base: Position) -> list[Entry]:
         entries = self._service.entries.get(execution_id, [])
         if (entries[-1].position if entries else None) != base:
             raise StaleError
         return entries
+
+
+def _batch(execution_id: str, entry: Entry) -> str:
+    """Return what an entry is, for errors; an encrypted one can only be read as this."""
+    return f"batch {entry.position} of execution {execution_id!r}"
 
 
 class MemoryBackend(LogBackend):
@@ -101,11 +118,11 @@ class MemoryBackend(LogBackend):
     retention_hint = "They are lost with the process."
     backup_hint = "They are in the memory of this process alone."
 
-    def __init__(self, url: str) -> None:
-        refuse_cipher("the engine in memory")
+    def __init__(self, url: str, *, cipher: Cipher | None = None) -> None:
         self.url = url
         self._service = _services.setdefault(url, _Service())
-        self.log = MemoryLog(self._service)
+        self.contents = Contents(cipher_or_default(cipher), url)
+        self.log = MemoryLog(self._service, self.contents)
 
     async def wake(self, execution_id: str) -> None:
         """Let a worker check an execution."""
@@ -114,6 +131,7 @@ class MemoryBackend(LogBackend):
     async def presence(self, execution_id: str) -> Presence:
         """Return the owner of an execution, or why it has none."""
         owner, note = self._service.owners.get(execution_id), self._service.notes.get(execution_id)
+        note = self.contents.open_value(note, _NOTE) if is_sealed(note) else note
         return Presence(owner=owner, note=note, is_cancelling=execution_id in self._service.stops)
 
     async def ask_to_stop(self, execution_id: str) -> bool:
@@ -124,8 +142,13 @@ class MemoryBackend(LogBackend):
 
     async def listed(self, asked: Listing) -> list[ExecutionRecord]:
         """Return executions, the most recently changed first."""
-        known = [await self.read(each) for each in tuple(self._service.entries)]
-        return asked.chosen([each.detail(await self.presence(each.execution_id)).execution for each in known])
+        return asked.chosen([await self._record(each) for each in tuple(self._service.entries)])
+
+    async def _record(self, execution_id: str) -> ExecutionRecord:
+        try:
+            return (await self.read(execution_id)).detail(await self.presence(execution_id)).execution
+        except CipherError as error:
+            return outline(execution_id, self._service.facts[execution_id], error)
 
     def lose_workers(self) -> None:
         """Give up every worker as if it were frozen: others take over its executions, and what it appends is refused."""
@@ -182,6 +205,8 @@ class _Worker:
             again = await self._run_session(known) if known.status in AT_WORK else None
         except StaleError:
             pass  # another writer was faster
+        except CipherError as error:
+            self._service.notes[execution_id], again = str(error), time.time() + _REFUSED_SECONDS
         finally:
             is_stopped = self._service.leave(execution_id, self._name)
             if again is not None:
@@ -193,7 +218,7 @@ class _Worker:
         execution_id = known.execution_id
         end = await self.pool.run(known, lambda: self._service.owners.update({execution_id: self._name}))
         if isinstance(end, str):
-            self._service.notes[execution_id] = end
+            self._service.notes[execution_id] = self._backend.contents.seal_value(end, _NOTE)
             return time.time() + _REFUSED_SECONDS
         self._service.notes.pop(execution_id, None)
         return end.not_before if end.status in AT_WORK else None

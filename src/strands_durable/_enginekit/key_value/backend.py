@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 
 from ..._dispatch.handles import ExecutionHandle
@@ -16,15 +16,18 @@ from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
+from ..._records.rekeyed import Rekeyed
 from ..._records.views import ExecutionDetail
-from ...errors import ExecutionBusyError, ExecutionNotFoundError
+from ...errors import CipherError, ExecutionBusyError, ExecutionNotFoundError
 from ..backend import LogBackend
+from ..encryption import outline
 from ..handle import AT_WORK, LogHandle
 from ..listing import read_latest
 from ..log import Position, Presence, RecordedExecution, StaleError, read
 from .engine import KeyValueEngine
 from .head import Head
 from .log import ask_key, key_of
+from .rekeying import rekey
 from .store import Value
 
 
@@ -125,7 +128,7 @@ class KeyValueBackend(LogBackend):
         if await self.engine.workers.seems_alive(head.owner):
             owner = str(Owner.parse(str(head.owner)))
             return Presence(owner=owner, is_alive=True, is_cancelling=is_cancelling)
-        return Presence(note=found.get(note, b"").decode() or None, is_cancelling=is_cancelling)
+        return Presence(note=self.engine.log.note(execution_id, found.get(note, b"")), is_cancelling=is_cancelling)
 
     async def ask_to_stop(self, execution_id: str) -> bool:
         """Ask the owner of an execution to cancel it; False if it has none."""
@@ -154,6 +157,8 @@ class KeyValueBackend(LogBackend):
             return known.detail(await self.presence(execution_id)).execution
         except ExecutionNotFoundError:
             return None  # removed in the meantime
+        except CipherError as error:
+            return outline(execution_id, asdict(await self.head(execution_id)), error)
 
     def notify(
         self,
@@ -165,6 +170,10 @@ class KeyValueBackend(LogBackend):
     ) -> None:
         """Have the workers of this process report executions of the store."""
         hooks.add(self.engine.store.where, *hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
+
+    async def rekey(self, *, decrypt: bool = False) -> Rekeyed:
+        """Encrypt all executions that no worker runs with the current key, or decrypt them."""
+        return await rekey(self.engine, decrypt=decrypt)
 
     async def remove(self, execution_id: str) -> None:
         """Delete an execution that has ended, with all it recorded."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..._records.change_sets import ChangeSet
+from ..._records.cipher import Cipher
+from ..encryption import Contents
 from .heartbeat import Workers
 from .log import KeyValueLog
 from .notices import Notices
@@ -27,9 +29,15 @@ class KeyValueEngine:
     notices: Notices
 
     @classmethod
-    def at(cls, store: KeyValueStore, on_append: Callable[[str, ChangeSet], None] | None = None) -> KeyValueEngine:
+    def at(
+        cls,
+        store: KeyValueStore,
+        on_append: Callable[[str, ChangeSet], None] | None = None,
+        cipher: Cipher | None = None,
+    ) -> KeyValueEngine:
         """Return what is in a store."""
-        notices, index, workers = Notices(store), SharedMap(store, "executions"), Workers(store)
-        log = KeyValueLog(store, on_append, notices)
+        contents = Contents(cipher, store.where)
+        notices, index, workers = Notices(store, contents), SharedMap(store, "executions"), Workers(store)
+        log = KeyValueLog(store, on_append, notices, contents)
         open_ = OpenExecutions(store, log)
         return cls(store=store, log=log, index=index, open=open_, workers=workers, notices=notices)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-from ..._records.change_sets import ChangeSet, rows_of
+from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
+from ..encryption import facts_of
 from ..handle import AT_WORK
 
 REMOVED = "REMOVED"
@@ -122,15 +122,16 @@ class Head:
     def next(self, changes: ChangeSet) -> Head:
         """Return the head after a further batch."""
         log = (*self.log[:-1], (self.last[0], self.last[1] + 1)) if self.is_ours else (*self.log, _new_epoch())
-        new = replace(self, **_facts(changes), log=log, before=self.status, is_ours=True)
+        new = replace(self, **facts_of(changes), log=log, before=self.status, is_ours=True)
         if new.is_at_rest or not self.is_at_rest:
             return new
         is_resumed = self.has_ended and self.status != ""
         return replace(new, period=uuid.uuid4().hex[:12], resumes=self.resumes + is_resumed)
 
-    def compacted(self) -> Head:
-        """Return the head after all batches were replaced by one."""
-        return replace(self, log=(_new_epoch(),), since=self.last, replaced=self.log, is_ours=True)
+    def rewritten(self, count: int) -> Head:
+        """Return the head after all batches were replaced by so many others."""
+        epoch, _ = _new_epoch()
+        return replace(self, log=((epoch, count),), since=self.last, replaced=self.log, is_ours=True)
 
     def removed(self) -> Head:
         """Return the head that stays after everything else is deleted."""
@@ -144,12 +145,3 @@ def _batches(epochs: tuple[Place, ...]) -> list[Place]:
 
 def _new_epoch() -> Place:
     return uuid.uuid4().hex[:12], 1
-
-
-def _facts(changes: ChangeSet) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for row in rows_of(changes, "executions"):
-        found |= {name: row.get(name) for name in ("status", "owner", "created_at", "updated_at")}
-    for row in rows_of(changes, "dispatches"):
-        found |= {"agent": row["agent"], "not_before": row.get("not_before", 0.0)}
-    return found

@@ -9,6 +9,8 @@ Stores differ: one reports a refused swap with another error than the next, one 
 refuses, one brings a deleted key back when it is written with an old ETag. So only the head that is read back decides, an
 epoch's name is used by one writer, nothing is deleted before the swap, and a removed execution leaves its head. No head has a
 time to live: one store sets it apart from the value, so that it could reach a later head of the same id.
+
+With a cipher, batches and notes are encrypted, each bound to its key in the store; heads stay readable.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..._records.change_sets import ChangeSet
-from ...errors import BackendUnavailableError, ExecutionNotFoundError
+from ...errors import BackendUnavailableError, CipherError, ExecutionNotFoundError
+from ..encryption import Contents
 from ..log import Entry, StaleError
 from .head import REMOVED, Head, Place
 from .packing import pack, unpack
@@ -59,6 +63,7 @@ class KeyValueLog:
         store: The store.
         on_append: Called after each append.
         notices: Records what is to be reported of executions.
+        contents: Encrypts what is recorded of them.
     """
 
     def __init__(
@@ -66,8 +71,10 @@ class KeyValueLog:
         store: KeyValueStore,
         on_append: Callable[[str, ChangeSet], None] | None = None,
         notices: Notices | None = None,
+        contents: Contents | None = None,
     ) -> None:
         self._store, self._on_append, self._notices = store, on_append, notices
+        self.contents = contents or Contents(None, store.where)
         self._deleting: set[asyncio.Task[None]] = set()
 
     async def head(self, execution_id: str) -> Head | None:
@@ -120,10 +127,11 @@ class KeyValueLog:
         pieces = {key: _piece_keys(key, values[key]) for key in keys if key in values}
         parts = await self._store.get_many([each for found in pieces.values() for each in found])
         changes: list[ChangeSet] = []
-        for key in keys:
+        for key, place in zip(keys, places, strict=True):
             if key not in values or not all(each in parts for each in pieces[key]):
                 return changes
-            changes.append(unpack(b"".join(parts[each] for each in pieces[key]) or values[key]))
+            data = b"".join(parts[each] for each in pieces[key]) or values[key]
+            changes.append(unpack(self.contents.open(data, _batch_of(execution_id, place))))
         return changes
 
     def _damaged(self, execution_id: str) -> BackendUnavailableError:
@@ -166,12 +174,31 @@ class KeyValueLog:
 
     async def compacted(self, execution_id: str, upto: Head, whole: ChangeSet) -> Head:
         """Replace all batches by one, and return the new head."""
-        new = upto.compacted()
-        found = await self._committed(execution_id, upto, new, await self._prepared(execution_id, new.last, whole))
-        if not found.is_ours:
-            raise StaleError  # another writer has continued from it: the caller does not know what that has appended
+        found = await self.rewritten(execution_id, upto, [whole])
         self._delete_later(execution_id, [*upto.old_batches(), *upto.batches()])
         return found
+
+    async def rewritten(self, execution_id: str, upto: Head, batches: list[ChangeSet]) -> Head:
+        """Replace all batches by others, and return the new head; `clean` deletes the old ones."""
+        new = upto.rewritten(len(batches))
+        for place, changes in zip(new.batches()[:-1], batches, strict=False):
+            await self._save_until_confirmed(await self._prepared(execution_id, place, changes))
+        last = await self._prepared(execution_id, new.last, batches[-1])
+        found = await self._committed(execution_id, upto, new, last)
+        if not found.is_ours:
+            raise StaleError  # another writer has continued from it: the caller does not know what that has appended
+        return found
+
+    async def clean(self, execution_id: str, head: Head) -> None:
+        """Delete the batches that a head has replaced."""
+        if head.replaced:
+            await self._delete(execution_id, head.old_batches())
+
+    async def key_ids(self, execution_id: str, head: Head) -> set[str | None]:
+        """Return the ids of the keys that the batches of an execution are encrypted with; None for plain text."""
+        values = await self._store.get_many([_batch_key(execution_id, place) for place in head.batches()])
+        first = [next(iter(_piece_keys(key, value)), key) for key, value in values.items()]
+        return {self.contents.key_id(data) for data in (await self._store.get_many(first)).values()}
 
     async def remove(self, execution_id: str, head: Head) -> None:
         """Delete an execution; its head stays as a tombstone, so that no writer of before creates it again."""
@@ -180,9 +207,27 @@ class KeyValueLog:
         others = (ask_key(execution_id, head), key_of(execution_id, "note"), notices_key(execution_id, head.life))
         await self._store.delete(others)
 
+    # Notes
+
+    async def save_note(self, execution_id: str, why: str, ttl_seconds: int, *, plainly: bool) -> None:
+        """Record why no worker takes an execution, for a while; in plain text if it holds no contents, or without a cipher."""
+        data = why.encode() if plainly else self.contents.seal(why.encode(), _note_of(execution_id))
+        with suppress(WriteError):
+            await self._store.save(Value(key=key_of(execution_id, "note"), data=data, ttl_seconds=ttl_seconds))
+
+    def note(self, execution_id: str, data: bytes) -> str | None:
+        """Return a note as it was, from what is stored."""
+        if self.contents.key_id(data) is None:
+            return data.decode("utf-8", "replace") or None
+        try:
+            return self.contents.open(data, _note_of(execution_id)).decode()
+        except CipherError as error:
+            return error.reason
+
     async def _prepared(self, execution_id: str, place: Place, changes: ChangeSet) -> Value:
         """Return the value of a batch; what is too large for one value is written now, in pieces."""
-        packed, key = pack(changes), _batch_key(execution_id, place)
+        packed = self.contents.seal(pack(changes), _batch_of(execution_id, place))
+        key = _batch_key(execution_id, place)
         if len(packed) <= _PIECE_BYTES:
             return Value(key=key, data=packed)
         parts = [packed[begin : begin + _PIECE_BYTES] for begin in range(0, len(packed), _PIECE_BYTES)]
@@ -249,5 +294,15 @@ def _batch_key(execution_id: str, place: Place) -> str:
     return key_of(execution_id, f"{place[0]}.{place[1]}")
 
 
+def _batch_of(execution_id: str, place: Place) -> str:
+    """Return what a batch is, for errors; an encrypted one can only be read as this."""
+    return f"batch {place[0]}.{place[1]} of execution {execution_id!r}"
+
+
+def _note_of(execution_id: str) -> str:
+    return f"the note of execution {execution_id!r}"
+
+
 def _piece_keys(key: str, value: bytes) -> list[str]:
-    return [f"{key}.{number}" for number in range(int(value[1:]))] if value[:1] == _IN_PIECES else []
+    is_divided = value[:1] == _IN_PIECES and value[1:].isdigit()
+    return [f"{key}.{number}" for number in range(int(value[1:]))] if is_divided else []

@@ -26,7 +26,8 @@ from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.notifications import EVENTS, Event
 from ..._records.views import Undelivered
-from ...errors import BackendUnavailableError
+from ...errors import BackendUnavailableError, CipherError
+from ..encryption import Contents
 from ..notices import Notice, event_of
 from .head import Head, Place
 from .log import notices_key
@@ -59,7 +60,8 @@ class StoredNotice(Notice):
     claimed_by: str | None = None
     taken: tuple[str, ...] = ()
     """The names of the hooks that have taken it while others have not."""
-    error: str | None = None
+    error: Any = None
+    """Why it was not delivered at the last try; see `Notices.sealed`."""
     gave_up_at: float | None = None
 
     @classmethod
@@ -91,8 +93,8 @@ class StoredNotice(Notice):
 class Notices:
     """The notices of all executions in a store."""
 
-    def __init__(self, store: KeyValueStore) -> None:
-        self._store = store
+    def __init__(self, store: KeyValueStore, contents: Contents | None = None) -> None:
+        self._store, self._contents = store, contents or Contents(None, store.where)
         self._index, self._watches = SharedMap(store, "notices", shards=4), SharedMap(store, "watches", shards=1)
         self._watched, self._known_at = dict[str, float](), -inf
         self.on_commit: Callable[[str], None] | None = None
@@ -198,9 +200,21 @@ class Notices:
         data, _ = await self._store.get(notices_key(execution_id, head.life))
         found = [each for each in _notices(data) if each.standing(head) == "counts"]
         return tuple(
-            Undelivered(event=each.event, at=each.at, tries=each.tries, error=each.error, gave_up_at=each.gave_up_at)
+            Undelivered(
+                event=each.event, at=each.at, tries=each.tries, error=self._error(each), gave_up_at=each.gave_up_at
+            )
             for each in sorted(found, key=lambda each: each.at)
         )
+
+    def sealed(self, notice: StoredNotice, error: str) -> Any:
+        """Return an error of a hook in the form in which it is stored: it may repeat what was reported."""
+        return self._contents.seal_value(error, _error_of(notice))
+
+    def _error(self, notice: StoredNotice) -> str | None:
+        try:
+            return None if notice.error is None else str(self._contents.open_value(notice.error, _error_of(notice)))
+        except CipherError as error:
+            return error.reason
 
     async def _change(
         self, execution_id: str, life: str, change: Callable[[dict[str, Any]], bool], *, is_new: bool = False
@@ -233,6 +247,10 @@ def parts_of(name: str) -> tuple[str, str]:
     """Return the id and the life of an execution on the list."""
     life, _, execution_id = name.partition("/")
     return execution_id, life
+
+
+def _error_of(notice: StoredNotice) -> str:
+    return f"the error of notice {notice.notice_id}"
 
 
 def _entries(data: bytes) -> dict[str, Any]:

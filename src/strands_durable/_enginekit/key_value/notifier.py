@@ -18,7 +18,7 @@ from ..._dispatch.notifications.hooks import MAX_DELAY_SECONDS, delay_seconds, d
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.notifications import Event
-from ...errors import BackendUnavailableError, DurableError, ExecutionNotFoundError
+from ...errors import BackendUnavailableError, CipherError, DurableError, ExecutionNotFoundError
 from ..log import Presence, read
 from ..notices import notification_of
 from .engine import KeyValueEngine
@@ -35,6 +35,8 @@ _FIRST_SECONDS, _MAX_SECONDS = 0.25, 30.0
 _AT_ONCE, _LOOKED_AT = 8, 100
 """How many are delivered at a time, and how many executions are looked at: thousands may wait for a receiver."""
 _ERROR_LENGTH, _STOP_SECONDS = 300, 1.0
+_KEY_SECONDS = 5.0
+"""How long a notice is left alone that this process cannot decrypt."""
 
 
 @dataclass
@@ -220,6 +222,10 @@ class Notifier:
                 return
             reach("notice.claim:after")
             await self._call_hooks(name, claimed)
+        except CipherError as error:
+            logger.warning("notification_id=<%s>, error=<%s> | left to a worker with the key", notice.notice_id, error)
+            with suppress(DurableError):
+                await self._notices.replace(name, claimed, replace(notice, not_before=time.time() + _KEY_SECONDS))
         except Exception as error:  # the store cannot be reached, or what is recorded of this execution is damaged
             with suppress(DurableError):
                 await self._settle(name, claimed, {type(error).__name__: str(error)}, claimed.taken)
@@ -245,7 +251,7 @@ class Notifier:
 
     async def _settle(self, name: str, claimed: StoredNotice, failures: dict[str, str], taken: Collection[str]) -> None:
         error = "; ".join(f"{hook}: {why}" for hook, why in failures.items())[:_ERROR_LENGTH]
-        left = replace(claimed, claimed_by=None, taken=tuple(taken), error=error)
+        left = replace(claimed, claimed_by=None, taken=tuple(taken), error=self._notices.sealed(claimed, error))
         facts = (claimed.notice_id, claimed.event, claimed.tries, error)
         if is_given_up(claimed.tries, time.time() - claimed.at):
             logger.error("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | notification given up", *facts)

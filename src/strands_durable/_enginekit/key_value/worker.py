@@ -19,7 +19,7 @@ from ..._dispatch.requests import Requests
 from ..._journal.owner import Owner
 from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
-from ...errors import DurableError, ExecutionNotFoundError, UnreadableError
+from ...errors import CipherError, DurableError, ExecutionNotFoundError, UnreadableError
 from ..compaction import prune
 from ..handle import AT_WORK
 from ..log import RecordedExecution, StaleError, read
@@ -27,10 +27,9 @@ from ..session import SessionPool
 from .engine import KeyValueEngine
 from .head import REMOVED, Head
 from .heartbeat import Heartbeat
-from .log import ask_key, key_of
+from .log import ask_key
 from .open_executions import OpenExecution
 from .shared_map import SharedMap
-from .store import Value, WriteError
 
 logger = safe_logger(__name__)
 
@@ -213,8 +212,8 @@ class KeyValueWorker:
         except StaleError:
             logger.info("execution_id=<%s> | another worker has claimed it", execution_id)
             return None
-        except (ExecutionNotFoundError, UnreadableError) as error:
-            return await self._refused(execution_id, str(error), refusals)
+        except (ExecutionNotFoundError, UnreadableError, CipherError) as error:
+            return await self._refused(execution_id, str(error), refusals, plainly=isinstance(error, CipherError))
         finally:
             self.claimed.pop(execution_id, None)
             self.ended(execution_id)
@@ -253,11 +252,9 @@ class KeyValueWorker:
         finally:
             self._suspected.discard(execution_id)
 
-    async def _refused(self, execution_id: str, why: str, refusals: int) -> Outcome:
+    async def _refused(self, execution_id: str, why: str, refusals: int, *, plainly: bool = False) -> Outcome:
         """Return that this worker may not run an execution; each refusal in a row is followed by a longer wait."""
-        note = Value(key=key_of(execution_id, "note"), data=why.encode(), ttl_seconds=_NOTE_SECONDS)
-        with suppress(WriteError):
-            await self.engine.store.save(note)
+        await self._log.save_note(execution_id, why, _NOTE_SECONDS, plainly=plainly)
         seconds = min(_MAX_REFUSED_SECONDS, 2.0 ** min(refusals, 10))
         return Outcome(status=S.PENDING.value, note=why, seconds=seconds, refusals=refusals + 1)
 

@@ -23,6 +23,7 @@ from ..log import Presence, RecordedExecution
 from .answers import together
 from .history import OperationHistory
 from .port import ACCEPT_DRIFT
+from .row_store import RowStore, text_of
 
 S = ExecutionStatus
 _TRIES = 40
@@ -34,6 +35,8 @@ class CallbackBackend(LogBackend):
     invoker: str
     _takes_hooks: str
     """What the function is made with, which takes its hooks."""
+
+    payload_store: RowStore
 
     # What an engine adds
 
@@ -60,6 +63,10 @@ class CallbackBackend(LogBackend):
 
     def _handle(self, execution_id: str) -> ExecutionHandle:
         return CallbackHandle(self, execution_id)
+
+    def sealed_answer(self, execution_id: str, question: str, answer: Any) -> Any:
+        """Return an answer in the form in which it is sent."""
+        return self.payload_store.contents.seal_value(answer, text_of(execution_id, f"the answer to {question!r}"))
 
     async def wake(self, execution_id: str) -> None:
         """Do nothing: the engine invokes the function."""
@@ -145,8 +152,12 @@ class CallbackHandle(LogHandle):
         callbacks = known.log.callbacks.open
         if not answers.keys() <= callbacks.keys():
             return False  # the function is about to ask
+        sealed = {
+            question: self._backend.sealed_answer(self.execution_id, question, answers[question])
+            for question in answers
+        }
         for question in answers:
-            if not await self._backend.reply(callbacks[question], together(answers, by)):
+            if not await self._backend.reply(callbacks[question], together(sealed, by)):
                 return False
         return True
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
 from ..._journal.owner import Owner
 from ..._records.change_sets import ChangeSet
-from ..._records.executions import ExecutionStatus
+from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.views import ExecutionDetail
-from ...errors import DurableError
+from ...errors import CipherError, DurableError
+from ..encryption import outline
 from ..log import Presence, RecordedExecution
-from ..payloads import PayloadStore
 from ..pieces import Parcels
 from ..replica import Replica
 from .answers import Answer, answers_in
 from .port import ACCEPT_DRIFT, Message, callback_name
+from .row_store import RowStore, batch_of, start_of, text_of
 
 S = ExecutionStatus
 _ENDED = "engine:ExecutionEnded"
@@ -73,17 +76,23 @@ class MessageLog:
         store: Has what was too large for it.
     """
 
-    def __init__(self, name: str, store: PayloadStore) -> None:
-        self.name, self._store, self._parcels = name, store, Parcels()
+    def __init__(self, name: str, store: RowStore, execution_id: str | None = None) -> None:
+        self.name, self.store, self._parcels = name, store, Parcels()
         self.lock = threading.RLock()
         """Held while it is added to, and while it is read by those who follow it."""
-        self.execution_id: str | None = None
-        """The execution to which it says it belongs."""
+        self.execution_id, self.agent = execution_id, ""
+        """The execution to which it says it belongs, and its agent."""
         self.size = 0
         """Grows with everything that is added."""
-        self.rows: list[ChangeSet] = []
-        self.note: str | None = None
+        self.batches = 0
+        """How many messages it has, without the pieces of large ones."""
+        self._rows: list[ChangeSet] = []
+        self._unread: deque[tuple[ChangeSet, str]] = deque()
+        self._is_sealed = False
+        self._note: Any = None
         """Why the function cannot run the execution now."""
+        self.status: str | None = None
+        """The status in the last message."""
         self.callbacks = Callbacks()
         self.segment: str | None = None
         """The name of the log that continues this one, if one does."""
@@ -96,18 +105,54 @@ class MessageLog:
 
     def begin(self, rows: ChangeSet) -> None:
         """Take in the rows that the log begins with."""
-        self.rows.append(self._store.load(rows))
+        self._unread.append((rows, start_of(str(self.execution_id))))
 
     def add(self, message: Message) -> None:
-        """Take in a message."""
+        """Take in a message; its rows are decrypted when they are asked for."""
         if "piece" in message:
             self._parcels.add(message["piece"])
             return
-        rows = self._store.load(self._parcels.joined(message["rows"]))
+        if "execution_id" in message:
+            self.begin(message["rows"])
+            return
+        rows = self._parcels.joined(message["rows"])
         if rows:
-            self.rows.append(rows)
-        self.note = message.get("refused")
+            self._unread.append((rows, batch_of(str(self.execution_id), self.batches)))
+        self.count(message)
+        self._note, self.status = message.get("refused"), message.get("status")
         self.callbacks.ask(message)
+
+    def count(self, message: Message) -> None:
+        """Count a message, which need not be taken in by the process that has made it."""
+        self.batches += "piece" not in message
+
+    @property
+    def rows(self) -> list[ChangeSet]:
+        """The rows of all messages.
+
+        Raises:
+            CipherError: The key is missing or wrong, or rows are in plain text after encrypted ones.
+        """
+        while self._unread:
+            recorded, about = self._unread[0]
+            rows, is_sealed = self.store.recorded(recorded, about)
+            if self._is_sealed and not is_sealed:
+                reason = f"{about} is in plain text, and what was recorded before it is encrypted"
+                raise CipherError(self.name, reason, "Give the function the cipher that its clients have.")
+            self._is_sealed |= is_sealed
+            self._unread.popleft()
+            self._rows.append(rows)
+        return self._rows
+
+    @property
+    def note(self) -> str | None:
+        """Why the function cannot run the execution now."""
+        return self.store.readable(self._note, text_of(str(self.execution_id), "a refusal"))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known without the key."""
+        return {"status": self.status or (S.RUNNING if self.batches else S.PENDING).value, "agent": self.agent}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +164,16 @@ class LogChain:
     """How the engine had ended the first one before the last one was read."""
     last: MessageLog
     """The one that continues it, or the same."""
+
+    def record(self, execution_id: str, created_at: float, updated_at: float) -> ExecutionRecord:
+        """Return the execution as a list shows it; without the key, what is known of it without."""
+        try:
+            known = OperationHistory(execution_id, self)
+            return known.detail(known.presence).execution
+        except CipherError as error:
+            facts = {**self.last.facts, "agent": self.root.agent, "created_at": created_at, "updated_at": updated_at}
+            is_known = self.closed is None or (self.closed is S.COMPLETED and self.last.status is not None)
+            return outline(execution_id, facts if is_known else {**facts, "status": self.closed}, error)
 
 
 class OperationHistory(RecordedExecution):
@@ -157,7 +212,9 @@ class OperationHistory(RecordedExecution):
         for question, answer in answers.items():
             if answer.error is None:
                 with suppress(DurableError):
-                    Requests(self.replica).respond(self.execution_id, {question: answer.value}, answer.by)
+                    about = text_of(self.execution_id, f"the answer to {question!r}")
+                    value = self.log.store.contents.open_value(answer.value, about)
+                    Requests(self.replica).respond(self.execution_id, {question: value}, answer.by)
         self.replica.changes()
         return bool(answers)
 

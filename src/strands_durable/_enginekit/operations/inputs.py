@@ -10,6 +10,7 @@ from ..._dispatch.registry import DurableAgent
 from ..._records.change_sets import ChangeSet
 from ...errors import UnsupportedFeatureError
 from .port import Operations
+from .row_store import RowStore
 from .run import dispatched
 
 
@@ -24,11 +25,13 @@ class Start(TypedDict, total=False):
     prompt: Any
     arguments: dict[str, Any]
     invocation_state: dict[str, Any]
-    notice: dict[str, Any]
+    notice: Any
     """A report about the execution, which this one only delivers; see `reports`."""
 
 
-def begun(event: Any, operations: Operations, agents: Mapping[str, DurableAgent]) -> tuple[str, ChangeSet]:
+def begun(
+    event: Any, operations: Operations, agents: Mapping[str, DurableAgent], store: RowStore
+) -> tuple[str, ChangeSet]:
     """Return the id and the rows of the execution; record one that was not dispatched by our client."""
     if isinstance(event, dict) and "rows" in event:
         return event["execution_id"], event["rows"]
@@ -43,4 +46,5 @@ def begun(event: Any, operations: Operations, agents: Mapping[str, DurableAgent]
         known = ", ".join(sorted(agents))
         raise UnsupportedFeatureError(f"Agent {name!r}", f"this function has {known}", "Name one of them.")
     spec = partial(agents[name].spec_with, **event.get("arguments", {}))
-    return dispatched(operations, spec, event["prompt"], event.get("execution_id"), event.get("invocation_state"))
+    state, execution_id = event.get("invocation_state"), event.get("execution_id")
+    return dispatched(operations, store, spec, event["prompt"], execution_id, state)

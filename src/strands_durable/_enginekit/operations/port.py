@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypedDict
 from ..._records.change_sets import ChangeSet
 from ..._records.notifications import Event
 from ..._records.step_gate import StepTicket
-from ..payloads import PayloadStore
 from ..pieces import Piece
 from ..time_limit import TimeLimit
+from .row_store import RowStore
 
 DISPATCH, START, INTERRUPTED, PIECE = "dispatch", "start the agent", "resume after an interruption", "large batch"
 ACCEPT_DRIFT = "accept drift"
@@ -113,7 +113,7 @@ class RunSettings:
     """How a function runs agents."""
 
     agents: frozenset[str]
-    payload_store: PayloadStore
+    payload_store: RowStore
     notify: Notify | None = None
     answer_seconds: int = 0
     """How long a question stays open; 0: as long as the execution may take."""
@@ -144,7 +144,7 @@ class NoticeRecord(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """What a step of ours returns."""
+    """What a step of ours returns. With a cipher, its rows and all texts that may hold contents are encrypted."""
 
     piece: Piece
     """Part of the rows of a later message; it has nothing else."""
@@ -157,21 +157,23 @@ class Message(TypedDict, total=False):
     """The name of the next operation."""
     status: str
     """How the execution has ended, or SUSPENDED."""
-    error: str
+    error: Any
     questions: list[Question]
     notify: bool
     """Whether the function has a hook that is called with each new question."""
     notice: NoticeRecord
     """The report of its status, if the function has a hook for it: the next operation starts what delivers it."""
     answered: list[str]
-    rejected: dict[str, str]
+    rejected: dict[str, Any]
     """Questions whose answer cannot be used, and why; they are asked again."""
     wait: int
     """How many seconds the function waits before the next operation."""
     segment: bool
     """Whether another log continues this one."""
-    refused: str
-    """Why the function cannot run the execution now."""
+    refused: Any
+    """Why the function cannot run the execution now; in plain text if it lacks the key."""
+    execution_id: str
+    """That of an execution which the function itself has recorded, if its rows are encrypted."""
 
 
 def packed(message: Message) -> str:

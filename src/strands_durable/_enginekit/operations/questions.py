@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..._dispatch.requests import Requests
 from ..._records.codec import encodable, encode
@@ -16,10 +18,12 @@ from ...errors import DurableError
 from ..log import RecordedExecution
 from .answers import Answer, answers_in
 from .port import START, Callback, Message, Operations, Question, RunSettings, callback_name, plain_name, reason_bytes
+from .row_store import text_of
 
 logger = safe_logger(__name__)
 
 _NAME_LENGTH = 300
+_REASON, _WHY = "the reason of a question", "why an answer was rejected"
 
 
 class Questions:
@@ -27,6 +31,7 @@ class Questions:
 
     def __init__(self, operations: Operations, known: RecordedExecution, settings: RunSettings) -> None:
         self._operations, self._known, self._settings = operations, known, settings
+        self._contents = settings.payload_store.contents
         self._callbacks: dict[str, Callback] = {}
         self.answers: dict[str, Answer] = {}
         """Answers that have arrived, for the next operation."""
@@ -53,9 +58,20 @@ class Questions:
         found = [each for each in interrupts_of(record) if each.id not in answered]
         return {
             "status": ExecutionStatus.SUSPENDED.value,
-            "questions": [_question(each, reason_bytes(len(found))) for each in found],
+            "questions": [self._question(each, reason_bytes(len(found))) for each in found],
             "notify": self._settings.notify is not None,
         }
+
+    def _question(self, found: OpenInterrupt, most: int) -> Question:
+        reason = json.loads(encode(found.reason)) if encodable(found.reason) else str(found.reason)
+        small = None if len(json.dumps(reason)) > most else reason
+        return {"id": found.id, "name": found.name[:_NAME_LENGTH], "reason": self._sealed(small, _REASON)}
+
+    def _sealed(self, value: Any, what: str) -> Any:
+        return self._contents.seal_value(value, text_of(self._known.execution_id, what))
+
+    def _opened(self, value: Any, what: str) -> Any:
+        return self._contents.open_value(value, text_of(self._known.execution_id, what))
 
     def ask(self, message: Message) -> None:
         """Create a callback for each new question, and call the hook for it."""
@@ -87,7 +103,7 @@ class Questions:
         self.answers = {**failed, **answers_in(texts, pending)}
         return pending
 
-    def _call_hook(self, question: Question, why: str | None) -> None:
+    def _call_hook(self, question: Question, why: Any) -> None:
         """Notify of a question; a hook that fails does not end the execution."""
         error = self._operations.attempt(plain_name(f"notify {question['id']}"), partial(self._notify, question, why))
         if error is not None:
@@ -95,16 +111,24 @@ class Questions:
                 "interrupt_id=<%s>, error=<%s> | the notify hook failed, the question stays open", question["id"], error
             )
 
-    def _notify(self, question: Question, why: str | None) -> None:
+    def _notify(self, question: Question, why: Any) -> None:
         if self._settings.notify is not None:
             about = {"execution_id": self._known.execution_id, "interrupt_id": question["id"], "name": question["name"],
-                     "reason": question["reason"], "rejected": why}  # fmt: skip
-            self._settings.notify(self._callbacks[question["id"]].callback_id, about)
+                     "reason": self._opened(question["reason"], _REASON), "rejected": self._opened(why, _WHY)}  # fmt: skip
+            with self._contents.hidden("the notify hook"):
+                self._settings.notify(self._callbacks[question["id"]].callback_id, about)
+
+    def _read(self) -> dict[str, Answer]:
+        """Return the answers that have arrived, decrypted; without the key, they stay for a later operation."""
+        return {
+            name: replace(answer, value=self._opened(answer.value, f"the answer to {name!r}"))
+            for name, answer in self.answers.items()
+        }
 
     def use(self) -> Message | None:
         """Record the answers that have arrived; return a message if none of them can be used: the questions stay open."""
-        answers, self.answers = self.answers, {}
-        accepted, rejected = [], {}
+        answers, self.answers = self._read(), {}
+        accepted, rejected = [], dict[str, Any]()
         for name, answer in answers.items():
             try:
                 if answer.error is not None:
@@ -113,18 +137,12 @@ class Questions:
                 accepted.append(name)
             except (DurableError, ValueError) as error:
                 logger.warning("interrupt_id=<%s>, error=<%s> | answer rejected, asked again", name, error)
-                rejected[name] = str(error)
+                rejected[name] = self._sealed(str(error), _WHY)
         if answers and not accepted:
             return {"next": START, **self.asking(), "answered": [], "rejected": rejected}
         if answers:
             self.about = {"answered": accepted, "rejected": rejected}
         return None
-
-
-def _question(found: OpenInterrupt, most: int) -> Question:
-    reason = json.loads(encode(found.reason)) if encodable(found.reason) else str(found.reason)
-    is_large = len(json.dumps(reason)) > most
-    return {"id": found.id, "name": found.name[:_NAME_LENGTH], "reason": None if is_large else reason}
 
 
 def _failed(question: Question, reason: str) -> Answer:

@@ -32,9 +32,11 @@ from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
 from ..._records.notifications import Notification
 from ..._records.views import Question
+from ..encryption import Contents
 from ..log import Presence, RecordedExecution
 from ..notices import Notice, event_of, notification_of
 from .port import ERROR_LENGTH, InterruptedOperationError, Message, NoticeRecord, Operations, reason_bytes
+from .row_store import text_of
 
 logger = safe_logger(__name__)
 
@@ -63,8 +65,10 @@ def key_of(*given: Hook) -> Hashable:
 class Reports:
     """The notices of one execution, in the process that runs it now."""
 
-    def __init__(self, operations: Operations, known: RecordedExecution, hooks_key: Hashable) -> None:
-        self._operations, self._known, self._key = operations, known, hooks_key
+    def __init__(
+        self, operations: Operations, known: RecordedExecution, hooks_key: Hashable, contents: Contents
+    ) -> None:
+        self._operations, self._known, self._key, self._contents = operations, known, hooks_key, contents
         self._has_tried = False
 
     def about(self, status: ExecutionStatus) -> Message:
@@ -91,15 +95,20 @@ class Reports:
         catch_up()
         found = Notice(notice_id=notice["id"], event=notice["event"], at=notice["at"])
         notification = notification_of(self._known.detail(Presence()), found)
-        return {"execution_id": notification.execution_id, "notice": _as_json(notification)}
+        sealed = self._contents.seal_value(_as_json(notification), _delivery_of(notification.execution_id))
+        return {"execution_id": notification.execution_id, "notice": sealed}
 
 
-def run_delivery(operations: Operations, given: Delivery, hooks_key: Hashable) -> dict[str, Any]:
+def run_delivery(
+    operations: Operations, given: dict[str, Any], hooks_key: Hashable, contents: Contents
+) -> dict[str, Any]:
     """Deliver a notification to the hooks of a function, in as many tries as it takes; return how that has ended."""
-    notification, taken, tries = _from_json(given), list[str](), 0
+    opened = contents.open_value(given["notice"], _delivery_of(str(given.get("execution_id"))))
+    notification, taken, tries = _from_json(opened), list[str](), 0
     while True:
         tries += 1
-        failures = _try(operations, partial(_call_next, hooks_key, notification, tries), f"try {tries}", taken)
+        call_next = partial(_call_next, hooks_key, notification, tries, contents)
+        failures = _try(operations, call_next, f"try {tries}", taken)
         if not failures or _is_over(tries):
             break
         operations.wait(ceil(delay_seconds(tries)))
@@ -130,7 +139,9 @@ def _try(
             return failures
 
 
-def _call_next(hooks_key: Hashable, notification: Notification, tries: int, done: Collection[str]) -> str:
+def _call_next(
+    hooks_key: Hashable, notification: Notification, tries: int, contents: Contents, done: Collection[str]
+) -> str:
     """Call one of the hooks that were not called yet, not always the same one first: it may keep others from being called."""
     rest = [each for each in hooks.of(hooks_key) if notification.event in each.events and each.name not in done]
     found: _Called = {"is_last": len(rest) < 2}
@@ -141,7 +152,7 @@ def _call_next(hooks_key: Hashable, notification: Notification, tries: int, done
         error = asyncio.run(called(hook, notification))
         reach("notify:after")
         if error is not None:
-            found["error"] = error[:ERROR_LENGTH]
+            found["error"] = "it failed; the function's log says why" if contents.is_sealing else error[:ERROR_LENGTH]
             facts = (notification.notification_id, notification.event, tries, hook.name, error)
             logger.warning(
                 "notification_id=<%s>, event=<%s>, tries=<%d>, hook=<%s>, error=<%s> | not delivered, retrying", *facts
@@ -153,6 +164,10 @@ def _is_over(tries: int) -> bool:
     """Return whether that was the last try. Only their number decides, not the clock: a replay makes the same operations."""
     waited = sum(min(MAX_DELAY_SECONDS, 2.0**count) for count in range(min(tries - 1, 1_000)))
     return tries >= GIVE_UP_TRIES and waited >= GIVE_UP_SECONDS
+
+
+def _delivery_of(execution_id: str) -> str:
+    return text_of(execution_id, "a notification")
 
 
 def _text(failures: dict[str, str]) -> str:

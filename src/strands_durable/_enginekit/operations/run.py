@@ -28,7 +28,7 @@ from ..._records.executions import NO_AGENT, ExecutionStatus
 from ..._records.logs import safe_logger
 from ..._records.results import ExecutionResult
 from ..._records.spec import AgentSpec
-from ...errors import ExecutionCancelledError, FormatVersionError, UnreadableError
+from ...errors import CipherError, ExecutionCancelledError, FormatVersionError, UnreadableError
 from ..compaction import packed_size, prune
 from ..log import RecordedExecution
 from ..pieces import Pieces
@@ -50,6 +50,7 @@ from .port import (
 )
 from .questions import Questions
 from .reports import Reports
+from .row_store import RowStore, batch_of, start_of, text_of
 
 if TYPE_CHECKING:
     from ..driver import Batch
@@ -74,16 +75,17 @@ class OperationRun:
 
     def __init__(self, operations: Operations, execution_id: str, rows: ChangeSet, settings: RunSettings) -> None:
         self._operations, self._settings, self._store = operations, settings, settings.payload_store
+        self.execution_id, self.contents = execution_id, self._store.contents
         self.replica = Replica(f"{execution_id}:{uuid.uuid4().hex}", self._store.max_text)
         self._known = RecordedExecution(execution_id, self.replica, None)
-        self._log = MessageLog(execution_id, self._store)
+        self._log = MessageLog(execution_id, self._store, execution_id)
         self._log.begin(rows)
         self._outbox = deque[str]()
         self._head: Head | None = None
         self._batch: Batch
         self._reported: list[list[Any]] = []
         self._questions = Questions(operations, self._known, settings)
-        self._reports = Reports(operations, self._known, settings.hooks_key)
+        self._reports = Reports(operations, self._known, settings.hooks_key, self._store.contents)
         self._is_drift_accepted = self._is_live = self._is_left_behind = False
         self._refusals = 0
         self._fitted_at, self._does_fit = -_LOOK_EVERY, True
@@ -127,8 +129,8 @@ class OperationRun:
     def handed_over(self) -> ChangeSet:
         """Return the rows with which another log continues."""
         prune(self.replica)
-        limit = self._settings.handover_bytes
-        return self._store.offload(self.replica.export(), "The execution", plainly=False, limit=limit)
+        limit, about = self._settings.handover_bytes, start_of(self._known.execution_id)
+        return self._store.record(self.replica.export(), "The execution", about, plainly=False, limit=limit)
 
     def _quit(self, has_ended: bool) -> None:
         """End the process if something still runs in it: it would be frozen, and continue in a later run."""
@@ -150,7 +152,9 @@ class OperationRun:
         self._is_drift_accepted = False
         if "piece" not in message:
             self._refusals = self._refusals + 1 if "refused" in message else 0
-        if not self._is_live:
+        if self._is_live:
+            self._log.count(message)
+        else:
             self._log.add(message)
         return message
 
@@ -199,6 +203,8 @@ class OperationRun:
             return self._questions.use() or self._started()
         except (UnreadableError, FormatVersionError) as error:
             return self._refused(f"it cannot be read here: {error}")
+        except CipherError as error:
+            return self._refused(str(error), plainly=True)
 
     def _started(self) -> Message | None:
         """Start the agent; return a message instead if it waits for answers, or if this function may not run it."""
@@ -234,7 +240,8 @@ class OperationRun:
         """Return the text to record now; what is too large for one operation is sent in pieces before it."""
         pieces = Pieces(self._store.limits.max_bytes)
         changes = self.replica.changes() if rows is None else rows
-        message["rows"] = self._store.offload(changes, "What a step has recorded", put=pieces.put)
+        about = batch_of(self._known.execution_id, self._log.batches)
+        message["rows"] = self._store.record(changes, "What a step has recorded", about, put=pieces.put)
         self._outbox.extend(packed({"piece": piece}) for piece in pieces.take())
         self._outbox.append(packed(message))
         return self._outbox.popleft()
@@ -248,10 +255,14 @@ class OperationRun:
         has = ", ".join(sorted(known))
         return f"{NO_AGENT}{name!r} in this function (there are {has}); deploy one whose handler names it"
 
-    def _refused(self, why: str) -> Message:
+    def _refused(self, why: str, *, plainly: bool = False) -> Message:
         """Return a message that makes the function try again later, each time after a longer wait."""
         logger.warning("execution_id=<%s> | cannot be run by this function: %s", self._known.execution_id, why)
-        return {"next": START, "refused": why, "wait": min(_MAX_REFUSED_SECONDS, 2 ** min(self._refusals, 12))}
+        refused = why if plainly else self._sealed(why, "a refusal")
+        return {"next": START, "refused": refused, "wait": min(_MAX_REFUSED_SECONDS, 2 ** min(self._refusals, 12))}
+
+    def _sealed(self, text: str, what: str) -> Any:
+        return self._store.contents.seal_value(text, text_of(self._known.execution_id, what))
 
     def _await_acceptance(self, seconds: int) -> None:
         """Wait; a client may end the wait by accepting that the agent has changed."""
@@ -288,7 +299,9 @@ class OperationRun:
             return {**self._questions.asking(), **self._reports.about(end.status)}
         if end.status not in (S.PENDING, S.RUNNING):
             found: Message = {"status": end.status.value, **self._reports.about(end.status)}
-            return found if end.error is None else {**found, "error": summary(end.error)[:ERROR_LENGTH]}
+            if end.error is None:
+                return found
+            return {**found, "error": self._sealed(summary(end.error)[:ERROR_LENGTH], "the error")}
         if head.is_log_full:
             return {"segment": True}
         seconds = max(head.wait_seconds or 0, ceil(end.not_before - time.time()))
@@ -304,14 +317,23 @@ def load() -> None:
 
 
 def dispatched(
-    operations: Operations, spec: Callable[[], AgentSpec], prompt: Any, execution_id: str | None, state: Any
+    operations: Operations,
+    store: RowStore,
+    spec: Callable[[], AgentSpec],
+    prompt: Any,
+    execution_id: str | None,
+    state: Any,
 ) -> tuple[str, ChangeSet]:
     """Record an execution as an operation, for a function that was not started by a client of ours; return id and rows."""
 
     def body() -> str:
         replica = Replica.new("new")
-        Requests(replica).dispatch(spec(), prompt, execution_id, state, None)
-        return packed({"rows": replica.changes()})
+        found = Requests(replica).dispatch(spec(), prompt, execution_id, state, None)
+        if not store.contents.is_sealing:
+            return packed({"rows": replica.changes()})
+        rows = store.record(replica.changes(), "What is dispatched", start_of(found))
+        return packed({"rows": rows, "execution_id": found})
 
-    rows: ChangeSet = json.loads(operations.step(DISPATCH, body, once=False))["rows"]
-    return rows["tables"]["executions"][0]["execution_id"], rows
+    message: Message = json.loads(operations.step(DISPATCH, body, once=False))
+    rows = message["rows"]
+    return message.get("execution_id") or rows["tables"]["executions"][0]["execution_id"], rows

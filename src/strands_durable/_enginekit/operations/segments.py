@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ..._records.change_sets import ChangeSet
+from ..._records.executions import ExecutionStatus
+from ...errors import ExecutionFailedError
+from ..progress import end_of
+from .row_store import text_of
 from .run import OperationRun
 
 CONTINUE = "CONTINUE"
@@ -16,7 +21,7 @@ class SegmentEnd(TypedDict, total=False):
     """How one log of an execution has ended."""
 
     status: str
-    error: str
+    error: Any
     rows: ChangeSet
 
 
@@ -26,6 +31,22 @@ def run_segment(run: OperationRun) -> SegmentEnd:
     if "segment" in message:
         return {"status": CONTINUE, "rows": run.handed_over()}
     return {"status": message["status"], "error": message.get("error", "")}
+
+
+def returned(run: OperationRun, end: SegmentEnd, most_bytes: int) -> dict[str, Any]:
+    """Return what the function returns at the end of an execution, with its result unless that is large.
+
+    Raises:
+        ExecutionFailedError: It has failed; encrypted errors are left out, since the engine shows this one.
+    """
+    execution_id, contents = run.execution_id, run.contents
+    if end["status"] == ExecutionStatus.FAILED.value:
+        error = "its error is encrypted" if contents.is_sealing else end.get("error", "")
+        raise ExecutionFailedError(execution_id, error, "Its handle's resume() retries it.")
+    found, result = {"execution_id": execution_id, "status": end["status"]}, end_of(run.replica).result
+    if result is None or len(json.dumps(result)) > most_bytes:
+        return found
+    return {**found, "result": contents.seal_value(result, text_of(execution_id, "the result"))}
 
 
 def run_chain(run: OperationRun, invoke: Callable[[int, ChangeSet], SegmentEnd]) -> SegmentEnd:

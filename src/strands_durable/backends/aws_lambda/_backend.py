@@ -12,9 +12,9 @@ from ..._enginekit.listing import read_latest
 from ..._enginekit.operations.backend import CallbackBackend
 from ..._enginekit.operations.history import LogChain, OperationHistory
 from ..._enginekit.operations.inputs import Start
-from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.operations.row_store import RowStore, start_of
 from ..._records.change_sets import ChangeSet
-from ..._records.cipher_setting import refuse_cipher
+from ..._records.cipher import Cipher
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import Listing
 from ...errors import BackendUnavailableError, ExecutionNotFoundError, PayloadTooLargeError
@@ -39,6 +39,7 @@ class LambdaBackend(CallbackBackend):
             alias. ``payloads`` is the URL of a folder or bucket for what is large, the same as the function has; without it,
             the environment variable STRANDS_DURABLE_PAYLOADS. ``endpoint`` is that of a local runner.
         client: A boto3 client of Lambda to use instead of a new one.
+        cipher: That of the function. If None, the cipher that the environment names, if any.
     """
 
     invoker, _takes_hooks = "AWS invokes the function", "lambda_handler"
@@ -47,12 +48,11 @@ class LambdaBackend(CallbackBackend):
     )
     backup_hint = "AWS keeps the executions, and has no backup of them. Back up the folder or bucket of its payloads."
 
-    def __init__(self, url: str, *, client: Any = None) -> None:
-        refuse_cipher("AWS Lambda")
+    def __init__(self, url: str, *, client: Any = None, cipher: Cipher | None = None) -> None:
         self.url = url
         self.config = LambdaConfig.of(url)
         self.poll_seconds = _POLL_SECONDS if self.config.endpoint is None else _LOCAL_POLL_SECONDS
-        self.payload_store = PayloadStore(self.config.payloads, LIMITS)
+        self.payload_store = RowStore(self.config.payloads, LIMITS, cipher=cipher, where=str(self.config))
         self.client = FunctionClient(self.config, client)
         self._newest: dict[str, tuple[int, str]] = {}
         """The newest attempt of an execution that is known here, and its ARN."""
@@ -66,7 +66,7 @@ class LambdaBackend(CallbackBackend):
 
     async def _start(self, execution_id: str, attempt: int, agent: str, changes: ChangeSet, what: str) -> bool:
         """Start a durable execution; False if there is one for this attempt."""
-        rows = self.payload_store.offload(changes, what, limit=CHAINED_BYTES)
+        rows = self.payload_store.record(changes, what, start_of(execution_id), limit=CHAINED_BYTES)
         given: Start = {"execution_id": execution_id, "agent": agent, "rows": rows}
         payload = json.dumps(given, separators=(",", ":")).encode()
         if len(payload) > CHAINED_BYTES:
@@ -163,8 +163,7 @@ class LambdaBackend(CallbackBackend):
             return self._ended[arn]
         chain, record = await self._read_logs(arn, arn), None
         if chain.root.execution_id is not None:
-            known = OperationHistory(chain.root.execution_id, chain)
-            record = known.detail(known.presence).execution
+            record = await asyncio.to_thread(chain.record, chain.root.execution_id, *_times(found))
         if chain.closed is not None:
             self._ended[arn] = record
             self._logs.pop(arn, None)
@@ -184,6 +183,12 @@ def _newest(found: list[dict[str, Any]]) -> dict[str, tuple[int, dict[str, Any]]
 def _may_be(found: dict[str, Any], asked: Listing) -> bool:
     """Return whether an execution may be asked for, as far as AWS's status of it says."""
     return found["Status"] == "RUNNING" or not _RESULTS.get(found["Status"], {S.FAILED}).isdisjoint(asked.statuses)
+
+
+def _times(found: dict[str, Any]) -> tuple[float, float]:
+    """Return when a durable execution was started, and when it has ended or that, if it has not."""
+    started, ended = found["StartTimestamp"].timestamp(), _ended_at(found)
+    return started, started if ended == inf else ended
 
 
 def _ended_at(found: dict[str, Any]) -> float:

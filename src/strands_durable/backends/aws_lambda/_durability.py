@@ -11,12 +11,13 @@ from aws_durable_execution_sdk_python import DurableContext
 
 from ..._dispatch.registry import DurableAgent
 from ..._enginekit.operations.port import Notify, RunSettings
+from ..._enginekit.operations.row_store import RowStore
 from ..._enginekit.operations.run import OperationRun, dispatched
-from ..._enginekit.payloads import PayloadStore
+from ..._records.cipher import Cipher
 from ..._records.results import ExecutionResult
 from ...errors import UnsupportedFeatureError
 from ._operations import LambdaOperations
-from ._protocol import LIMITS
+from ._protocol import LIMITS, WHERE
 
 
 class LambdaDurability:
@@ -35,11 +36,13 @@ class LambdaDurability:
         payloads: As for `lambda_handler`.
         notify: As for `lambda_handler`.
         answer_seconds: As for `lambda_handler`.
+        cipher: As for `lambda_handler`; what your handler takes and returns is yours to protect.
     """
 
     def __init__(
-        self, context: Any, *, payloads: str | None = None, notify: Notify | None = None, answer_seconds: int = 0
-    ) -> None:
+        self, context: Any, *, payloads: str | None = None, notify: Notify | None = None, answer_seconds: int = 0,
+        cipher: Cipher | None = None,
+    ) -> None:  # fmt: skip
         if not isinstance(context, DurableContext):
             raise UnsupportedFeatureError(
                 "LambdaDurability outside of a durable handler",
@@ -49,7 +52,7 @@ class LambdaDurability:
         self._context = context
         self._settings = RunSettings(
             agents=frozenset(),
-            payload_store=PayloadStore(payloads, LIMITS),
+            payload_store=RowStore(payloads, LIMITS, cipher=cipher, where=WHERE),
             notify=notify,
             answer_seconds=answer_seconds,
         )
@@ -77,7 +80,8 @@ class LambdaDurability:
             ExecutionCancelledError: It was cancelled.
         """
         operations, spec = LambdaOperations(self._context), partial(agent.spec_with, **arguments)
-        found, rows = dispatched(operations, spec, prompt, execution_id, dict(invocation_state or {}))
+        store = self._settings.payload_store
+        found, rows = dispatched(operations, store, spec, prompt, execution_id, dict(invocation_state or {}))
         run = OperationRun(operations, found, rows, replace(self._settings, agents=frozenset({agent.name})))
         run.run()
         return run.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -18,16 +17,14 @@ from ..._dispatch.registry import DurableAgent
 from ..._enginekit.operations.inputs import Start, begun
 from ..._enginekit.operations.port import Notify, RunSettings
 from ..._enginekit.operations.reports import key_of, run_delivery
+from ..._enginekit.operations.row_store import RowStore
 from ..._enginekit.operations.run import OperationRun, load
-from ..._enginekit.operations.segments import SegmentEnd, run_chain, run_segment
-from ..._enginekit.payloads import PayloadStore
-from ..._enginekit.progress import end_of
+from ..._enginekit.operations.segments import SegmentEnd, returned, run_chain, run_segment
 from ..._records.change_sets import ChangeSet
-from ..._records.cipher_setting import refuse_cipher
-from ..._records.executions import ExecutionStatus
-from ...errors import BackendUnavailableError, ExecutionFailedError, UnsupportedFeatureError
+from ..._records.cipher import Cipher
+from ...errors import BackendUnavailableError, UnsupportedFeatureError
 from ._operations import LambdaOperations, OperationLimits
-from ._protocol import CHAINED_BYTES, LIMITS, SEGMENT
+from ._protocol import CHAINED_BYTES, LIMITS, SEGMENT, WHERE
 from ._url import LambdaConfig
 
 Handler = Callable[[Any, Any], Any]
@@ -44,6 +41,7 @@ def lambda_handler(
     on_failed: Callback | None = None,
     on_completed: Callback | None = None,
     webhooks: Sequence[Webhook] = (),
+    cipher: Cipher | None = None,
     boto3_client: Any = None,
     **settings: Any,
 ) -> Callable[[Any, Any], Any]:
@@ -65,6 +63,7 @@ def lambda_handler(
         on_failed: The same when one has failed.
         on_completed: The same when one has completed.
         webhooks: URLs that receive the same.
+        cipher: Encrypts what is recorded. If None, the cipher that the environment names, if any.
         boto3_client: A Lambda client for AWS's SDK to use instead of its own.
         settings: ``stop_poll_seconds`` (3): how often a running step checks whether the execution was stopped. For tests:
             ``max_operations`` (2,500) and ``max_bytes`` (80,000,000), after which a further durable execution continues;
@@ -72,12 +71,12 @@ def lambda_handler(
     """
     if not agents:
         raise UnsupportedFeatureError("lambda_handler()", "it names no agent", "Pass one: lambda_handler(planner).")
-    refuse_cipher("AWS Lambda")
     load()  # while the process starts, not in the first invocation
     limits = OperationLimits(**{name: settings.pop(name) for name in asdict(OperationLimits()) if name in settings})
     key = key_of(*hooks_of(on_suspended, on_failed, on_completed, tuple(webhooks)))
+    store = RowStore(payloads, LIMITS, cipher=cipher, where=WHERE)
     found = RunSettings(
-        agents=frozenset(agent.name for agent in agents), payload_store=PayloadStore(payloads, LIMITS), notify=notify,
+        agents=frozenset(agent.name for agent in agents), payload_store=store, notify=notify,
         answer_seconds=answer_seconds, handover_bytes=CHAINED_BYTES, hooks_key=key, **settings,
     )  # fmt: skip
     return durable_execution(_serving(agents, found, limits, boto3_client), boto3_client=boto3_client)
@@ -91,24 +90,16 @@ def _serving(agents: Sequence[DurableAgent], settings: RunSettings, limits: Oper
         operations = LambdaOperations(context, limits, client)
         try:
             if isinstance(event, dict) and "notice" in event and not {"prompt", "rows"} & event.keys():
-                return run_delivery(operations, event["notice"], settings.hooks_key)
-            execution_id, rows = begun(event, operations, by_name)
+                return run_delivery(operations, event, settings.hooks_key, settings.payload_store.contents)
+            execution_id, rows = begun(event, operations, by_name, settings.payload_store)
             run = OperationRun(operations, execution_id, rows, settings)
-            return run_segment(run) if event.get("segment") else _ended(run, execution_id, context)
+            if event.get("segment"):
+                return run_segment(run)
+            return returned(run, run_chain(run, partial(_invoke, context, execution_id)), _RESULT_BYTES)
         except BackendUnavailableError as error:
             raise RetryableSerDesError(str(error)) from error
 
     return serve
-
-
-def _ended(run: OperationRun, execution_id: str, context: DurableContext) -> dict[str, Any]:
-    """Run an execution to its end, and return what the durable execution returns; a failed one raises."""
-    end = run_chain(run, partial(_invoke, context, execution_id))
-    if end["status"] == ExecutionStatus.FAILED.value:
-        raise ExecutionFailedError(execution_id, end.get("error", ""), "Its handle's resume() retries it.")
-    found, result = {"execution_id": execution_id, "status": end["status"]}, end_of(run.replica).result
-    is_small = result is not None and len(json.dumps(result)) <= _RESULT_BYTES
-    return {**found, "result": result} if is_small else found
 
 
 def _invoke(context: DurableContext, execution_id: str, number: int, rows: ChangeSet) -> SegmentEnd:

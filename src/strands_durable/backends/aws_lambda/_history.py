@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..._enginekit.operations.history import MessageLog
-from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.operations.row_store import RowStore
 from ..._records.executions import ExecutionStatus
 from ...errors import BackendUnavailableError
 from ._client import PAGE, items
@@ -21,7 +21,7 @@ _CLOSED = {"Succeeded": S.COMPLETED, "Failed": S.FAILED, "TimedOut": S.FAILED, "
 class EventLog(MessageLog):
     """What the events of one durable execution say, as far as they were read."""
 
-    def __init__(self, arn: str, store: PayloadStore) -> None:
+    def __init__(self, arn: str, store: RowStore) -> None:
         super().__init__(arn, store)
         self._last: Event = {}
         self._is_partial = False
@@ -62,7 +62,7 @@ class EventLog(MessageLog):
         if kind == "ExecutionStarted":
             given = json.loads(self._payload(details, "Input") or "{}")
             start: dict[str, Any] = given if isinstance(given, dict) else {}
-            self.execution_id = start.get("execution_id")
+            self.execution_id, self.agent = start.get("execution_id"), start.get("agent", "")
             if "rows" in start:
                 self.begin(start["rows"])
         elif kind == "StepSucceeded" and event.get("SubType") == SUB_TYPE:

@@ -8,6 +8,8 @@ import re
 from ..._enginekit.payloads import PayloadLimits
 from ..._records.keys import checked_id
 
+WHERE = "AWS Lambda"
+"""The engine, for errors of a function about what it records."""
 SUB_TYPE = "strands-durable"
 """Marks the steps of ours among those of a handler that has others."""
 SEGMENT = "segment "
@@ -16,6 +18,7 @@ LIMITS = PayloadLimits(max_bytes=200_000, max_text=4_000_000, plain_bytes=120_00
 """AWS refuses a step's result above 256 KB; what is larger is sent in pieces, each a step."""
 CHAINED_BYTES = 900_000
 """AWS refuses the input of a chained invocation, or of an asynchronous one, above 1 MiB."""
+
 
 _PLAIN = re.compile(r"(?!.*--)[A-Za-z0-9_-]{1,56}")
 

@@ -20,7 +20,9 @@ from ..._enginekit.key_value.backend import KeyValueBackend
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.head import Head
 from ..._enginekit.log import Presence, StaleError, read
-from ..._records.cipher_setting import refuse_cipher
+from ..._records.cipher import Cipher
+from ..._records.cipher_setting import cipher_or_default
+from ...errors import CipherError
 from ._client import Sidecar
 from ._url import DaprConfig
 from ._workflow import PAUSED
@@ -38,17 +40,17 @@ class DaprBackend(KeyValueBackend):
             workflows. Without an address, that of Dapr's environment variables. With ``steps=off``, steps are not reported to
             workflows. `start` runs a worker in this process, unless ``worker=off``.
         runtime: A workflow runtime with workflows of your own: the worker adds its own to it, starts and stops it.
+        cipher: Encrypts what is recorded. If None, the cipher that the environment names, if any.
     """
 
     retention_hint = "Remove executions with 'strands-durable rm --older-than 30d --yes', for example once a day."
     backup_hint = "Back up the database behind Dapr's state store."
 
-    def __init__(self, url: str, *, runtime: WorkflowRuntime | None = None) -> None:
-        refuse_cipher("Dapr")
-        self.url, self._runtime = url, runtime
+    def __init__(self, url: str, *, runtime: WorkflowRuntime | None = None, cipher: Cipher | None = None) -> None:
+        self.url, self._runtime, self._cipher = url, runtime, cipher_or_default(cipher)
         self.config = DaprConfig.of(url)
         self._sidecar = Sidecar(self.config)
-        self.engine = KeyValueEngine.at(self._sidecar)
+        self.engine = KeyValueEngine.at(self._sidecar, cipher=self._cipher)
         self.log = self.engine.log
         self._workflows = Workflows(self._sidecar, self.engine)
         self._worker = WorkerThread(self._work_here, is_own=False) if self.config.has_worker else None
@@ -63,7 +65,10 @@ class DaprBackend(KeyValueBackend):
             return head
         if await self.engine.workers.seems_alive(head.owner):
             return head  # its worker cancels it
-        known = await read(self.log, execution_id, self._sidecar.where)
+        try:
+            known = await read(self.log, execution_id, self._sidecar.where)
+        except CipherError:
+            return head  # who has the key cancels it
         Requests(known.replica).cancel(execution_id)
         try:
             return await self.engine.log.append(execution_id, known.position, known.replica.changes())
@@ -101,7 +106,8 @@ class DaprBackend(KeyValueBackend):
 
     def working(self, what: WorkerMode) -> DaprBackend:
         """Return the same backend with or without a worker. Dapr gives an execution to any worker: none runs only its own."""
-        return DaprBackend(with_worker(self.url, "off" if what == "off" else "on"), runtime=self._runtime)
+        url = with_worker(self.url, "off" if what == "off" else "on")
+        return DaprBackend(url, runtime=self._runtime, cipher=self._cipher)
 
     def start(self) -> None:
         """Start a worker in a thread of this process, unless it is off or no agent is registered here."""
@@ -132,6 +138,7 @@ class DaprBackend(KeyValueBackend):
         options: dict[str, Any] = {"concurrency": concurrency, "drain_seconds": drain_seconds, "is_trial": is_trial}
         quarantine = None if trial_command is None else QuarantineProcess(trial_command)
         options |= {"stop": stop or asyncio.Event(), "quarantine": quarantine, "runtime": self._runtime}
+        options["cipher"] = self._cipher
         if is_trial:
             return await work(self.config, **options)
         reader = self.working("off")  # with connections of this loop

@@ -5,17 +5,27 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from dapr.ext.workflow import DaprWorkflowContext, TaskFailedError
 
 from ..._dispatch.registry import DurableAgent
+from ..._enginekit.encryption import Contents
+from ..._records.cipher import Cipher
+from ..._records.cipher_setting import cipher_or_default
 from ..._records.codec import encode
 from ..._records.executions import ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.results import ExecutionResult
 from ...errors import ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, UnsupportedFeatureError
-from ._workflow import DISPATCH, WORKFLOW, payload_of
+from ._workflow import DISPATCH, WORKFLOW, call_of, payload_of, result_of
+
+
+@lru_cache(maxsize=8)
+def _contents(cipher: Cipher | None) -> Contents:
+    """Return the contents of all workflows of a cipher: a replay must not ask a key service for another data key."""
+    return Contents(cipher, "a Dapr workflow", reads_plain=True)
 
 
 class DaprDurability:
@@ -31,9 +41,11 @@ class DaprDurability:
     Args:
         context: The context that Dapr passes to the workflow.
         agent: A `DurableAgent`, or its name.
+        cipher: That of the worker; encrypts the call and its result in the history of your workflow, too. If None, the cipher
+            that the environment names, if any. What your workflow itself takes and returns is yours to protect.
     """
 
-    def __init__(self, context: Any, agent: DurableAgent | str) -> None:
+    def __init__(self, context: Any, agent: DurableAgent | str, *, cipher: Cipher | None = None) -> None:
         if not isinstance(context, DaprWorkflowContext):
             raise UnsupportedFeatureError(
                 "DaprDurability outside of a workflow",
@@ -41,6 +53,7 @@ class DaprDurability:
                 'Elsewhere, dispatch the agent: connect("dapr://127.0.0.1:50001").dispatch(agent.spec, prompt).',
             )
         self._context, self._name = context, checked_id(agent if isinstance(agent, str) else agent.name)
+        self._contents = _contents(cipher_or_default(cipher))
 
     def invoke(
         self,
@@ -69,7 +82,8 @@ class DaprDurability:
         life, nonce = guid.hexdigest()[:12], guid.hexdigest()[12:44]
         found = checked_id(execution_id) if execution_id is not None else self._derived(life)
         call = encode([prompt, dict(invocation_state or {}), limits and dict(limits), arguments], "The call")
-        asked = {"execution": found, "life": life, "agent": self._name, "call": call}
+        sealed = self._contents.seal_value(call, call_of(found))
+        asked = {"execution": found, "life": life, "agent": self._name, "call": sealed}
         dispatched = yield ctx.call_activity(DISPATCH, input=asked)
         if dispatched["why"] is not None:
             raise ExecutionBusyError(found, "", dispatched["why"])
@@ -85,7 +99,7 @@ class DaprDurability:
             raise ExecutionCancelledError(found)
         if "result" not in end:
             raise ExecutionFailedError(found, end["note"], "It has completed: read it with its handle.")
-        return ExecutionResult.from_json(end["result"])
+        return ExecutionResult.from_json(self._contents.open_value(end["result"], result_of(found)))
 
     def _derived(self, life: str) -> str:
         """Return an id that names this workflow and the agent."""

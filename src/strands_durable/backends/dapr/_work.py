@@ -13,6 +13,7 @@ from ..._dispatch.quarantine import QuarantineProcess, leaving
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.notifier import Notifier
 from ..._enginekit.key_value.worker import run_periodically
+from ..._records.cipher import Cipher
 from ._client import LOGGING, WORKER_SECONDS, Sidecar
 from ._step_events import StepEvents
 from ._url import DaprConfig
@@ -34,11 +35,12 @@ async def work(
     quarantine: QuarantineProcess | None = None,
     is_trial: bool = False,
     runtime: WorkflowRuntime | None = None,
+    cipher: Cipher | None = None,
 ) -> bool:
     """Run executions until ``stop`` is set, then let the current steps end; return True if all of them did."""
     sidecar = Sidecar(config, WORKER_SECONDS)
     steps = StepEvents(sidecar)
-    engine = KeyValueEngine.at(sidecar, steps.add)
+    engine = KeyValueEngine.at(sidecar, steps.add, cipher)
     heartbeat = await engine.workers.begin()
     worker = DaprWorker(sidecar, engine, steps, heartbeat, concurrency, quarantine)
     async with AsyncExitStack() as stack:

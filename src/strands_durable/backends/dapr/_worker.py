@@ -14,6 +14,7 @@ from dapr.ext.workflow import WorkflowStatus
 
 from ..._dispatch.quarantine import QuarantineProcess
 from ..._dispatch.requests import Requests
+from ..._enginekit.encryption import Contents
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.head import REMOVED, Head
 from ..._enginekit.key_value.heartbeat import Heartbeat
@@ -24,17 +25,17 @@ from ..._enginekit.replica import Replica
 from ..._records.codec import decode
 from ..._records.logs import safe_logger
 from ..._records.spec import AgentSpec
-from ...errors import DurableError, ExecutionNotFoundError
+from ...errors import CipherError, DurableError, ExecutionNotFoundError
 from ._client import Sidecar, WorkflowInstance
 from ._step_events import StepEvents
-from ._workflow import PAUSED, End
+from ._workflow import PAUSED, End, call_of, result_of
 from ._workflows import Workflows, belongs
 
 logger = safe_logger(__name__)
 
 _MAX_CHARACTERS = 50_000
 """A longer result is left out of the workflow, whose history has a limit; the log has it."""
-_ABSENT_CHECKS = 3
+_ABSENT_CHECKS, _KEY_SECONDS = 3, 5.0
 _BETWEEN_SECONDS = 0.01
 
 
@@ -52,6 +53,10 @@ class DaprWorker(KeyValueWorker):
     ) -> None:
         super().__init__(engine, heartbeat, concurrency, quarantine)
         self._sidecar, self._steps, self._workflows = sidecar, steps, Workflows(sidecar, engine)
+        cipher = engine.log.contents.cipher
+        self._given = Contents(
+            cipher, sidecar.where, reads_plain=True
+        )  # what is in a user's workflow may be plain text
         self._absent: dict[str, int] = {}
         """What runs here and had a workflow, with the number of checks since it has none."""
         self._paused: set[str] = set()
@@ -65,10 +70,11 @@ class DaprWorker(KeyValueWorker):
     async def dispatch(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Record an execution that a workflow of a user is about to start; return why that cannot be done, if so."""
         replica, execution_id, life = Replica.new("new"), payload["execution"], payload["life"]
-        prompt, invocation_state, limits, arguments = decode(payload["call"])
-        spec = AgentSpec(name=payload["agent"], arguments=arguments)  # any version that the worker has
         why = None
         try:
+            call = self._given.open_value(payload["call"], call_of(execution_id))
+            prompt, invocation_state, limits, arguments = decode(call)
+            spec = AgentSpec(name=payload["agent"], arguments=arguments)  # any version that the worker has
             Requests(replica).dispatch(spec, prompt, execution_id, invocation_state, limits)
             await self.engine.open.announce(execution_id)
             await self.engine.index.put(execution_id, round(time.time(), 3))
@@ -95,7 +101,8 @@ class DaprWorker(KeyValueWorker):
         end: End = {"turn": payload["turn"], "status": outcome.status}
         if outcome.status not in ("PENDING", "RUNNING", REMOVED):
             return {**end, **await self._facts(execution_id)}
-        return {**end, "seconds": outcome.seconds, "note": outcome.note, "refusals": outcome.refusals}
+        note = outcome.note if outcome.note in (None, PAUSED) else self._shown(execution_id, str(outcome.note))
+        return {**end, "seconds": outcome.seconds, "note": note, "refusals": outcome.refusals}
 
     async def _facts(self, execution_id: str) -> dict[str, Any]:
         """Return what Dapr's tools show of an execution that is at rest."""
@@ -103,11 +110,17 @@ class DaprWorker(KeyValueWorker):
             end = end_of((await self.read(execution_id)).replica)
         except ExecutionNotFoundError:
             return {"status": REMOVED}
+        except CipherError as error:  # a worker with the key may say more
+            return {"status": "PENDING", "seconds": _KEY_SECONDS, "note": str(error)}
         if end.error is not None:
-            return {"status": end.status.value, "error": end.error["text"][:_MAX_CHARACTERS]}
+            return {"status": end.status.value, "error": self._shown(execution_id, end.error["text"])[:_MAX_CHARACTERS]}
         if len(str(end.result)) > _MAX_CHARACTERS:
             return {"status": end.status.value, "note": f"its result is long: strands-durable show {execution_id}"}
-        return {"status": end.status.value, "result": end.result}
+        return {"status": end.status.value, "result": self._given.seal_value(end.result, result_of(execution_id))}
+
+    def _shown(self, execution_id: str, text: str) -> str:
+        """Return a text for Dapr's tools, which may hold contents: not it if contents are encrypted."""
+        return f"encrypted: strands-durable show {execution_id}" if self._given.is_sealing else text
 
     # What a worker may be asked
 

@@ -26,6 +26,16 @@ End = dict[str, Any]
 """Status, and what else there is: result, error, note, refusals, and in how many seconds to try again."""
 
 
+def call_of(execution_id: str) -> str:
+    """Return what the call of an agent in a user's workflow is, if it is encrypted."""
+    return f"the call of execution {execution_id!r}"
+
+
+def result_of(execution_id: str) -> str:
+    """Return what the result of a workflow is, if it is encrypted."""
+    return f"the result of execution {execution_id!r}"
+
+
 class AgentExecutionFailed(Exception):
     """The execution has failed; `strands-durable resume` tries it again from the failed step."""
 

@@ -19,13 +19,25 @@ Tests are numbered like the rules that they check in docs/guarantees.md. Only th
 
 import pytest
 
-_PARTS = ("_bench", "_calls", "_answers", "_results", "_specs", "_lists", "_deadlines", "_exports", "_forks")
+_PARTS = (
+    "_bench",
+    "_calls",
+    "_answers",
+    "_results",
+    "_specs",
+    "_lists",
+    "_deadlines",
+    "_exports",
+    "_forks",
+    "_encryption",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from ._answers import AnswersContract  # noqa: E402
 from ._bench import Bench, Contract  # noqa: E402
 from ._calls import CallsContract  # noqa: E402
 from ._deadlines import DeadlinesContract  # noqa: E402
+from ._encryption import EncryptionContract  # noqa: E402
 from ._exports import ExportsContract  # noqa: E402
 from ._forks import ForksContract  # noqa: E402
 from ._lists import ListsContract  # noqa: E402
@@ -44,6 +56,7 @@ class BackendContract(
     DeadlinesContract,
     ExportsContract,
     ForksContract,
+    EncryptionContract,
     Contract,
 ):
     """Everything a backend must do. Override the fixture ``backend``, and ``folder`` and ``patience_seconds`` if needed."""

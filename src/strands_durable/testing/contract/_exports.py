@@ -16,13 +16,13 @@ _ASK = {"tool": "approve", "what": "the yacht"}
 _HANDOFF = {"tool": "handoff_to_agent", "agent_name": "second", "message": "over to you"}
 
 
-def _exported(bench: Bench, handle: ExecutionHandle, **options: Any) -> dict[str, Any]:
+def exported(bench: Bench, handle: ExecutionHandle, **options: Any) -> dict[str, Any]:
     """Return the export of an execution, after a round trip through text."""
     found: dict[str, Any] = json.loads(json.dumps(bench.run(handle.export(**options))))
     return found
 
 
-def _imported(bench: Bench, found: dict[str, Any]) -> ExecutionHandle | None:
+def imported(bench: Bench, found: dict[str, Any]) -> ExecutionHandle | None:
     """Import an execution under another id; None if the engine refuses it by name, and records nothing."""
     try:
         handle: ExecutionHandle = bench.run(bench.backend.import_execution(found, execution_id="trip-2"))
@@ -39,7 +39,7 @@ class ExportsContract:
     def test_c43_an_export_holds_all_that_is_recorded_and_nothing_of_the_store(self, bench: Bench) -> None:
         handle = bench.dispatch(BOOK, "Booked.", prompt="Book the Ritz", tags={"tenant": "acme"})
         bench.result(handle)
-        found = _exported(bench, handle)
+        found = exported(bench, handle)
         assert (found["strands_durable_export"], found["execution_id"], found["contents"]) == (1, "trip", True)
         rows = found["rows"]
         assert [step["name"] for step in rows["steps"]] == ["contract-agent", "book", "contract-agent"]
@@ -53,7 +53,7 @@ class ExportsContract:
     def test_c43_an_execution_that_waits_is_exported_with_its_question(self, bench: Bench) -> None:
         handle = bench.dispatch(_ASK, "Done.")
         bench.result(handle)
-        found = _exported(bench, handle)
+        found = exported(bench, handle)
         assert found["rows"]["executions"][0]["status"] == "SUSPENDED"
         assert "approve the yacht" in json.dumps(found["rows"]["calls"])
 
@@ -70,7 +70,7 @@ class ExportsContract:
             {"tool": "book", "city": city}, said, prompt="A confidential wish", tags={"tenant": "confidential-tenant"}
         )
         bench.result(handle)
-        text = json.dumps(_exported(bench, handle, contents=False))
+        text = json.dumps(exported(bench, handle, contents=False))
         assert not [part for part in (city, "onfidential", "booked") if part in text]
         assert '"book"' in text
         assert '"tenant"' in text
@@ -78,13 +78,13 @@ class ExportsContract:
     def test_c45_an_export_is_imported_under_another_id_or_refused_by_name(self, bench: Bench) -> None:
         handle = bench.dispatch(BOOK, "Booked.")
         result = bench.result(handle)
-        found = _exported(bench, handle)
-        imported = _imported(bench, found)
-        if imported is None:
+        found = exported(bench, handle)
+        moved = imported(bench, found)
+        if moved is None:
             return
-        again = bench.result(imported)
+        again = bench.result(moved)
         assert (str(again), again.state, again.usage) == (str(result), result.state, result.usage)
-        assert _comparable(_exported(bench, imported)) == _comparable(found)
+        assert _comparable(exported(bench, moved)) == _comparable(found)
         with pytest.raises(errors.ExecutionExistsError):
             bench.run(bench.backend.import_execution(found))
         assert bench.booked() == ["Paris"]
@@ -92,28 +92,28 @@ class ExportsContract:
     def test_c45_an_imported_execution_that_waits_is_answered_and_resumes(self, bench: Bench) -> None:
         handle = bench.dispatch(BOOK, _ASK, "Done.")
         bench.result(handle)
-        found = _exported(bench, handle)
-        imported = _imported(bench, found)
-        if imported is None:
+        found = exported(bench, handle)
+        moved = imported(bench, found)
+        if moved is None:
             return
-        (question,) = bench.run(imported.interrupts())
-        bench.run(imported.respond({question.id: "yes"}))
-        bench.until(lambda: bench.status(imported) is S.COMPLETED)
+        (question,) = bench.run(moved.interrupts())
+        bench.run(moved.respond({question.id: "yes"}))
+        bench.until(lambda: bench.status(moved) is S.COMPLETED)
         assert bench.status(handle) is S.SUSPENDED
-        assert str(bench.result(imported)).strip() == "Done."
+        assert str(bench.result(moved)).strip() == "Done."
         assert bench.booked() == ["Paris"]
 
     def test_c45_an_imported_execution_that_runs_resumes_and_repeats_no_finished_step(self, bench: Bench) -> None:
         handle = bench.dispatch(BOOK, WAIT, "Done.")
         bench.until_waiting()
-        found = _exported(bench, handle)
-        imported = _imported(bench, found)
+        found = exported(bench, handle)
+        moved = imported(bench, found)
         bench.touch()
-        if imported is None:
+        if moved is None:
             return
-        results = [str(bench.result(each)).strip() for each in (handle, imported)]
+        results = [str(bench.result(each)).strip() for each in (handle, moved)]
         assert (results, bench.booked()) == (["Done.", "Done."], ["Paris"])
-        record = bench.run(imported.detail()).execution
+        record = bench.run(moved.detail()).execution
         assert record.imported is not None
         assert record.imported.execution_id == "trip"
 
@@ -122,7 +122,7 @@ class ExportsContract:
         agent, script = _program(kind)
         handle = bench.dispatch(*script, agent=agent)
         bench.result(handle)
-        found, marks = _exported(bench, handle), agents.marks(bench.folder)
+        found, marks = exported(bench, handle), agents.marks(bench.folder)
         assert assert_replays(found, agent) >= len(script)
         assert agents.marks(bench.folder) == marks
 
@@ -132,7 +132,7 @@ class ExportsContract:
         (question,) = bench.run(handle.interrupts())
         bench.run(handle.respond({question.id: "yes"}))
         bench.until(lambda: bench.status(handle) is S.COMPLETED)
-        found, began = _exported(bench, handle), time.monotonic()
+        found, began = exported(bench, handle), time.monotonic()
         assert assert_replays(found, agents.contract_agent) >= 3
         assert time.monotonic() - began < bench.patience_seconds
 
