@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import secrets
 import signal
@@ -316,7 +317,8 @@ def test_c56_rekey_encrypts_what_is_at_rest_and_forks_keep_their_steps(made: Mad
     plain = bench.run(handle.detail())
     assert bench.readable(PLAIN)
     new = bench.with_(keys(k1=1))
-    assert bench.run(new.rekey()).outcome == "encrypted"
+    done = cli("rekey", "--backend", bench.url(), "--json", env=K1)
+    assert json.loads(done.output)["outcome"] == "encrypted"
     assert bench.run(new.rekey()).outcome == "unchanged"
     assert [key for key in bench.readable(PLAIN) if "strands-durable/trip/" in key] == []
     rotated = bench.with_(keys(k2=2, k1=1))

@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..._records.change_sets import ChangeSet
 from ...errors import BackendUnavailableError, CipherError, ExecutionNotFoundError
@@ -33,6 +33,7 @@ from .store import PREFIX, KeyValueStore, Value, WriteError
 if TYPE_CHECKING:
     from .notices import Notices
 
+T = TypeVar("T")
 _PIECE_BYTES = 1_000_000
 _MISSING_SECONDS = 10.0
 """How long a value that must exist may not be visible."""
@@ -126,13 +127,17 @@ class KeyValueLog:
         values = await self._store.get_many(keys)
         pieces = {key: _piece_keys(key, values[key]) for key in keys if key in values}
         parts = await self._store.get_many([each for found in pieces.values() for each in found])
-        changes: list[ChangeSet] = []
+        found: list[tuple[bytes, str]] = []
         for key, place in zip(keys, places, strict=True):
             if key not in values or not all(each in parts for each in pieces[key]):
-                return changes
+                break
             data = b"".join(parts[each] for each in pieces[key]) or values[key]
-            changes.append(unpack(self.contents.open(data, _batch_of(execution_id, place))))
-        return changes
+            found.append((data, _batch_of(execution_id, place)))
+        return await self._apart(lambda: [unpack(self.contents.open(data, about)) for data, about in found])
+
+    async def _apart(self, call: Callable[[], T]) -> T:
+        """Encrypt or decrypt in a thread: a key service takes its time, and the loop has heartbeats."""
+        return await asyncio.to_thread(call) if self.contents.is_sealing else call()
 
     def _damaged(self, execution_id: str) -> BackendUnavailableError:
         why = f"a batch of execution {execution_id!r} is missing"
@@ -226,8 +231,8 @@ class KeyValueLog:
 
     async def _prepared(self, execution_id: str, place: Place, changes: ChangeSet) -> Value:
         """Return the value of a batch; what is too large for one value is written now, in pieces."""
-        packed = self.contents.seal(pack(changes), _batch_of(execution_id, place))
-        key = _batch_key(execution_id, place)
+        about, key = _batch_of(execution_id, place), _batch_key(execution_id, place)
+        packed = await self._apart(lambda: self.contents.seal(pack(changes), about))
         if len(packed) <= _PIECE_BYTES:
             return Value(key=key, data=packed)
         parts = [packed[begin : begin + _PIECE_BYTES] for begin in range(0, len(packed), _PIECE_BYTES)]
