@@ -148,6 +148,7 @@ def test_c50_the_text_and_the_bytes_are_gone_and_the_file_is_smaller() -> None:
     assert is_sound()
 
 
+@pytest.mark.long
 def test_c50_what_was_given_back_is_what_the_file_loses_once_no_reader_is_in_the_way() -> None:
     for number in range(8):
         completed(f"run-{number}", words=3_000)
@@ -311,6 +312,7 @@ def _pass(folder: str, point: str | None) -> list[str]:
     return points.reached
 
 
+@pytest.mark.long
 def test_c50_a_kill_inside_a_pass_leaves_every_execution_whole_or_gone() -> None:
     completed("run"), failed("bad")
     stores.close()

@@ -346,6 +346,7 @@ def test_c56_a_store_with_a_new_key_is_the_same_and_needs_the_old_one_no_more() 
         shown(old())
 
 
+@pytest.mark.long
 def test_c56_killed_anywhere_nothing_is_lost_and_the_next_one_finishes(tmp_path: Path, record_property: Any) -> None:
     inline(old())
     before = shown(old())
