@@ -27,7 +27,7 @@ def rekey(decrypt: bool, yes: bool, place: BackendTarget, as_json: bool) -> None
     A store that is encrypted with an earlier key is encrypted again beside its workers, which need both keys. A store in plain
     text is encrypted while no other process uses it, and so is one decrypted. Interrupted, it can be run again.
 
-    With --json: an object {outcome, key_id, rows}.
+    With --json: an object {outcome, key_id, rows, damaged}.
     """
     if decrypt and not yes:
         _confirm()
@@ -51,4 +51,5 @@ def _said(done: Rekeyed) -> str:
         )
     if done.outcome == "decrypted":
         return f"Decrypted {done.rows} rows. The store is in plain text now."
-    return f"Encrypted {done.rows} rows with the key {done.key_id!r}."
+    left = f" {done.damaged} are damaged and stay as they were: see 'strands-durable verify'." if done.damaged else ""
+    return f"Encrypted {done.rows} rows with the key {done.key_id!r}.{left}"

@@ -17,3 +17,6 @@ class Rekeyed:
     """The key that they are encrypted with now."""
     rows: int
     """How many rows and large bytes, or batches of a log, were written again."""
+    damaged: int = 0
+    """Rows and large bytes that stay as they were, because they cannot be read: `verify` names them. The earlier keys are kept
+    for them."""

@@ -22,7 +22,7 @@ from .._records.crash_points import reach
 from ..errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
 from . import blobs, checksums
 from .connection import Connection
-from .encryption.data_keys import installer, unlock
+from .encryption.data_keys import accept, installer, unlock
 from .os_fork import fork_guard
 from .schema import create, upgrade, use_wal, version_in
 from .store_file import HEADER_SECONDS, StoreFile, create_private, keep_for_ever, version_of
@@ -323,6 +323,7 @@ class Store:
             )
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA temp_store = MEMORY")  # nothing decrypted in files for sorting
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             connection.execute("PRAGMA cache_size = -512")  # KB: the journal is written at its end and read once
             fork_guard.add(connection)
@@ -332,7 +333,7 @@ class Store:
         """Raise if a cipher is not one for this store, which may be open with another."""
         if cipher is not self.cipher:
             with self._lock, self._mapped(), closing(self._connect()) as connection:
-                unlock(connection, str(self.path), cipher)  # the keys that are in use stay as they are
+                accept(self._connection, connection, str(self.path), cipher)
 
     def _prepare(self, prepare: Callable[[Connection], None] | None) -> None:
         """Create the schema in a new file. Only then switch to WAL, so that the header is always in the file itself."""

@@ -288,7 +288,7 @@ class SqliteBackend(DurableBackend):
         if decrypt:
             done = await asyncio.to_thread(decrypted, self.path, self.cipher) if was else None
         elif was:
-            done = await asyncio.to_thread(rotate, self.store)
+            done = await asyncio.to_thread(rotate, self.store, self.cipher)
         else:
             done = await asyncio.to_thread(encrypted, self.path, self.cipher)
         return done or Rekeyed(outcome="unchanged", key_id=None, rows=0)

@@ -16,6 +16,7 @@ from ...errors import CipherError
 from ..connection import Connection
 from .sealing import Seal, is_sealed
 
+CONTRADICTION = "it has data keys, and its secret is not encrypted: it was changed"
 _SECRET = "name = 'hash_key'"
 _PLAIN = (
     "Nothing was written. To encrypt what it holds, stop the processes that use it and run 'strands-durable rekey'; to use it "
@@ -31,6 +32,8 @@ def unlock(connection: Connection, where: str, cipher: Cipher | None) -> None:
     """
     value = _secret(connection)
     if not is_sealed(value):
+        if _has_keys(connection):
+            raise CipherError(where, CONTRADICTION, "Nothing was written. Restore the file from a backup.")
         if cipher is not None:
             raise CipherError(where, "it is not encrypted, and a cipher was given", _PLAIN, cipher.current)
         return
@@ -41,9 +44,21 @@ def unlock(connection: Connection, where: str, cipher: Cipher | None) -> None:
     seal.use_hash_key(bytes.fromhex(seal.opened(connection, "secrets", "value", ("hash_key",), value)))
 
 
+def accept(connection: Connection, other: Connection, where: str, cipher: Cipher | None) -> None:
+    """Raise as `unlock` does if a cipher is not one for a store, by a connection of its own; else use its keys as well."""
+    unlock(other, where, cipher)
+    if cipher is not None and connection.seal is not None:
+        connection.seal.accept(cipher)
+
+
 def is_encrypted(connection: Connection) -> bool:
-    """Return True if a store is encrypted."""
-    return is_sealed(_secret(connection))
+    """Return True if a store is encrypted, or says so in one of two places."""
+    return is_sealed(_secret(connection)) or _has_keys(connection)
+
+
+def is_contradictory(connection: Connection) -> bool:
+    """Return True if a store has data keys, and a secret that is not encrypted: no process of ours has left it so."""
+    return not is_sealed(_secret(connection)) and _has_keys(connection)
 
 
 def installer(where: str, cipher: Cipher | None) -> Callable[[Connection], None] | None:
@@ -76,6 +91,13 @@ def add(connection: Connection, key: WrappedKey) -> int:
     """Record a data key; from the next transaction on, every process encrypts with it."""
     wrapped = base64.b64encode(key.wrapped).decode()
     return connection.insert("data_keys", key_id=key.key_id, wrapped=wrapped, made_at=time.time())
+
+
+def _has_keys(connection: Connection) -> bool:
+    try:
+        return connection.execute("SELECT 1 FROM data_keys LIMIT 1").fetchone() is not None
+    except sqlite3.OperationalError:
+        return False  # a format without encryption
 
 
 def _secret(connection: Connection) -> object:

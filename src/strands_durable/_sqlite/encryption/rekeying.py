@@ -15,21 +15,25 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..._records.cipher import Cipher
 from ..._records.codec import digest
 from ..._records.crash_points import reach
+from ..._records.logs import safe_logger
 from ..._records.rekeyed import Rekeyed
 from ...errors import BackendUnavailableError, CipherError
 from .. import blobs
+from ..checksums import DamageError
 from ..connection import Connection
 from ..database import Store, translated
 from ..schema import exclusively, upgrade
 from ..store_file import version_of
 from ..tables import FORMAT, tables
 from . import data_keys
-from .sealing import CONTENTS, Seal, bytes_key, config_name
+from .sealing import CONTENTS, Seal, bytes_key, config_name, prefix_of
+
+logger = safe_logger(__name__)
 
 _PIECE_BYTES = 1_000_000
 """How much is encrypted again in one transaction."""
@@ -40,26 +44,36 @@ _SCRUB_SECONDS = 1.0
 
 def is_encrypted(path: Path) -> bool:
     """Return True if the contents of a store file are encrypted."""
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=Connection)) as connection:
+    with closing(_reading(path)) as connection:
         return data_keys.is_encrypted(connection)
+
+
+def _reading(path: Path) -> Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=Connection)
 
 
 # A new key
 
 
-def rotate(store: Store) -> Rekeyed:
-    """Encrypt the contents of a store with the current key of its cipher, beside the processes that use it."""
+def rotate(store: Store, cipher: Cipher) -> Rekeyed:
+    """Encrypt the contents of a store with the current key of a cipher, beside the processes that use it."""
     seal = _seal_of(store)
-    _add_key(store, seal)
-    rows = 0
-    while any(number != seal.current for number in _numbers(store)):
-        rows += _rotate_rows(store, seal) + _rotate_bytes(store, seal)
-        if not any(_is_left(store, seal, table) for table in CONTENTS) and not _are_bytes_left(store, seal):
+    _add_key(store, seal, cipher)
+    rows = damaged = 0
+    while len(numbers := _numbers(store)) > 1:
+        last = max(numbers)  # from its commit on, nothing is written with an earlier one
+        written = _rotate_rows(store, seal) + _rotate_bytes(store, seal)
+        rows += written
+        damaged = sum(_left(store, last, table) for table in CONTENTS) + _bytes_left(store, last)
+        if damaged and not written:
+            break  # what is left cannot be read
+        if not damaged:
             with store.transaction("rekey.done") as connection:
-                connection.delete("data_keys", "id < ?", seal.current)
+                connection.delete("data_keys", "id < ?", last)  # not by what is the last one now: it may be a later one
     if rows:
         _scrub(store)
-    return Rekeyed(outcome="rotated" if rows else "unchanged", key_id=seal.key_ids[seal.current], rows=rows)
+    outcome: Literal["rotated", "unchanged"] = "rotated" if rows else "unchanged"
+    return Rekeyed(outcome=outcome, key_id=seal.key_ids[seal.current], rows=rows, damaged=damaged)
 
 
 def _seal_of(store: Store) -> Seal:
@@ -73,12 +87,13 @@ def _numbers(store: Store) -> list[int]:
     return [number for (number,) in store.rows("data_keys", "id", "1")]
 
 
-def _add_key(store: Store, seal: Seal) -> None:
+def _add_key(store: Store, seal: Seal, cipher: Cipher) -> None:
     """Add a data key that is wrapped with the current key, unless the last one is."""
-    wanted = seal.cipher.current
-    if seal.key_ids[max(_numbers(store))] == wanted:
+    wanted = cipher.current
+    ((last,),) = store.rows("data_keys", "key_id", "1 ORDER BY id DESC LIMIT 1")
+    if last == wanted:
         return
-    key = seal.cipher.new_data_key(str(store.path))
+    key = cipher.new_data_key(str(store.path))
     with store.transaction("rekey.key") as connection:
         if seal.key_ids[seal.current] != wanted:  # another process may have added one
             data_keys.add(connection, key)
@@ -87,14 +102,14 @@ def _add_key(store: Store, seal: Seal) -> None:
 
 def _rotate_rows(store: Store, seal: Seal) -> int:
     """Encrypt the contents of all tables again, in pieces."""
-    ahead = [table for table in CONTENTS if _is_left(store, seal, table)]  # no writer waits for the others
+    ahead = [table for table in CONTENTS if _left(store, seal.current, table)]  # no writer waits for the others
     after: tuple[Any, ...] | None = None
     rows = 0
     while ahead:
         began, left = time.monotonic(), _PIECE_BYTES
         with store.transaction("rekey.piece", lasting=False) as connection:
             while ahead and left > 0:
-                found = _old_rows(connection, seal, ahead[0], after)
+                found = _old_rows(connection, seal.current, ahead[0], after)
                 for *key, size in found:
                     after, left = tuple(key), left - max(size, _ROW_BYTES)
                     rows += _rotate_row(connection, ahead[0], after)
@@ -108,25 +123,29 @@ def _rotate_rows(store: Store, seal: Seal) -> int:
 
 def _rotate_row(connection: Connection, table: str, key: tuple[Any, ...]) -> int:
     where = " AND ".join(f"{name} = ?" for name in tables()[table].key)
-    (cells,) = connection.rows(table, ", ".join(CONTENTS[table]), where, *key)
+    try:
+        (cells,) = connection.rows(table, ", ".join(CONTENTS[table]), where, *key)
+    except (DamageError, CipherError) as error:
+        logger.warning("table=<%s>, row=<%s>, error=<%s> | not encrypted again", table, key, error)
+        return 0
     return connection.update(table, dict(zip(CONTENTS[table], cells, strict=True)), where, *key)
 
 
 def _old_rows(
-    connection: Connection, seal: Seal, table: str, after: tuple[Any, ...] | None, limit: int = _PIECE_ROWS
+    connection: Connection, number: int, table: str, after: tuple[Any, ...] | None, limit: int = _PIECE_ROWS
 ) -> list[tuple[Any, ...]]:
-    """Return keys and sizes of rows that an earlier data key has encrypted."""
+    """Return keys and sizes of rows that another data key than this one has encrypted."""
     key, size = ", ".join(tables()[table].key), " + ".join(f"coalesce(length({name}), 0)" for name in CONTENTS[table])
-    prefix = seal.prefix
+    prefix = prefix_of(number)
     old = " OR ".join(f"({name} <> '' AND substr({name}, 1, {len(prefix)}) <> ?)" for name in CONTENTS[table])
     beyond = "1" if after is None else f"({key}) > ({', '.join('?' for _ in after)})"
     query = f"SELECT {key}, {size} FROM {table} WHERE {beyond} AND ({old}) ORDER BY {key} LIMIT ?"
     return connection.execute(query, (*(after or ()), *(prefix for _ in CONTENTS[table]), limit)).fetchall()
 
 
-def _is_left(store: Store, seal: Seal, table: str) -> bool:
+def _left(store: Store, number: int, table: str) -> int:
     with store.connection.guard:
-        return bool(_old_rows(store.connection, seal, table, None, 1))
+        return len(_old_rows(store.connection, number, table, None, -1))
 
 
 def _rotate_bytes(store: Store, seal: Seal) -> int:
@@ -138,12 +157,20 @@ def _rotate_bytes(store: Store, seal: Seal) -> int:
                 after, data = found
                 left -= len(data)
                 if bytes_key(data) != seal.current:
-                    sealed = seal.sealed_bytes(after, seal.opened_bytes(connection, after, data))
-                    blobs.overwrite(connection, after, sealed)
-                    rows += 1
+                    rows += _rotate_one(connection, seal, after, data)
         if left > 0:
             return rows
         time.sleep(min(time.monotonic() - began, 0.1))
+
+
+def _rotate_one(connection: Connection, seal: Seal, name: str, data: bytes) -> int:
+    try:
+        opened = seal.opened_bytes(connection, name, data)
+    except CipherError as error:
+        logger.warning("bytes=<%s>, error=<%s> | not encrypted again", name, error)
+        return 0
+    blobs.overwrite(connection, name, seal.sealed_bytes(name, opened))
+    return 1
 
 
 def _next_bytes(connection: Connection, after: str) -> tuple[str, bytes] | None:
@@ -152,9 +179,8 @@ def _next_bytes(connection: Connection, after: str) -> tuple[str, bytes] | None:
     return found
 
 
-def _are_bytes_left(store: Store, seal: Seal) -> bool:
-    rows = store.read("SELECT substr(data, 1, 16) FROM blobs")
-    return any(bytes_key(head) != seal.current for (head,) in rows)
+def _bytes_left(store: Store, number: int) -> int:
+    return sum(bytes_key(head) != number for (head,) in store.read("SELECT substr(data, 1, 16) FROM blobs"))
 
 
 def _scrub(store: Store) -> None:
@@ -184,6 +210,8 @@ def encrypt(path: Path, cipher: Cipher, busy_seconds: float = _BUSY_SECONDS) -> 
 
 def decrypt(path: Path, cipher: Cipher, busy_seconds: float = _BUSY_SECONDS) -> Rekeyed:
     """Write the contents of an encrypted store in plain text, while no other process has it open."""
+    with closing(_reading(path)) as connection:
+        data_keys.unlock(connection, str(path), cipher)  # before anything is written
     rows = 0
 
     def change(connection: Connection) -> None:

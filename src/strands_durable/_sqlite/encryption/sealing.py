@@ -48,6 +48,19 @@ _MARK = '{"$":"sealed","k":'
 _HINT = "Nothing was written. Restore the file from a backup, or remove the execution."
 _BLOB_MARK = b"\x00SDS1"
 _BLOB_HEAD = len(_BLOB_MARK) + 8
+_MOST_CIPHERS = 8
+"""How many ciphers are kept for one store: a process may make one for each call."""
+
+
+def prefix_of(number: int) -> str:
+    """Return what cells begin with that are encrypted with a data key."""
+    return f"{_MARK}{number},"
+
+
+def cell_key(cell: str) -> int | None:
+    """Return the number of the data key that a cell is encrypted with; None if it names none."""
+    number, _, _ = cell[len(_MARK) :].partition(",")
+    return int(number) if number.isdecimal() else None
 
 
 def is_sealed(cell: Any) -> bool:
@@ -66,7 +79,7 @@ class Seal:
     """Encrypts and decrypts the contents of one store, for one connection."""
 
     def __init__(self, where: str, cipher: Cipher) -> None:
-        self.where, self.cipher = where, cipher
+        self.where, self._ciphers = where, [cipher]
         self.current = 0
         """The number of the data key that cells are encrypted with."""
         self.key_ids: dict[int, str] = {}
@@ -76,14 +89,34 @@ class Seal:
 
     # Keys
 
+    def accept(self, cipher: Cipher) -> None:
+        """Use the keys of a further cipher too, which a process has opened the same store with."""
+        self._ciphers = [cipher, *(each for each in self._ciphers if each is not cipher)][:_MOST_CIPHERS]
+
     def learn(self, connection: Connection) -> None:
         """Read the data keys of the store; the last one is the one to encrypt with."""
         for number, key_id, wrapped in connection.rows("data_keys", "id, key_id, wrapped", "1 ORDER BY id"):
-            self._keys[number] = self.cipher.data_key(key_id, base64.b64decode(wrapped), self.where)
+            if number not in self._keys:
+                self._keys[number] = self._unwrapped(key_id, wrapped)
             self.key_ids[number] = key_id
             self.current = number
         if not self._keys:
             raise CipherError(self.where, "it has no data key", "Restore the file from a backup.")
+
+    def _unwrapped(self, key_id: str, wrapped: str) -> DataKey:
+        """Return a data key; if no cipher has its key, raise the error of the one that was given last."""
+        try:
+            data = base64.b64decode(wrapped, validate=True)
+        except (binascii.Error, ValueError, TypeError) as error:
+            reason = f"its data key for the key {key_id!r} is damaged"
+            raise CipherError(self.where, reason, "Restore the file from a backup.", key_id) from error
+        errors = []
+        for cipher in self._ciphers:
+            try:
+                return cipher.data_key(key_id, data, self.where)
+            except CipherError as error:
+                errors.append(error)
+        raise errors[0]
 
     def follow(self, connection: Connection) -> None:
         """At the beginning of a transaction: encrypt with the last data key, which another process may have added."""
@@ -99,7 +132,7 @@ class Seal:
     @property
     def prefix(self) -> str:
         """What cells begin with that are encrypted with the last data key."""
-        return f"{_MARK}{self.current},"
+        return prefix_of(self.current)
 
     def use_hash_key(self, hash_key: bytes) -> None:
         """Derive what large bytes and configurations are named by from the secret of the store."""

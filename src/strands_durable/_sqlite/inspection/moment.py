@@ -53,6 +53,7 @@ def _read(path: Path, mode: str, work: Callable[[Connection], T]) -> T:
     with closing(
         sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS, isolation_level=None, factory=Connection)
     ) as connection:
+        connection.execute("PRAGMA temp_store = MEMORY")  # nothing decrypted in files for sorting
         return work(connection)
 
 

@@ -13,8 +13,8 @@ from ...errors import BackendUnavailableError, CipherError, UnsupportedFeatureEr
 from .. import blobs, checksums
 from ..connection import Connection
 from ..database import damaged
-from ..encryption.data_keys import is_encrypted, unlock
-from ..encryption.sealing import CONTENTS, are_intact, identity
+from ..encryption.data_keys import CONTRADICTION, is_contradictory, is_encrypted, unlock
+from ..encryption.sealing import CONTENTS, are_intact, bytes_key, cell_key, identity, is_sealed
 from ..inspection.moment import as_text, at_one_moment, unreadable
 from ..schema import SCHEMA_QUERY, expected_schema, version_in
 from ..store_file import version_of
@@ -28,8 +28,6 @@ Progress = Callable[[str], None]
 
 _KEYS = ("secrets", "data_keys")
 """What is checked first: without it, nothing else can be decrypted."""
-_ENCRYPTED = 8
-"""The first format that may be encrypted."""
 _MOST = 1_000
 """How many problems SQLite reports of its pages."""
 
@@ -74,6 +72,8 @@ class _Verifier:
         self._rows = self._blobs = 0
         self._index = Index()
         self._is_opened = False
+        self._keys: set[int] = set()
+        """The numbers of the data keys."""
 
     def found(self) -> Verification:
         self._connection.execute("BEGIN")
@@ -104,9 +104,12 @@ class _Verifier:
         """Get the keys of an encrypted store. If they are damaged, which is known by now, the rest is checked without."""
         self._is_opened, is_damaged = True, bool(self._bad)
         try:
-            has_keys = self._version >= _ENCRYPTED and self._connection.execute("SELECT 1 FROM data_keys").fetchone()
-            self._index.is_locked = bool(has_keys) or is_encrypted(self._connection)
-            if self._cipher is not None or not self._index.is_locked:
+            self._index.is_locked = is_encrypted(self._connection)
+            if self._index.is_locked:
+                self._keys = {number for (number,) in self._connection.execute("SELECT id FROM data_keys")}
+            if is_contradictory(self._connection):
+                self._add("cipher", CONTRADICTION, "secrets")
+            elif self._cipher is not None or not self._index.is_locked:
                 unlock(self._connection, str(self._path), self._cipher)
                 self._index.is_locked = False
         except (sqlite3.Error, CipherError, ValueError):
@@ -165,6 +168,8 @@ class _Verifier:
             checksums.verify(table, covered, recorded)
             if self._connection.seal is not None:
                 cells = self._decrypted(table, cells)
+            elif self._index.is_locked and table not in _KEYS:
+                self._refuse_other_keys(table, cells)
         except checksums.DamageError as error:
             self._bad_row("checksum", str(error), table, cells)
         except CipherError as error:
@@ -190,6 +195,14 @@ class _Verifier:
                 raise CipherError(str(self._path), reason)
         return found
 
+    def _refuse_other_keys(self, table: str, cells: dict[str, Any]) -> None:
+        """Raise if a cell of an encrypted store is not encrypted, or has a data key that is not there: this needs no key."""
+        for column in CONTENTS.get(table, ()):
+            cell = cells[column]
+            if cell and (not is_sealed(cell) or cell_key(cell) not in self._keys):
+                how = "has a data key that is not there" if is_sealed(cell) else "is not encrypted, as all contents are"
+                raise CipherError(str(self._path), f"the cell {table}.{column} {how}")
+
     def _large_bytes(self) -> None:
         """Compare large bytes with their digests, and with the rows that refer to them."""
         self._progress("large bytes")
@@ -210,7 +223,7 @@ class _Verifier:
     def _is_named(self, digest: str, data: bytes) -> bool:
         """Return whether large bytes are those that have a name; if they cannot be decrypted, whether they are intact."""
         if self._index.is_locked:
-            return are_intact(data)
+            return are_intact(data) and bytes_key(data) in self._keys
         if self._connection.seal is None:
             return blobs.digest_of(data) == digest
         try:
