@@ -31,7 +31,7 @@ from strands_durable._sqlite.encryption.sealing import CONTENTS, identity
 from strands_durable._sqlite.open_files import stores
 from strands_durable._sqlite.tables import tables
 from strands_durable.backends.sqlite import SqliteBackend
-from strands_durable.errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
+from strands_durable.errors import BackendUnavailableError, CipherError, UnreadableError, UnsupportedFeatureError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli
 from tests.processes import Child, run
@@ -298,8 +298,11 @@ def test_c55_a_cell_that_was_changed_or_exchanged_is_noticed(how: str) -> None:
         middle = len(cell) // 2
         flipped = cell[:middle] + ("A" if cell[middle] != "A" else "B") + cell[middle + 1 :]
         change(table, column, where, {"changed": flipped, "swapped": other, "in plain text": '{"a":1}'}[how])
-        with pytest.raises(CipherError, match=f"{table}.{column}"):
-            shown(old())
+        reason = Catalog("runs.db", old()).execution("inline").execution.unreadable
+        assert f"{table}.{column}" in str(reason)
+        with pytest.raises(UnreadableError, match=f"{table}.{column}"):
+            asyncio.run(asyncio.run(SqliteBackend(URL, cipher=old()).get("inline")).export())
+        forget_process()
 
 
 def test_c55_bytes_that_were_changed_are_noticed_also_without_a_key() -> None:

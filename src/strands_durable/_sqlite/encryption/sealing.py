@@ -50,6 +50,15 @@ _BLOB_MARK = b"\x00SDS1"
 _BLOB_HEAD = len(_BLOB_MARK) + 8
 
 
+class CellError(CipherError):
+    """One cell is not what was encrypted: damage to its row, and no reason to leave the rest of the store alone."""
+
+    def __init__(self, backend: str, what: str, key_id: str | None = None) -> None:
+        super().__init__(backend, f"the file is damaged: {what}", _HINT, key_id)
+        self.args = (backend, what, key_id)
+        self.what = what
+
+
 def is_sealed(cell: Any) -> bool:
     """Return True if a cell is stored encrypted."""
     return type(cell) is str and cell.startswith(_MARK)
@@ -133,9 +142,7 @@ class Seal:
         if not cell:
             return cell
         if not is_sealed(cell):
-            raise CipherError(
-                self.where, f"{_named(table, column, place)} is not encrypted, as all contents are", _HINT
-            )
+            raise CellError(self.where, f"{_named(table, column, place)} is not encrypted, as all contents are")
         number, _, rest = cell[len(_MARK) :].partition(',"v":"')
         key = self._key(connection, number, table, column, place)
         try:
@@ -167,14 +174,14 @@ class Seal:
         if int(number) not in self._keys:  # another process has begun to encrypt the store again
             self.learn(connection)
         if int(number) not in self._keys:
-            reason = f"{_named(table, column, place)} is encrypted with data key {number}, which is not there"
-            raise CipherError(self.where, reason, _HINT)
+            what = f"{_named(table, column, place)} is encrypted with data key {number}, which is not there"
+            raise CellError(self.where, what)
         return self._keys[int(number)]
 
-    def _changed(self, what: str, number: int) -> CipherError:
+    def _changed(self, what: str, number: int) -> CellError:
         key_id = self.key_ids.get(number)
-        reason = f"{what} is not what was encrypted (key {key_id!r}): it was changed, or belongs elsewhere"
-        return CipherError(self.where, reason, _HINT, key_id)
+        found = f"{what} is not what was encrypted (key {key_id!r}): it was changed, or belongs elsewhere"
+        return CellError(self.where, found, key_id)
 
     # Large bytes
 
@@ -187,7 +194,7 @@ class Seal:
         """Return the plain form of large bytes."""
         what = _named("blobs", "data", (digest,))
         if not data.startswith(_BLOB_MARK):
-            raise CipherError(self.where, f"{what} is not encrypted, as all contents are", _HINT)
+            raise CellError(self.where, f"{what} is not encrypted, as all contents are")
         number = bytes_key(data)
         key = self._key(connection, str(number), "blobs", "data", (digest,))
         found = key.open(data[_BLOB_HEAD:], _about("blobs", "data", (digest,)))

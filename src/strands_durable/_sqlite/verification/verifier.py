@@ -14,7 +14,7 @@ from .. import blobs, checksums
 from ..connection import Connection
 from ..database import damaged
 from ..encryption.data_keys import is_encrypted, unlock
-from ..encryption.sealing import CONTENTS, are_intact, identity
+from ..encryption.sealing import CONTENTS, CellError, are_intact, identity
 from ..inspection.moment import as_text, at_one_moment, unreadable
 from ..schema import SCHEMA_QUERY, expected_schema, version_in
 from ..store_file import version_of
@@ -167,6 +167,8 @@ class _Verifier:
                 cells = self._decrypted(table, cells)
         except checksums.DamageError as error:
             self._bad_row("checksum", str(error), table, cells)
+        except CellError as error:
+            self._bad_row("cipher", error.what, table, cells)
         except CipherError as error:
             self._bad_row("cipher", error.reason, table, cells)
         try:
