@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_durable import durable_agent
+from strands_durable import Retention, durable_agent
 from strands_durable._dispatch.registry import agents
 from strands_durable._dispatch.worker import Worker
 from strands_durable._sqlite.catalog import Catalog
@@ -99,3 +99,20 @@ def test_c55_a_damaged_spec_does_not_hold_up_the_others_beside_one_that_this_wor
     ((cell,),) = rows("SELECT spec FROM dispatches WHERE execution = 2")
     rows("UPDATE dispatches SET spec = ? WHERE execution = 2", flipped(cell))
     asyncio.run(worked("third", later="fourth"))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "where"),
+    [("heads", "data", "part = 'progress' AND call = 1"), ("dispatches", "spec", "execution = 1")],
+)
+def test_c51_an_execution_with_a_changed_cell_loses_its_contents_and_so_do_the_others(
+    table: str, column: str, where: str
+) -> None:
+    asyncio.run(dispatched("changed", "second", "third"))
+    asyncio.run(worked("changed", "second", "third"))
+    changed(table, column, where)
+    backend = SqliteBackend(URL, cipher=old())
+    found = asyncio.run(backend.prune(Retention(contents="0s")))
+    assert (found.emptied, found.failed) == (3, 0)
+    assert rows("SELECT count(*) FROM emptied WHERE is_done = 1") == [(3,)]
+    assert asyncio.run(backend.prune(Retention(completed="0s"))).removed == 3
