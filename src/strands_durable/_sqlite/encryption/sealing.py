@@ -127,7 +127,7 @@ class Seal:
         columns = [column for column in CONTENTS.get(table, ()) if cells.get(column)]
         if not columns:
             return cells
-        place = tuple(row[name] for name in identity(table))
+        place = _place(table, row)
         return {**cells, **{name: self._sealed(connection, table, name, place, cells[name]) for name in columns}}
 
     def _sealed(self, connection: Connection, table: str, column: str, place: tuple[Any, ...], text: str) -> str:
@@ -217,6 +217,12 @@ def are_intact(data: bytes) -> bool:
 def bytes_key(data: bytes) -> int:
     """Return the number of the data key that large bytes are encrypted with."""
     return int.from_bytes(data[len(_BLOB_MARK) : len(_BLOB_MARK) + 4])
+
+
+def _place(table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a row as SQLite will give it back: an import may have whole numbers for times."""
+    key, reals = identity(table), tables()[table].reals
+    return tuple(float(row[name]) if name in reals and type(row[name]) is int else row[name] for name in key)
 
 
 def _about(table: str, column: str, place: tuple[Any, ...]) -> bytes:
