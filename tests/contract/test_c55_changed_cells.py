@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from strands_durable import Retention, durable_agent
 from strands_durable._dispatch.registry import agents
 from strands_durable._dispatch.worker import Worker
 from strands_durable._sqlite.catalog import Catalog
+from strands_durable._sqlite.verification import verified
 from strands_durable.backends.sqlite import SqliteBackend
 from strands_durable.testing import ScriptedModel, forget_process
-from tests.contract.test_c53_encryption import URL, change, old
+from tests.contract.test_c53_encryption import URL, change, inline, old
 from tests.waiting import until_async
 
 
@@ -113,3 +116,24 @@ def test_c51_an_execution_with_a_changed_cell_loses_its_contents_and_so_do_the_o
     assert (found.emptied, found.failed) == (3, 0)
     assert rows("SELECT count(*) FROM emptied WHERE is_done = 1") == [(3,)]
     assert asyncio.run(backend.prune(Retention(completed="0s"))).removed == 3
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "more behind it": lambda cell: cell[:-1] + ',"x":"y"}',
+    "another size": lambda cell: re.sub(r'"n":\d+', '"n":9', cell),
+    "no reference": lambda cell: cell[: cell.index(',"blobs"')] + "}",
+    "a zero before the number": lambda cell: cell.replace('"k":1', '"k":01'),
+    "a number without end": lambda cell: cell.replace('"k":1', f'"k":{"1" * 5000}'),
+    "a line behind it": lambda cell: cell + "\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_c55_a_cell_is_noticed_that_was_changed_outside_of_what_is_encrypted(name: str) -> None:
+    inline(old())
+    forget_process()
+    ((cell,),) = rows("SELECT input FROM calls WHERE id = 1")
+    change("calls", "input", "id = 1", FORMS[name](cell))
+    problems = verified(Path("runs.db").resolve(), cipher=old()).problems
+    assert ("cipher", "calls", "inline") in [(each.check, each.table, each.execution_id) for each in problems]
+    assert "calls.input of row 1" in str(Catalog("runs.db", old()).execution("inline").execution.unreadable)

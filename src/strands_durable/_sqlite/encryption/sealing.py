@@ -4,7 +4,8 @@
 
 ``k`` is the number of the data key. The plain text is authenticated together with the table, the column and the key of the row,
 so that a cell which was changed, or put in the place of another, is an error. References to large bytes are repeated outside,
-so that what refers to them can be counted without a key. Checksums are made of cells as they are stored.
+so that what refers to them can be counted without a key; a cell that repeats others is an error, too. Checksums are made of
+cells as they are stored.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ CONTENTS: dict[str, tuple[str, ...]] = {
 """The columns that are encrypted, by table. Ids, names, statuses, times, numbers and tags are not: they are searched for."""
 _MARK = '{"$":"sealed","k":'
 _HINT = "Nothing was written. Restore the file from a backup, or remove the execution."
+_MOST_DIGITS = 9
+"""Of the number of a data key; Python refuses to read one of thousands."""
 _BLOB_MARK = b"\x00SDS1"
 _BLOB_HEAD = len(_BLOB_MARK) + 8
 
@@ -134,11 +137,10 @@ class Seal:
         if blobs.BYTES_MARK in text:
             text = connection.stored(text)
         data = self._keys[self.current].seal(text.encode("utf-8", "surrogatepass"), _about(table, column, place))
-        refers = f',"blobs":[{",".join(blobs.references_in(text))}]' if blobs.REFERENCE_MARK in text else ""
-        return f'{_MARK}{self.current},"v":"{base64.b64encode(data).decode()}"{refers}}}'
+        return _cell(self.current, data, text)
 
     def opened(self, connection: Connection, table: str, column: str, place: tuple[Any, ...], cell: Any) -> Any:
-        """Return the plain text of a cell; what is empty is not encrypted."""
+        """Return the plain text of a cell; what is empty is not encrypted. A cell has one form: nothing is added outside."""
         if not cell:
             return cell
         if not is_sealed(cell):
@@ -146,12 +148,14 @@ class Seal:
         number, _, rest = cell[len(_MARK) :].partition(',"v":"')
         key = self._key(connection, number, table, column, place)
         try:
-            data = key.open(base64.b64decode(rest[: rest.index('"')], validate=True), _about(table, column, place))
+            sealed = base64.b64decode(rest[: rest.index('"')], validate=True)
         except (ValueError, binascii.Error):
-            data = None
-        if data is None:
+            sealed = b""
+        data = key.open(sealed, _about(table, column, place))
+        text = None if data is None else data.decode("utf-8", "surrogatepass")
+        if text is None or cell != _cell(int(number), sealed, text):
             raise self._changed(_named(table, column, place), int(number))
-        return data.decode("utf-8", "surrogatepass")
+        return text
 
     def opened_rows(
         self, connection: Connection, table: str, selected: tuple[str, ...], asked: tuple[str, ...], rows: list[Any]
@@ -169,7 +173,7 @@ class Seal:
         return found
 
     def _key(self, connection: Connection, number: str, table: str, column: str, place: tuple[Any, ...]) -> DataKey:
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > _MOST_DIGITS:
             raise self._changed(_named(table, column, place), self.current)
         if int(number) not in self._keys:  # another process has begun to encrypt the store again
             self.learn(connection)
@@ -217,6 +221,12 @@ def are_intact(data: bytes) -> bool:
 def bytes_key(data: bytes) -> int:
     """Return the number of the data key that large bytes are encrypted with."""
     return int.from_bytes(data[len(_BLOB_MARK) : len(_BLOB_MARK) + 4])
+
+
+def _cell(number: int, sealed: bytes, text: str) -> str:
+    """Return the form in which a cell is stored: what is encrypted, and the references of the plain text."""
+    refers = f',"blobs":[{",".join(blobs.references_in(text))}]' if blobs.REFERENCE_MARK in text else ""
+    return f'{_MARK}{number},"v":"{base64.b64encode(sealed).decode()}"{refers}}}'
 
 
 def _place(table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
