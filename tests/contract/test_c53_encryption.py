@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import pytest
 from strands import Agent, ToolContext, tool
 
 from strands_durable import Cipher, Durability, connect, durable_agent
+from strands_durable._dispatch.worker import Worker
 from strands_durable._sqlite import checksums
 from strands_durable._sqlite.catalog import Catalog
 from strands_durable._sqlite.encryption import rekeying
@@ -31,7 +32,7 @@ from strands_durable._sqlite.encryption.sealing import CONTENTS, identity
 from strands_durable._sqlite.open_files import stores
 from strands_durable._sqlite.tables import tables
 from strands_durable.backends.sqlite import SqliteBackend
-from strands_durable.errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
+from strands_durable.errors import BackendUnavailableError, CipherError, UnreadableError, UnsupportedFeatureError
 from strands_durable.testing import CrashPoints, ScriptedModel, call, forget_process
 from tests.commands import cli
 from tests.processes import Child, run
@@ -298,8 +299,11 @@ def test_c55_a_cell_that_was_changed_or_exchanged_is_noticed(how: str) -> None:
         middle = len(cell) // 2
         flipped = cell[:middle] + ("A" if cell[middle] != "A" else "B") + cell[middle + 1 :]
         change(table, column, where, {"changed": flipped, "swapped": other, "in plain text": '{"a":1}'}[how])
-        with pytest.raises(CipherError, match=f"{table}.{column}"):
-            shown(old())
+        reason = Catalog("runs.db", old()).execution("inline").execution.unreadable
+        assert f"{table}.{column}" in str(reason)
+        with pytest.raises(UnreadableError, match=f"{table}.{column}"):
+            asyncio.run(asyncio.run(SqliteBackend(URL, cipher=old()).get("inline")).export())
+        forget_process()
 
 
 def test_c55_bytes_that_were_changed_are_noticed_also_without_a_key() -> None:
@@ -415,6 +419,33 @@ def test_c56_a_run_continues_while_its_store_gets_a_new_key() -> None:
     assert [step.state for step in detail.steps] == ["done", "done", "done"]
     assert f"{SECRET} rotated" in str(detail.steps[1].result)
     assert readable(Path.cwd()) == []
+
+
+def test_c56_a_worker_that_lacks_the_new_key_leaves_its_execution_to_others() -> None:
+    def owner() -> Any:
+        with closing(sqlite3.connect("runs.db")) as connection:
+            return connection.execute("SELECT owner FROM executions").fetchone()[0]
+
+    async def work_with(cipher: Cipher, is_over: Callable[[], bool]) -> None:
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(Worker(Path("runs.db").resolve(), cipher=cipher).run(stop))
+        while not is_over():
+            await asyncio.sleep(0.05)
+        stop.set()
+        await working
+
+    async def dispatch() -> None:
+        await busy.on(SqliteBackend(URL, cipher=old())).dispatch_async("Go", execution_id="busy")
+        await asyncio.wait_for(work_with(old(), lambda: is_new() and owner() is None), 20)
+
+    def is_new() -> bool:
+        with closing(sqlite3.connect("runs.db")) as connection:
+            return bool(connection.execute("SELECT 1 FROM data_keys WHERE key_id = '2026'").fetchall())
+
+    asyncio.run(dispatch())
+    forget_process()
+    catalog = Catalog("runs.db", both())
+    asyncio.run(work_with(both(), lambda: catalog.execution("busy").execution.status.value == "COMPLETED"))
 
 
 def convert(folder: str, how: str, point: str | None = None) -> Any:

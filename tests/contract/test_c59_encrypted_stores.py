@@ -89,6 +89,16 @@ def test_c59_a_used_store_is_sound_with_the_key_and_without() -> None:
     assert json.loads(cli("verify", "--json", "--backend", "runs.db").stdout)["is_locked"] is True
 
 
+def test_c58_an_import_with_whole_numbers_for_times_can_be_read() -> None:
+    fails()
+    found = export(old(), "failed")
+    for row in found["rows"]["failures"]:  # as JavaScript writes a float that is a whole number
+        row["at"] = int(row["at"])
+    asyncio.run(on(old()).import_execution(found, execution_id="import"))
+    assert f"{SECRET} broke" in str(Catalog("runs.db", old()).execution("import").calls[0].failures)
+    assert check(old()).problems == ()
+
+
 def test_c59_verify_finds_a_changed_bit_of_any_cell_with_the_key_and_without() -> None:
     used()
     content = Path("runs.db").read_bytes()

@@ -15,7 +15,7 @@ from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.step_gate import StepGate
 from .._sqlite.lease import Lease
-from ..errors import DurableError, ExecutionCancelledError
+from ..errors import CipherError, DurableError, ExecutionCancelledError
 from .running_tools import RunningTools
 
 logger = safe_logger(__name__)
@@ -107,5 +107,8 @@ class ExecutionControl:
         try:
             with self.journal.transaction("lease.release"):
                 self.lease.drop()
+        except CipherError:
+            with suppress(DurableError):
+                self.lease.abandon()
         except DurableError as error:
             logger.debug("execution_id=<%s>, error=<%s> | lease not released", self.execution_id, error)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from .._journal.owner import BEAT, Beat
+from ..errors import CipherError
 from . import ownership
 from .connection import Connection
 from .database import Store
@@ -58,11 +59,21 @@ class Dispatches:
         return self._store.connection
 
     def _opening(self, query: str) -> str:
-        """Return a query for versions that decrypts the spec, if it is encrypted."""
+        """Return a query for versions that decrypts the spec, if it is encrypted.
+
+        One that cannot be opened is nothing, as one that is no JSON: why is found out when its row is read.
+        """
         connection = self._connection
         if connection.seal is None:
             return query
-        connection.create_function("spec_of", 2, lambda at, spec: connection.opened("dispatches", "spec", (at,), spec))
+
+        def spec_of(row_id: int, spec: Any) -> Any:
+            try:
+                return connection.opened("dispatches", "spec", (row_id,), spec)
+            except CipherError:
+                return None
+
+        connection.create_function("spec_of", 2, spec_of)
         return query.replace("d.spec", "spec_of(d.execution, d.spec)")
 
     # Asking for executions

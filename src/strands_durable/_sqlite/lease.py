@@ -8,7 +8,9 @@ and was not replaced renews and continues. Which owner may be replaced is for `o
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing, suppress
 
 from .._journal.owner import Beat, Owner
 from .._journal.port import Observer
@@ -53,6 +55,14 @@ class Lease:
         """Give the lease up, as part of a transaction that ends the work."""
         ownership.release(self.store.connection, self.row_id, self.fence)
         self.dropped = True
+
+    def abandon(self) -> None:
+        """Give the lease up if this process lacks the key that others write with by now: they would wait for its end."""
+        if self.store.connection.seal is None:
+            return  # it is in memory, and its engine decides who owns it
+        with suppress(sqlite3.Error), closing(self.store.second_connection()) as connection:
+            ownership.abandon(connection, self.row_id, self.fence)
+            self.dropped = True
 
 
 def look(store: Store, execution_id: str) -> Lease:

@@ -82,5 +82,10 @@ def tally(store: Store) -> list[tuple[str, int, float]]:
 
 def release(connection: Connection, row_id: int, fence: int) -> None:
     """Leave an execution without an owner, unless another one has taken it."""
-    connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (row_id, fence))
+    abandon(connection, row_id, fence)
     connection.update("dispatches", {"is_alone": 0}, "execution = ? AND is_alone != 0", row_id)
+
+
+def abandon(connection: Connection, row_id: int, fence: int) -> None:
+    """Do the same without a key: no checksum covers the owner. One that ran alone counts as such until it is claimed."""
+    connection.execute("UPDATE executions SET owner = NULL WHERE id = ? AND fence = ?", (row_id, fence))

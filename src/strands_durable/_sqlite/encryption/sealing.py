@@ -4,7 +4,8 @@
 
 ``k`` is the number of the data key. The plain text is authenticated together with the table, the column and the key of the row,
 so that a cell which was changed, or put in the place of another, is an error. References to large bytes are repeated outside,
-so that what refers to them can be counted without a key. Checksums are made of cells as they are stored.
+so that what refers to them can be counted without a key; a cell that repeats others is an error, too. Checksums are made of
+cells as they are stored.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ CONTENTS: dict[str, tuple[str, ...]] = {
 """The columns that are encrypted, by table. Ids, names, statuses, times, numbers and tags are not: they are searched for."""
 _MARK = '{"$":"sealed","k":'
 _HINT = "Nothing was written. Restore the file from a backup, or remove the execution."
+_MOST_DIGITS = 9
+"""Of the number of a data key; Python refuses to read one of thousands."""
 _BLOB_MARK = b"\x00SDS1"
 _BLOB_HEAD = len(_BLOB_MARK) + 8
 _MOST_CIPHERS = 8
@@ -61,6 +64,15 @@ def cell_key(cell: str) -> int | None:
     """Return the number of the data key that a cell is encrypted with; None if it names none."""
     number, _, _ = cell[len(_MARK) :].partition(",")
     return int(number) if number.isdecimal() else None
+
+
+class CellError(CipherError):
+    """One cell is not what was encrypted: damage to its row, and no reason to leave the rest of the store alone."""
+
+    def __init__(self, backend: str, what: str, key_id: str | None = None) -> None:
+        super().__init__(backend, f"the file is damaged: {what}", _HINT, key_id)
+        self.args = (backend, what, key_id)
+        self.what = what
 
 
 def is_sealed(cell: Any) -> bool:
@@ -151,33 +163,32 @@ class Seal:
         columns = [column for column in CONTENTS.get(table, ()) if cells.get(column)]
         if not columns:
             return cells
-        place = tuple(row[name] for name in identity(table))
+        place = _place(table, row)
         return {**cells, **{name: self._sealed(connection, table, name, place, cells[name]) for name in columns}}
 
     def _sealed(self, connection: Connection, table: str, column: str, place: tuple[Any, ...], text: str) -> str:
         if blobs.BYTES_MARK in text:
             text = connection.stored(text)
         data = self._keys[self.current].seal(text.encode("utf-8", "surrogatepass"), _about(table, column, place))
-        refers = f',"blobs":[{",".join(blobs.references_in(text))}]' if blobs.REFERENCE_MARK in text else ""
-        return f'{_MARK}{self.current},"v":"{base64.b64encode(data).decode()}"{refers}}}'
+        return _cell(self.current, data, text)
 
     def opened(self, connection: Connection, table: str, column: str, place: tuple[Any, ...], cell: Any) -> Any:
-        """Return the plain text of a cell; what is empty is not encrypted."""
+        """Return the plain text of a cell; what is empty is not encrypted. A cell has one form: nothing is added outside."""
         if not cell:
             return cell
         if not is_sealed(cell):
-            raise CipherError(
-                self.where, f"{_named(table, column, place)} is not encrypted, as all contents are", _HINT
-            )
+            raise CellError(self.where, f"{_named(table, column, place)} is not encrypted, as all contents are")
         number, _, rest = cell[len(_MARK) :].partition(',"v":"')
         key = self._key(connection, number, table, column, place)
         try:
-            data = key.open(base64.b64decode(rest[: rest.index('"')], validate=True), _about(table, column, place))
+            sealed = base64.b64decode(rest[: rest.index('"')], validate=True)
         except (ValueError, binascii.Error):
-            data = None
-        if data is None:
+            sealed = b""
+        data = key.open(sealed, _about(table, column, place))
+        text = None if data is None else data.decode("utf-8", "surrogatepass")
+        if text is None or cell != _cell(int(number), sealed, text):
             raise self._changed(_named(table, column, place), int(number))
-        return data.decode("utf-8", "surrogatepass")
+        return text
 
     def opened_rows(
         self, connection: Connection, table: str, selected: tuple[str, ...], asked: tuple[str, ...], rows: list[Any]
@@ -195,19 +206,19 @@ class Seal:
         return found
 
     def _key(self, connection: Connection, number: str, table: str, column: str, place: tuple[Any, ...]) -> DataKey:
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > _MOST_DIGITS:
             raise self._changed(_named(table, column, place), self.current)
         if int(number) not in self._keys:  # another process has begun to encrypt the store again
             self.learn(connection)
         if int(number) not in self._keys:
-            reason = f"{_named(table, column, place)} is encrypted with data key {number}, which is not there"
-            raise CipherError(self.where, reason, _HINT)
+            what = f"{_named(table, column, place)} is encrypted with data key {number}, which is not there"
+            raise CellError(self.where, what)
         return self._keys[int(number)]
 
-    def _changed(self, what: str, number: int) -> CipherError:
+    def _changed(self, what: str, number: int) -> CellError:
         key_id = self.key_ids.get(number)
-        reason = f"{what} is not what was encrypted (key {key_id!r}): it was changed, or belongs elsewhere"
-        return CipherError(self.where, reason, _HINT, key_id)
+        found = f"{what} is not what was encrypted (key {key_id!r}): it was changed, or belongs elsewhere"
+        return CellError(self.where, found, key_id)
 
     # Large bytes
 
@@ -220,7 +231,7 @@ class Seal:
         """Return the plain form of large bytes."""
         what = _named("blobs", "data", (digest,))
         if not data.startswith(_BLOB_MARK):
-            raise CipherError(self.where, f"{what} is not encrypted, as all contents are", _HINT)
+            raise CellError(self.where, f"{what} is not encrypted, as all contents are")
         number = bytes_key(data)
         key = self._key(connection, str(number), "blobs", "data", (digest,))
         found = key.open(data[_BLOB_HEAD:], _about("blobs", "data", (digest,)))
@@ -243,6 +254,18 @@ def are_intact(data: bytes) -> bool:
 def bytes_key(data: bytes) -> int:
     """Return the number of the data key that large bytes are encrypted with."""
     return int.from_bytes(data[len(_BLOB_MARK) : len(_BLOB_MARK) + 4])
+
+
+def _cell(number: int, sealed: bytes, text: str) -> str:
+    """Return the form in which a cell is stored: what is encrypted, and the references of the plain text."""
+    refers = f',"blobs":[{",".join(blobs.references_in(text))}]' if blobs.REFERENCE_MARK in text else ""
+    return f'{_MARK}{number},"v":"{base64.b64encode(sealed).decode()}"{refers}}}'
+
+
+def _place(table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a row as SQLite will give it back: an import may have whole numbers for times."""
+    key, reals = identity(table), tables()[table].reals
+    return tuple(float(row[name]) if name in reals and type(row[name]) is int else row[name] for name in key)
 
 
 def _about(table: str, column: str, place: tuple[Any, ...]) -> bytes:

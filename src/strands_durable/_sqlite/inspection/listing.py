@@ -118,7 +118,7 @@ FROM {view}executions e LEFT JOIN {view}dispatches d ON d.execution = e.id
 
 # What is shown of executions is compared with its checksums; what they are found by, and how many rows they have, is not.
 _CHECKED = _rows("verified_", "NULL")
-_DAMAGED = _rows("", "'a row of it does not match its checksum'")
+_DAMAGED = _rows("", "'a row of it is damaged'")
 
 
 def records_of(connection: sqlite3.Connection, asked: Listing) -> list[ExecutionRecord]:
@@ -169,7 +169,7 @@ def _row(connection: sqlite3.Connection, condition: str, value: Any) -> Any:
 
 def is_damage(error: sqlite3.OperationalError) -> bool:
     """Return whether a query has met a row that is not as it was written."""
-    return "user-defined function" in str(error)  # the one that compares checksums
+    return "user-defined function" in str(error)  # one that compares checksums, or decrypts
 
 
 def values_of(asked: Listing) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..._records.codec import decode, encode
 from ...errors import ContentsRemovedError
 from ..connection import Connection
 from ..database import Store
+from ..encryption.sealing import CellError
 from .pieces import Progress
 from .removal import delete_rows
 
@@ -127,7 +128,7 @@ def _kept_progress(connection: Connection, call_id: int) -> dict[str, Any] | Non
     where = "call = ? AND part = 'progress'"
     try:
         rows = connection.rows("heads", "data", where, call_id)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, CellError):
         (status,) = connection.execute("SELECT status FROM calls WHERE id = ?", (call_id,)).fetchone()
         return {"phase": _PHASES.get(status, "ready")}
     found = json.loads(rows[0][0]) if rows else None
@@ -143,7 +144,7 @@ def _kept_spec(connection: Connection, row_id: int) -> str:
     """Return what is kept of how an execution was dispatched; nothing of what is damaged."""
     try:
         rows = connection.rows("dispatches", "spec", "execution = ?", row_id)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, CellError):
         rows = []
     kept = {name: value for name, value in decode(rows[0][0]).items() if name not in _SPEC} if rows else {}
     return encode({**kept, "system_prompt": None, "arguments": {}, "tool_schemas": {}, "session_id": None})
