@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -107,19 +107,38 @@ class KeyValueLog:
 
     async def read(self, execution_id: str, after: Head | None = None) -> AsyncIterator[Entry]:
         """Yield what was appended."""
+        found = await self._complete(execution_id, self._batches, after)
+        if found is not None:
+            for changes in found[1]:
+                yield Entry(position=found[0], changes=changes)
+
+    async def key_ids(self, execution_id: str) -> tuple[Head, set[str | None]] | None:
+        """Return the head of an execution, and the ids of the keys of its batches, None for plain text; None if it is gone."""
+        found = await self._complete(execution_id, self._key_ids)
+        return None if found is None else (found[0], set(found[1]))
+
+    async def _complete(
+        self, execution_id: str, ask: Callable[[str, list[Place]], Awaitable[list[T]]], after: Head | None = None
+    ) -> tuple[Head, list[T]] | None:
+        """Return the head, and what is asked of each batch, once all are found; None if the execution does not exist."""
         deadline = time.monotonic() + _MISSING_SECONDS
         while (head := await self.existing_head(execution_id)) is not None:
             if after is not None and after.life != head.life:
                 raise ExecutionNotFoundError(execution_id, self._store.where)
             places = head.batches(after)
-            found = await self._batches(execution_id, places)
+            found = await ask(execution_id, places)
             if len(found) == len(places):
-                for changes in found:
-                    yield Entry(position=head, changes=changes)
-                return
+                return head, found
             if time.monotonic() > deadline:  # else it was compacted meanwhile, or a write is not visible yet
                 raise self._damaged(execution_id)
             await asyncio.sleep(_AGAIN_SECONDS)
+        return None
+
+    async def _key_ids(self, execution_id: str, places: list[Place]) -> list[str | None]:
+        """Return the ids of the keys of those batches that can be found."""
+        values = await self._store.get_many([_batch_key(execution_id, place) for place in places])
+        first = [next(iter(_piece_keys(key, value)), key) for key, value in values.items()]
+        return [self.contents.key_id(data) for data in (await self._store.get_many(first)).values()]
 
     async def _batches(self, execution_id: str, places: list[Place]) -> list[ChangeSet]:
         """Return batches up to the first that cannot be found."""
@@ -195,15 +214,9 @@ class KeyValueLog:
         return found
 
     async def clean(self, execution_id: str, head: Head) -> None:
-        """Delete the batches that a head has replaced."""
-        if head.replaced:
+        """Delete the batches that a head has replaced, also those that the store misses once."""
+        for _ in range(_LOOKS if head.replaced else 0):
             await self._delete(execution_id, head.old_batches())
-
-    async def key_ids(self, execution_id: str, head: Head) -> set[str | None]:
-        """Return the ids of the keys that the batches of an execution are encrypted with; None for plain text."""
-        values = await self._store.get_many([_batch_key(execution_id, place) for place in head.batches()])
-        first = [next(iter(_piece_keys(key, value)), key) for key, value in values.items()]
-        return {self.contents.key_id(data) for data in (await self._store.get_many(first)).values()}
 
     async def remove(self, execution_id: str, head: Head) -> None:
         """Delete an execution; its head stays as a tombstone, so that no writer of before creates it again."""

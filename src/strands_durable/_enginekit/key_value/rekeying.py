@@ -31,11 +31,11 @@ async def rekey(engine: KeyValueEngine, *, decrypt: bool) -> Rekeyed:
     target = KeyValueLog(engine.store, contents=Contents(None, where)) if decrypt else engine.log
     key_id = None if decrypt else cipher.current
     busy, batches, was_plain = list[str](), 0, False
-    for execution_id in await engine.index.items():
-        head = await engine.log.head(execution_id)
-        if head is None:
+    for execution_id in await engine.index.every_item():
+        known = await source.key_ids(execution_id)
+        if known is None:
             continue
-        found = await source.key_ids(execution_id, head)
+        head, found = known
         if found <= {key_id}:
             await engine.log.clean(execution_id, head)
         elif not head.is_at_rest and await engine.workers.seems_alive(head.owner):
@@ -52,8 +52,10 @@ async def rekey(engine: KeyValueEngine, *, decrypt: bool) -> Rekeyed:
 
 async def _rewritten(source: KeyValueLog, target: KeyValueLog, execution_id: str, head: Head, busy: list[str]) -> int:
     """Write the batches of an execution again; return how many there are."""
-    await target.clean(execution_id, head)  # the new head does not know what this one has replaced
     entries = [entry async for entry in source.read(execution_id)]
+    if not entries:
+        return 0  # removed meanwhile
+    await target.clean(execution_id, entries[-1].position)  # the new head does not know what this one has replaced
     reach("rekey:before")
     try:
         new = await target.rewritten(execution_id, entries[-1].position, [entry.changes for entry in entries])
