@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from strands import Agent
 
-from strands_durable import Cipher, durable_agent
+from strands_durable import Cipher, durable_agent, errors
 from strands_durable._enginekit.key_value.backend import KeyValueBackend
 from strands_durable._enginekit.key_value.engine import KeyValueEngine
 from strands_durable._enginekit.key_value.head import Head
-from strands_durable.testing import ScriptedModel
+from strands_durable._enginekit.key_value.log import _piece_keys, key_of
+from strands_durable._enginekit.key_value.store import Value
+from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash
 from tests.readable import is_readable
-from tests.unit.test_key_value_log import PlainStore
+from tests.unit.test_key_value_log import HostileStore, PlainStore
 
 SECRET = "Marzipan"
+NOTHING: dict[str, Any] = {"format": 5, "tables": {}}
+"""A batch that changes nothing."""
 
 
 def keys(**given: int) -> Cipher:
@@ -34,7 +40,7 @@ class Backend(KeyValueBackend):
 
     url = "memory://"
 
-    def __init__(self, store: PlainStore, cipher: Cipher | None = None) -> None:
+    def __init__(self, store: HostileStore, cipher: Cipher | None = None) -> None:
         self.engine = KeyValueEngine.at(store, cipher=cipher)
         self.log, self.store = self.engine.log, store
 
@@ -47,16 +53,35 @@ class Backend(KeyValueBackend):
     async def work(self, **options: Any) -> None:
         raise NotImplementedError
 
-    async def dispatched(self) -> Head:
-        await self.dispatch(rekeyed.spec, SECRET, execution_id="trip")
+    async def dispatched(self, more: str = "") -> Head:
+        await self.dispatch(rekeyed.spec, SECRET + more, execution_id="trip")
         return await self.head("trip")
 
     async def is_open_to(self, cipher: Cipher | None) -> bool:
         detail = await (await Backend(self.store, cipher).get("trip")).detail()
         return detail.execution.execution_id == "trip"
 
+    def before_swap(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Have another process act before the next swap of a head together with a batch."""
+        write = self.store.save_together
+
+        async def save_together(*values: Value) -> None:
+            self.store.save_together = write  # type: ignore[method-assign]
+            await act()
+            await write(*values)
+
+        self.store.save_together = save_together  # type: ignore[method-assign]
+
     def readable(self) -> list[str]:
         return [key for key, (data, _) in self.store._values.items() if is_readable(SECRET, data)]
+
+    async def left_over(self) -> set[str]:
+        """Return the keys of an execution that nothing refers to."""
+        stored, head = self.store._values, await self.log.head("trip")
+        batches = [] if head is None else [key_of("trip", f"{epoch}.{number}") for epoch, number in head.batches()]
+        pieces = [each for key in batches for each in _piece_keys(key, stored[key][0])]
+        others = [key_of("trip", part) for part in ("head", "rekey")]
+        return {key for key in stored if "/trip/" in key} - {*batches, *pieces, *others}
 
 
 class Missing(PlainStore):
@@ -77,13 +102,6 @@ class Missing(PlainStore):
         return True
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def begin() -> None:
-        await work()
-
-    asyncio.run(begin())
-
-
 @pytest.mark.parametrize("missed", ["trip/head", "the batch", "-executions/"])
 def test_rekey_does_not_leave_out_what_the_store_misses_once(missed: str) -> None:
     async def work() -> None:
@@ -97,4 +115,105 @@ def test_rekey_does_not_leave_out_what_the_store_misses_once(missed: str) -> Non
         assert plain.readable() == []
         assert await plain.is_open_to(keys(k2=2))
 
-    run(work)
+    asyncio.run(work())
+
+
+POINTS = ["rekey:before", "rewrite.begin:after", "rewrite.batch:after", "rewrite.swap:before", "rekey:after"]
+LARGE = secrets.token_hex(1_100_000)
+"""In pieces, even compressed."""
+
+
+@pytest.mark.parametrize("more", ["", LARGE], ids=["small", "in pieces"])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("commits", [0, 1])
+def test_the_next_rekey_deletes_what_a_killed_one_has_written(point: str, more: str, commits: int) -> None:
+    async def work() -> None:
+        backend = await killed_while_decrypting(point, more)
+        current = backend if point != "rekey:after" else Backend(backend.store)
+        for _ in range(commits):
+            await current.log.append("trip", await current.head("trip"), NOTHING)
+        await backend.rekey()
+        assert await backend.left_over() == set()
+        assert backend.readable() == []
+        assert await backend.is_open_to(keys(k1=1))
+        assert (await backend.rekey()).outcome == "unchanged"
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_removal_deletes_what_a_killed_rekey_has_written(point: str) -> None:
+    async def work() -> None:
+        backend = await killed_while_decrypting(point, LARGE)
+        anyone = Backend(backend.store)  # removing needs no key
+        await anyone.remove("trip")
+        assert await backend.left_over() == set()
+        assert key_of("trip", "rekey") not in backend.store._values
+
+    asyncio.run(work())
+
+
+async def killed_while_decrypting(point: str, more: str) -> Backend:
+    backend = Backend(PlainStore(), keys(k1=1))
+    await backend.dispatched(more)
+    await (await backend.get("trip")).cancel()
+    with CrashPoints().crashing(f"{point}@1", how="raise"), pytest.raises(SimulatedCrash):
+        await backend.rekey(decrypt=True)
+    return backend
+
+
+def test_a_rekey_that_is_too_late_deletes_what_it_has_written() -> None:
+    async def work() -> None:
+        backend = Backend(PlainStore(), keys(k1=1))
+        await backend.dispatched()
+
+        async def continued() -> None:
+            other = Backend(backend.store, keys(k1=1))
+            await other.log.append("trip", await other.head("trip"), NOTHING)
+
+        backend.before_swap(continued)
+        with pytest.raises(errors.ExecutionBusyError):
+            await backend.rekey(decrypt=True)
+        assert await backend.left_over() == set()
+        assert backend.readable() == []
+
+    asyncio.run(work())
+
+
+def test_two_at_a_time_lose_nothing_and_leave_nothing() -> None:
+    async def work() -> None:
+        backend = Backend(PlainStore(), keys(k1=1))
+        await backend.dispatched()
+
+        async def again() -> None:
+            await Backend(backend.store, keys(k2=2, k1=1)).rekey()
+
+        backend.before_swap(again)
+        with pytest.raises(errors.ExecutionBusyError):
+            await backend.rekey(decrypt=True)
+        assert await backend.left_over() == set()
+        assert backend.readable() == []
+        assert await backend.is_open_to(keys(k2=2))
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_at_a_time_on_the_worst_store_lose_nothing(seed: int) -> None:
+    async def work() -> None:
+        store = HostileStore(seed)
+        first = Backend(store, keys(k1=1))
+        await first.dispatched()
+
+        async def rekey(cipher: Cipher, decrypt: bool) -> None:
+            for _ in range(3):
+                with suppress(errors.ExecutionBusyError):
+                    await Backend(store, cipher).rekey(decrypt=decrypt)
+
+        both = (keys(k1=1, k2=2), keys(k2=2, k1=1), keys(k2=2, k1=1))
+        await asyncio.gather(*(rekey(cipher, number == 2) for number, cipher in enumerate(both)))
+        await rekey(both[0], decrypt=False)
+        assert await first.is_open_to(keys(k1=1))
+        assert first.readable() == []
+
+    asyncio.run(work())
