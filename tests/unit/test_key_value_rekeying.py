@@ -16,7 +16,9 @@ from strands_durable._enginekit.key_value.backend import KeyValueBackend
 from strands_durable._enginekit.key_value.engine import KeyValueEngine
 from strands_durable._enginekit.key_value.head import Head
 from strands_durable._enginekit.key_value.log import _piece_keys, key_of
+from strands_durable._enginekit.key_value.notices import StoredNotice, name_of
 from strands_durable._enginekit.key_value.store import Value
+from strands_durable._journal.owner import Owner
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash
 from tests.readable import is_readable
 from tests.unit.test_key_value_log import HostileStore, PlainStore
@@ -215,5 +217,56 @@ def test_many_at_a_time_on_the_worst_store_lose_nothing(seed: int) -> None:
         await rekey(both[0], decrypt=False)
         assert await first.is_open_to(keys(k1=1))
         assert first.readable() == []
+
+    asyncio.run(work())
+
+
+async def with_notice(store: PlainStore, **facts: Any) -> tuple[Backend, str]:
+    """Return an execution in plain text with a notice that was given up."""
+    plain = Backend(store)
+    head = await plain.dispatched()
+    notice = StoredNotice(notice_id="n", event="failed", at=1.0, base=head.last, place=head.last, tries=9, **facts)
+    await plain.engine.notices._record("trip", head.life, notice)
+    await plain.log.save_note("trip", f"{SECRET} is not ready", 60, plainly=False)
+    return plain, name_of("trip", head.life)
+
+
+async def error_for(store: PlainStore, cipher: Cipher | None) -> str | None:
+    (found,) = (await (await Backend(store, cipher).get("trip")).detail()).undelivered
+    return found.error
+
+
+@pytest.mark.parametrize("missed", ["", "trip/notices.", "trip/note"])
+def test_rekey_encrypts_errors_of_notifications_and_deletes_notes(missed: str) -> None:
+    async def work() -> None:
+        error = f"{SECRET} is not taken"
+        plain, _ = await with_notice(store := Missing(), error=error, gave_up_at=2.0)
+        store.missed = missed
+        assert (await Backend(store, keys(k1=1)).rekey()).outcome == "encrypted"
+        assert plain.readable() == []
+        assert await error_for(store, keys(k1=1)) == error
+        await Backend(store, keys(k2=2, k1=1)).rekey()
+        assert await error_for(store, keys(k2=2)) == error
+        assert (await Backend(store, keys(k2=2)).rekey()).outcome == "unchanged"
+        await Backend(store, keys(k2=2)).rekey(decrypt=True)
+        assert await error_for(store, None) == error
+
+    asyncio.run(work())
+
+
+def test_rekey_leaves_a_notification_to_the_worker_that_delivers_it() -> None:
+    async def work() -> None:
+        store = PlainStore()
+        heartbeat = await KeyValueEngine.at(store).workers.begin()
+        worker = Owner.me().within(heartbeat.name).recorded()
+        _, name = await with_notice(store, error=SECRET, claimed_by=worker)
+        new = Backend(store, keys(k1=1))
+        with pytest.raises(errors.ExecutionBusyError):
+            await new.rekey()
+        (kept,) = await new.engine.notices.careful_read(name)
+        assert (kept.error, kept.claimed_by) == (SECRET, worker)
+        await heartbeat.leave()
+        await new.rekey()
+        assert new.readable() == []
 
     asyncio.run(work())

@@ -284,6 +284,14 @@ class KeyValueLog:
         with suppress(WriteError):
             await self._store.save(Value(key=key_of(execution_id, "note"), data=data, ttl_seconds=ttl_seconds))
 
+    async def delete_note(self, execution_id: str, key_id: str | None) -> None:
+        """Delete a note that is not encrypted with a key; None: that is not in plain text. A worker writes it again."""
+        key = key_of(execution_id, "note")
+        for _ in range(_LOOKS):
+            data, _ = await self._store.get(key)
+            if data and self.contents.key_id(data) != key_id:
+                await self._store.delete([key])
+
     def note(self, execution_id: str, data: bytes) -> str | None:
         """Return a note as it was, from what is stored."""
         if self.contents.key_id(data) is None:
