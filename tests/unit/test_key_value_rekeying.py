@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_durable import Cipher, durable_agent, errors
+from strands_durable import Cipher, ExecutionStatus, durable_agent, errors
+from strands_durable._enginekit.handle import AT_WORK
 from strands_durable._enginekit.key_value.backend import KeyValueBackend
 from strands_durable._enginekit.key_value.engine import KeyValueEngine
 from strands_durable._enginekit.key_value.head import Head
@@ -270,3 +271,44 @@ def test_rekey_leaves_a_notification_to_the_worker_that_delivers_it() -> None:
         assert new.readable() == []
 
     asyncio.run(work())
+
+
+class Counting(PlainStore):
+    """Counts reads, each of which takes a moment."""
+
+    reads = 0
+
+    async def get(self, key: str) -> tuple[bytes, str]:
+        self.reads += 1
+        await asyncio.sleep(0.001)
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_follower_waits_after_a_rekey_and_sees_what_comes_next(batches: int) -> None:
+    async def work() -> None:
+        backend = Backend(store := Counting(), keys(k2=2, k1=1))
+        backend.poll_seconds = 0.05
+        await Backend(store, keys(k1=1)).dispatched()
+        for _ in range(batches - 1):
+            await backend.log.append("trip", await backend.head("trip"), NOTHING)
+        following = asyncio.create_task(_at_rest(await backend.get("trip")))
+        for _ in range(2):
+            await asyncio.sleep(0.1)
+            assert (await backend.rekey()).outcome in ("rotated", "unchanged")
+        await asyncio.sleep(0.2)
+        before = store.reads
+        await asyncio.sleep(0.5)
+        assert store.reads - before < 20
+        assert not following.done()
+        await (await backend.get("trip")).cancel()
+        assert await asyncio.wait_for(following, 5) == ExecutionStatus.CANCELLED
+
+    asyncio.run(work())
+
+
+async def _at_rest(handle: Any) -> ExecutionStatus:
+    async for known in handle._versions():
+        if known.status not in AT_WORK:
+            return ExecutionStatus(known.status)
+    raise AssertionError("it does not end")
