@@ -405,12 +405,34 @@ def travel(ctx: DaprWorkflowContext, given: dict[str, Any]) -> Generator[Any, An
 def test_c53_inside_a_workflow_of_a_users_own_the_call_and_its_result_are_encrypted(made: Made, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     bench = made(keys(k1=1))
-    runtime = WorkflowRuntime("127.0.0.1", str(bench.sidecars[0].grpc_port))
-    travel.__dict__.clear()
-    runtime.register_workflow(travel)
-    with bench.working(keys(k1=1), runtime):
+    with bench.working(keys(k1=1), travelling(bench)):
         bench.until(lambda: bench.run(bench.backend.unattended()) is None)
         bench.tools.schedule_new_workflow(travel, input={"folder": str(tmp_path)}, instance_id="outer")
+        bench.until_workflow(WorkflowStatus.COMPLETED, "outer")
+    assert (tmp_path / "result").read_text() == f"{SECRET} it is.\n"
+    assert bench.booked() == [SECRET]
+    assert bench.readable() == []
+
+
+def travelling(bench: EncryptedBench) -> WorkflowRuntime:
+    """Return a runtime with the workflow of a user."""
+    runtime = WorkflowRuntime("127.0.0.1", str(bench.sidecars[0].grpc_port))
+    travel.__dict__.clear()  # Dapr notes on a function that it was registered, and refuses it a second time
+    runtime.register_workflow(travel)
+    return runtime
+
+
+def test_c54_a_worker_without_the_key_does_not_fail_a_workflow_of_a_users_own(
+    made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    bench = made(keys(k1=1))
+    with bench.working(keys(k1=9), travelling(bench)):
+        bench.until(lambda: bench.run(bench.backend.unattended()) is None)
+        bench.tools.schedule_new_workflow(travel, input={"folder": str(tmp_path)}, instance_id="outer")
+        bench.until(lambda: caplog.text.count("left to a worker with the key") > 1)
+        bench.until_workflow(WorkflowStatus.RUNNING, "outer")
+    with bench.working(keys(k1=1), travelling(bench)):
         bench.until_workflow(WorkflowStatus.COMPLETED, "outer")
     assert (tmp_path / "result").read_text() == f"{SECRET} it is.\n"
     assert bench.booked() == [SECRET]

@@ -152,6 +152,22 @@ def test_c54_what_began_in_plain_text_can_be_read_with_a_cipher(temporal: Tempor
         asyncio.run(main())
 
 
+def test_c54_an_answer_that_the_worker_cannot_decrypt_is_refused(temporal: TemporalServer) -> None:
+    url = url_of(temporal)
+
+    async def main() -> None:
+        handle = await planner.on(TemporalBackend(url)).dispatch_async("Go", execution_id="run")
+        (asked,) = (await handle.result(PATIENCE)).interrupts
+        encrypted = await TemporalBackend(url, cipher=keys(k1=1)).get("run")
+        with pytest.raises(CipherError, match="the worker of execution 'run' has no cipher"):
+            await encrypted.respond({asked.id: "allowed"})
+        await handle.respond({asked.id: "allowed"})
+        assert str(await handle.result(PATIENCE)).strip() == f"{SECRET} answer"
+
+    with working(url):
+        asyncio.run(main())
+
+
 def test_c57_a_client_of_ones_own_has_a_codec_of_its_own(temporal: TemporalServer) -> None:
     async def main() -> None:
         client = await Client.connect(temporal.address)

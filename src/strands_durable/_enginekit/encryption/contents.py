@@ -113,6 +113,10 @@ class Contents:
             return value
         return json.loads(self.open(_decoded(value[_VALUE]), about))
 
+    def value_key_id(self, value: Any) -> str | None:
+        """Return the id of the key that a JSON value is encrypted with; None if it is in plain text."""
+        return self.key_id(_decoded(value[_VALUE])) if is_sealed(value) else None
+
 
 _GIVE = "Nothing was written. Pass cipher=, or set STRANDS_DURABLE_CIPHER_KEYS or STRANDS_DURABLE_CIPHER."
 

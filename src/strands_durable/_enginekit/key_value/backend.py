@@ -114,7 +114,7 @@ class KeyValueBackend(LogBackend):
 
     async def changed(self, execution_id: str, position: Position) -> None:
         """Return when something was appended after a position."""
-        while (await self.head(execution_id)).last == position.last:  # noqa: ASYNC110, a poll
+        while not (await self.head(execution_id)).batches(position):  # noqa: ASYNC110, a poll
             await asyncio.sleep(self.poll_seconds)
 
     async def presence(self, execution_id: str) -> Presence:

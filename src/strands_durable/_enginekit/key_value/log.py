@@ -4,6 +4,7 @@
     strands-durable/X/E.N         batch N of epoch E; E.N.K are its pieces if it is large
     strands-durable/X/ask.P, note a cancel request for the owner in a period of work; why no worker takes it
     strands-durable/X/notices.L   what is to be reported of it in its life L
+    strands-durable/X/rekey       what `rekey` has begun to write
 
 Stores differ: one reports a refused swap with another error than the next, one writes the other keys of a transaction that it
 refuses, one brings a deleted key back when it is written with an old ETag. So only the head that is read back decides, an
@@ -17,17 +18,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ..._records.change_sets import ChangeSet
+from ..._records.crash_points import reach
 from ...errors import BackendUnavailableError, CipherError, ExecutionNotFoundError
 from ..encryption import Contents
 from ..log import Entry, StaleError
 from .head import REMOVED, Head, Place
 from .packing import pack, unpack
+from .rewrites import Rewrite, Rewrites
 from .store import PREFIX, KeyValueStore, Value, WriteError
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class KeyValueLog:
     ) -> None:
         self._store, self._on_append, self._notices = store, on_append, notices
         self.contents = contents or Contents(None, store.where)
+        self._rewrites = Rewrites(store)
         self._deleting: set[asyncio.Task[None]] = set()
 
     async def head(self, execution_id: str) -> Head | None:
@@ -85,10 +89,14 @@ class KeyValueLog:
 
     async def existing_head(self, execution_id: str) -> Head | None:
         """Return the head of an execution that should exist: a store may miss a value that is there, once."""
+        head = await self._tombstone_or_head(execution_id)
+        return None if head is None or head.status == REMOVED else head
+
+    async def _tombstone_or_head(self, execution_id: str) -> Head | None:
         for _ in range(_LOOKS):
             head = await self.stored_head(execution_id)
             if head is not None:
-                return None if head.status == REMOVED else head
+                return head
             await asyncio.sleep(_AGAIN_SECONDS)
         return None
 
@@ -107,19 +115,38 @@ class KeyValueLog:
 
     async def read(self, execution_id: str, after: Head | None = None) -> AsyncIterator[Entry]:
         """Yield what was appended."""
+        found = await self._complete(execution_id, self._batches, after)
+        if found is not None:
+            for changes in found[1]:
+                yield Entry(position=found[0], changes=changes)
+
+    async def key_ids(self, execution_id: str) -> tuple[Head, set[str | None]] | None:
+        """Return the head of an execution, and the ids of the keys of its batches, None for plain text; None if it is gone."""
+        found = await self._complete(execution_id, self._key_ids)
+        return None if found is None else (found[0], set(found[1]))
+
+    async def _complete(
+        self, execution_id: str, ask: Callable[[str, list[Place]], Awaitable[list[T]]], after: Head | None = None
+    ) -> tuple[Head, list[T]] | None:
+        """Return the head, and what is asked of each batch, once all are found; None if the execution does not exist."""
         deadline = time.monotonic() + _MISSING_SECONDS
         while (head := await self.existing_head(execution_id)) is not None:
             if after is not None and after.life != head.life:
                 raise ExecutionNotFoundError(execution_id, self._store.where)
             places = head.batches(after)
-            found = await self._batches(execution_id, places)
+            found = await ask(execution_id, places)
             if len(found) == len(places):
-                for changes in found:
-                    yield Entry(position=head, changes=changes)
-                return
+                return head, found
             if time.monotonic() > deadline:  # else it was compacted meanwhile, or a write is not visible yet
                 raise self._damaged(execution_id)
             await asyncio.sleep(_AGAIN_SECONDS)
+        return None
+
+    async def _key_ids(self, execution_id: str, places: list[Place]) -> list[str | None]:
+        """Return the ids of the keys of those batches that can be found."""
+        values = await self._store.get_many([_batch_key(execution_id, place) for place in places])
+        first = [next(iter(_piece_keys(key, value)), key) for key, value in values.items()]
+        return [self.contents.key_id(data) for data in (await self._store.get_many(first)).values()]
 
     async def _batches(self, execution_id: str, places: list[Place]) -> list[ChangeSet]:
         """Return batches up to the first that cannot be found."""
@@ -183,34 +210,71 @@ class KeyValueLog:
         self._delete_later(execution_id, [*upto.old_batches(), *upto.batches()])
         return found
 
-    async def rewritten(self, execution_id: str, upto: Head, batches: list[ChangeSet]) -> Head:
+    async def rewritten(self, execution_id: str, upto: Head, batches: list[ChangeSet], new: Head | None = None) -> Head:
         """Replace all batches by others, and return the new head; `clean` deletes the old ones."""
-        new = upto.rewritten(len(batches))
+        new = new or upto.rewritten(len(batches))
         for place, changes in zip(new.batches()[:-1], batches, strict=False):
             await self._save_until_confirmed(await self._prepared(execution_id, place, changes))
+            reach("rewrite.batch:after")
         last = await self._prepared(execution_id, new.last, batches[-1])
+        reach("rewrite.swap:before")
         found = await self._committed(execution_id, upto, new, last)
         if not found.is_ours:
             raise StaleError  # another writer has continued from it: the caller does not know what that has appended
         return found
 
-    async def clean(self, execution_id: str, head: Head) -> None:
-        """Delete the batches that a head has replaced."""
-        if head.replaced:
-            await self._delete(execution_id, head.old_batches())
+    async def rewritten_on_record(self, execution_id: str, upto: Head, batches: list[ChangeSet]) -> Head:
+        """Replace all batches as `rewritten` does; what a kill leaves of it is deleted by `sweep`."""
+        new, key = upto.rewritten(len(batches)), key_of(execution_id, "rekey")
+        pieces = tuple(len(pack(changes)) // _PIECE_BYTES + 2 for changes in batches)
+        rewrite = Rewrite(epoch=new.last[0], base=upto.last, pieces=pieces)
+        await self._rewrites.begin(key, rewrite)
+        reach("rewrite.begin:after")
+        try:
+            head = await self._tombstone_or_head(execution_id)
+            if head is None or head.last != upto.last:
+                raise StaleError  # it may have been removed before this was on record
+            return await self.rewritten(execution_id, upto, batches, new)
+        except StaleError:
+            await self.sweep(execution_id, rewrite)
+            raise
 
-    async def key_ids(self, execution_id: str, head: Head) -> set[str | None]:
-        """Return the ids of the keys that the batches of an execution are encrypted with; None for plain text."""
-        values = await self._store.get_many([_batch_key(execution_id, place) for place in head.batches()])
-        first = [next(iter(_piece_keys(key, value)), key) for key, value in values.items()]
-        return {self.contents.key_id(data) for data in (await self._store.get_many(first)).values()}
+    async def sweep(self, execution_id: str, *own: Rewrite) -> bool:
+        """Delete what each `rekey` has left that was killed or too late; False if one of them may still succeed."""
+        key = key_of(execution_id, "rekey")
+        rewrites = [*own, *await self._rewrites.read(key)]
+        head = await self._tombstone_or_head(execution_id) if rewrites else None  # read last
+        if head is None:
+            return not rewrites
+        over = [each for each in rewrites if each.is_over(head)]
+        for each in over:
+            if not each.counts(head):
+                await self._store.delete(_keys_of(execution_id, each))
+        if over:
+            await self._rewrites.forget(key, over)
+        return len(over) == len(rewrites)
+
+    async def clean(self, execution_id: str, head: Head) -> None:
+        """Delete the batches that a head has replaced, also those that the store misses once."""
+        for _ in range(_LOOKS if head.replaced else 0):
+            await self._delete(execution_id, head.old_batches())
 
     async def remove(self, execution_id: str, head: Head) -> None:
         """Delete an execution; its head stays as a tombstone, so that no writer of before creates it again."""
         await self._committed(execution_id, head, head.removed())
-        await self._delete(execution_id, head.removed().old_batches())
-        others = (ask_key(execution_id, head), key_of(execution_id, "note"), notices_key(execution_id, head.life))
-        await self._store.delete(others)
+        await self._clear(execution_id, head.removed())
+
+    async def clear_removed(self, execution_id: str) -> None:
+        """Delete what a removal that was cut off has left."""
+        head = await self.stored_head(execution_id)
+        if head is not None and head.status == REMOVED:
+            await self._clear(execution_id, head)
+
+    async def _clear(self, execution_id: str, tombstone: Head) -> None:
+        await self._delete(execution_id, tombstone.old_batches())
+        await self.sweep(execution_id)
+        others = [key_of(execution_id, part) for part in ("note", "rekey")]
+        await self._store.delete([ask_key(execution_id, tombstone), notices_key(execution_id, tombstone.life), *others])
 
     # Notes
 
@@ -219,6 +283,14 @@ class KeyValueLog:
         data = why.encode() if plainly else self.contents.seal(why.encode(), _note_of(execution_id))
         with suppress(WriteError):
             await self._store.save(Value(key=key_of(execution_id, "note"), data=data, ttl_seconds=ttl_seconds))
+
+    async def delete_note(self, execution_id: str, key_id: str | None) -> None:
+        """Delete a note that is not encrypted with a key; None: that is not in plain text. A worker writes it again."""
+        key = key_of(execution_id, "note")
+        for _ in range(_LOOKS):
+            data, _ = await self._store.get(key)
+            if data and self.contents.key_id(data) != key_id:
+                await self._store.delete([key])
 
     def note(self, execution_id: str, data: bytes) -> str | None:
         """Return a note as it was, from what is stored."""
@@ -311,3 +383,9 @@ def _note_of(execution_id: str) -> str:
 def _piece_keys(key: str, value: bytes) -> list[str]:
     is_divided = value[:1] == _IN_PIECES and value[1:].isdigit()
     return [f"{key}.{number}" for number in range(int(value[1:]))] if is_divided else []
+
+
+def _keys_of(execution_id: str, rewrite: Rewrite) -> list[str]:
+    """Return all keys that a rewrite may have written."""
+    many = {_batch_key(execution_id, (rewrite.epoch, n)): pieces for n, pieces in enumerate(rewrite.pieces, 1)}
+    return [*(f"{key}.{number}" for key, pieces in many.items() for number in range(pieces)), *many]

@@ -17,7 +17,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any, Literal
 
@@ -209,6 +209,11 @@ class Notices:
     def sealed(self, notice: StoredNotice, error: str) -> Any:
         """Return an error of a hook in the form in which it is stored: it may repeat what was reported."""
         return self._contents.seal_value(error, _error_of(notice))
+
+    def resealed(self, notice: StoredNotice, source: Contents, target: Contents) -> StoredNotice:
+        """Return a notice with its error as another process is to store it."""
+        about = _error_of(notice)
+        return replace(notice, error=target.seal_value(source.open_value(notice.error, about), about))
 
     def _error(self, notice: StoredNotice) -> str | None:
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import BackendUnavailableError
 from .store import PREFIX, KeyValueStore, Value, WriteError
 
-_PAGE, _TRIES = 500, 400
+_PAGE, _TRIES, _LOOKS = 500, 400, 3
 
 
 class SharedMap:
@@ -106,6 +106,13 @@ class SharedMap:
         found = [*(older[page] for page in pages if page in older), *shards.values()]
         every = [json.loads(data)["items"] for data in found]
         return {name: at for items in every for name, at in items.items()}
+
+    async def every_item(self) -> dict[str, float]:
+        """Return all entries, also those of a value that the store misses once."""
+        found: dict[str, float] = {}
+        for _ in range(_LOOKS):
+            found |= await self.items()
+        return found
 
     async def _read(self, key: str) -> tuple[dict[str, Any], str]:
         data, etag = await self._store.get(key)

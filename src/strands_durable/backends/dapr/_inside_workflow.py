@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Generator, Mapping
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,9 @@ from ..._records.keys import checked_id
 from ..._records.results import ExecutionResult
 from ...errors import ExecutionBusyError, ExecutionCancelledError, ExecutionFailedError, UnsupportedFeatureError
 from ._workflow import DISPATCH, WORKFLOW, call_of, payload_of, result_of
+
+_LOCKED_SECONDS, _MAX_LOCKED_SECONDS = 2.0, 300.0
+"""How soon, and at last how seldom, another worker is asked if one lacks the key: each time adds to the workflow's history."""
 
 
 @lru_cache(maxsize=8)
@@ -84,7 +88,13 @@ class DaprDurability:
         call = encode([prompt, dict(invocation_state or {}), limits and dict(limits), arguments], "The call")
         sealed = self._contents.seal_value(call, call_of(found))
         asked = {"execution": found, "life": life, "agent": self._name, "call": sealed}
-        dispatched = yield ctx.call_activity(DISPATCH, input=asked)
+        dispatched, seconds = (yield ctx.call_activity(DISPATCH, input=asked)), _LOCKED_SECONDS
+        while dispatched.get("is_locked"):
+            yield ctx.create_timer(timedelta(seconds=seconds))
+            dispatched, seconds = (
+                (yield ctx.call_activity(DISPATCH, input=asked)),
+                min(2 * seconds, _MAX_LOCKED_SECONDS),
+            )
         if dispatched["why"] is not None:
             raise ExecutionBusyError(found, "", dispatched["why"])
         payload = {**payload_of(found, life, has_steps=dispatched["steps"]), "turn": [nonce, 0]}

@@ -68,7 +68,7 @@ class DaprWorker(KeyValueWorker):
     # The activities
 
     async def dispatch(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Record an execution that a workflow of a user is about to start; return why that cannot be done, if so."""
+        """Record an execution that a workflow of a user is about to start; return why not, or that it is to ask again."""
         replica, execution_id, life = Replica.new("new"), payload["execution"], payload["life"]
         why = None
         try:
@@ -83,6 +83,9 @@ class DaprWorker(KeyValueWorker):
             head = await self.engine.log.existing_head(execution_id)
             if head is None or head.life != life:  # else Dapr has delivered this twice
                 why = "was started by an earlier call. Use its handle, or omit execution_id."
+        except CipherError as error:
+            logger.warning("execution_id=<%s>, error=<%s> | left to a worker with the key", execution_id, error)
+            return {"why": None, "is_locked": True}
         except DurableError as error:
             why = str(error)
         return {"why": why, "steps": self._sidecar.config.has_steps}

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...errors import BackendUnavailableError, CipherError, DurableError, ExecutionNotFoundError
 
+_SEALED = "strands-durable-sealed"
 _KEYS = "TLS and API keys come from Temporal's own environment variables or config file."
 _HINTS = {RPCStatusCode.UNAUTHENTICATED: _KEYS, RPCStatusCode.PERMISSION_DENIED: _KEYS}
 
@@ -24,11 +26,19 @@ def translated(where: object, execution_id: str | None = None) -> Iterator[None]
     except KeyError as error:
         if "payload encoding" not in str(error):  # the text of Temporal's converter
             raise
-        kind = CipherError if "strands-durable-sealed" in str(error) else BackendUnavailableError
+        kind = CipherError if _SEALED in str(error) else BackendUnavailableError
         raise kind(
             str(where),
             f"this client cannot decode what was recorded: {error.args[0]}",
             "Use the cipher, or the data converter and codec, it was recorded with: TemporalBackend(url, cipher=...).",
+        ) from error
+    except WorkflowUpdateFailedError as error:
+        why = error.cause.__cause__  # the worker says that it could not decode the update, because of this
+        if _SEALED not in str(why):
+            raise
+        reason = f"the worker of execution {execution_id!r} has no cipher, and was sent what is encrypted"
+        raise CipherError(
+            str(where), reason, "Nothing was recorded. Give its workers the keys, and try again."
         ) from error
 
 
