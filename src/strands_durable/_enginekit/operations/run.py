@@ -83,7 +83,7 @@ class OperationRun:
         self._outbox = deque[str]()
         self._head: Head | None = None
         self._batch: Batch
-        self._reported: list[list[Any]] = []
+        self._unbegun: list[list[Any]] = []
         self._questions = Questions(operations, self._known, settings)
         self._reports = Reports(operations, self._known, settings.hooks_key, self._store.contents)
         self._is_drift_accepted = self._is_live = self._is_left_behind = False
@@ -97,7 +97,7 @@ class OperationRun:
             while True:
                 message = self._operate(name, once)
                 name, once = message.get("next", PIECE), message.get("strict", False)
-                self._reported = message.get("turns", [])
+                self._unbegun = message.get("turns", []) if once or "refused" in message else []
                 if {"status", "segment", "wait"} & message.keys():
                     self._quit(not self._is_left_behind)
                 if message.get("status") == S.SUSPENDED.value:
@@ -143,7 +143,7 @@ class OperationRun:
         """Make one operation, or take its result from the record."""
         self._is_live = False
         try:
-            text = self._operations.step(name, partial(self._body, once), once=once)
+            text = self._operations.step(name, self._body, once=once)
             reach("operation:after")
         except InterruptedOperationError:
             return {"next": INTERRUPTED}  # the steps had begun when their process died: their policies decide
@@ -164,18 +164,18 @@ class OperationRun:
             self.replica.apply(*self._log.rows)
             self._log.rows.clear()
 
-    def _body(self, once: bool) -> str:
+    def _body(self) -> str:
         """Do the work of an operation that is not on record."""
         self._is_live = True
         reach("operation:before")
-        return self._outbox.popleft() if self._outbox else self._worked(once)
+        return self._outbox.popleft() if self._outbox else self._worked()
 
-    def _worked(self, once: bool) -> str:
+    def _worked(self) -> str:
         if self._head is not None:
             self._head.open(self._batch)
             early = None
         else:
-            early = self._begun(once)
+            early = self._begun()
         about, self._questions.about = self._questions.about, {}
         if early is not None:
             return self._recorded({**about, **early})
@@ -192,19 +192,20 @@ class OperationRun:
             message["strict"] = any(not ticket.may_repeat for ticket in tickets)
         return self._recorded(message, batch.rows)
 
-    def _begun(self, once: bool) -> Message | None:
+    def _begun(self) -> Message | None:
         """Begin at the head of the record; return a message instead if the agent is not started now."""
+        unbegun: Message = {"turns": self._unbegun} if self._unbegun else {}
         try:
             self._catch_up()
-            if once:  # this body would not run if they had begun
-                self._withdraw(self._reported)
+            self._withdraw(self._unbegun)  # this body would not run if they had begun
+            unbegun = {}
             if self._is_drift_accepted:
                 Requests(self.replica).accept_drift(self._known.journal())
             return self._questions.use() or self._started()
         except (UnreadableError, FormatVersionError) as error:
-            return self._refused(f"it cannot be read here: {error}")
+            return {**self._refused(f"it cannot be read here: {error}"), **unbegun}
         except CipherError as error:
-            return self._refused(str(error), plainly=True)
+            return {**self._refused(str(error), plainly=True), **unbegun}
 
     def _started(self) -> Message | None:
         """Start the agent; return a message instead if it waits for answers, or if this function may not run it."""
@@ -231,6 +232,8 @@ class OperationRun:
 
     def _withdraw(self, turns: list[list[Any]]) -> None:
         """Take back the intents of steps that have certainly not begun."""
+        if not turns:
+            return
         journal = self._known.journal()
         with self.replica.transaction("ticket.withdraw"):
             for call_id, key, attempt in turns:
