@@ -80,6 +80,11 @@ class Contents:
             raise CipherError(self.where, reason, "Nothing was written. Leave out the cipher, or encrypt it: rekey.")
         return data
 
+    def prepare(self) -> None:
+        """Have a data key, so that what is encrypted next does not wait for a key service; raise `CipherError` if it fails."""
+        if self.cipher is not None:
+            self._current(self.cipher)
+
     def _current(self, cipher: Cipher) -> WrappedKey:
         """Return the data key of this process, a new one if its key is no longer the current one."""
         if self._key is None or self._key.key_id != cipher.current:

@@ -82,6 +82,8 @@ class MessageLog:
         """Held while it is added to, and while it is read by those who follow it."""
         self.execution_id, self.agent = execution_id, ""
         """The execution to which it says it belongs, and its agent."""
+        self._sealed_id: str | None = None
+        """The execution that the function itself has recorded in it, for which its rows are encrypted."""
         self.size = 0
         """Grows with everything that is added."""
         self.batches = 0
@@ -103,9 +105,13 @@ class MessageLog:
         self.has_process = True
         """Whether a process may run it now, as far as is recorded."""
 
+    @property
+    def _bound_id(self) -> str:
+        return self._sealed_id or str(self.execution_id)
+
     def begin(self, rows: ChangeSet) -> None:
         """Take in the rows that the log begins with."""
-        self._unread.append((rows, start_of(str(self.execution_id))))
+        self._unread.append((rows, start_of(self._bound_id)))
 
     def add(self, message: Message) -> None:
         """Take in a message; its rows are decrypted when they are asked for."""
@@ -113,11 +119,14 @@ class MessageLog:
             self._parcels.add(message["piece"])
             return
         if "execution_id" in message:
-            self.begin(message["rows"])
+            self._note = message.get("refused")
+            if self._note is None:
+                self._sealed_id = message["execution_id"]
+                self.begin(message["rows"])
             return
         rows = self._parcels.joined(message["rows"])
         if rows:
-            self._unread.append((rows, batch_of(str(self.execution_id), self.batches)))
+            self._unread.append((rows, batch_of(self._bound_id, self.batches)))
         self.count(message)
         self._note, self.status = message.get("refused"), message.get("status")
         self.callbacks.ask(message)
@@ -147,7 +156,7 @@ class MessageLog:
     @property
     def note(self) -> str | None:
         """Why the function cannot run the execution now."""
-        return self.store.readable(self._note, text_of(str(self.execution_id), "a refusal"))
+        return self.store.readable(self._note, text_of(self._bound_id, "a refusal"))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from ...errors import CipherError, ExecutionCancelledError, FormatVersionError, 
 from ..compaction import packed_size, prune
 from ..log import RecordedExecution
 from ..pieces import Pieces
+from ..progress import end_of
 from ..replica import Replica
 from .history import MessageLog
 from .port import (
@@ -89,6 +90,7 @@ class OperationRun:
         self._is_drift_accepted = self._is_live = self._is_left_behind = False
         self._refusals = 0
         self._fitted_at, self._does_fit = -_LOOK_EVERY, True
+        self._last: Message = {}
 
     def run(self) -> Message:
         """Run the execution until it ends, or another log is to continue it; return the last message."""
@@ -105,8 +107,8 @@ class OperationRun:
                     self._reports.start(message, self._catch_up)
                     self._questions.await_answers(message)
                 elif "status" in message or "segment" in message:
-                    self._catch_up()
                     self._reports.start(message, self._catch_up)
+                    self._last = message
                     return message
                 elif "refused" in message:
                     self._await_acceptance(message["wait"])
@@ -118,6 +120,7 @@ class OperationRun:
 
     def result(self) -> ExecutionResult:
         """Return the result of an execution that has ended; raise what it has failed with."""
+        self._catch_up()
         journal = self._known.journal()
         record = journal.call_at(0)
         if record is None or journal.status() is S.CANCELLED:
@@ -126,8 +129,29 @@ class OperationRun:
             raise Requests(self.replica).failure(journal, record)
         return result_of(journal, record)
 
+    def returned(self) -> dict[str, Any] | None:
+        """Return the result as the function returns it, None if there is none here; waits until it can be read."""
+        if self._last.get("status") != S.COMPLETED.value:
+            return None
+        self.settle()
+        return end_of(self.replica).result
+
+    def settle(self) -> None:
+        """Wait until all can be read, and encrypted. No operation follows: a process with the key makes none of these."""
+        end: Message = {"status": self._last["status"]} if "status" in self._last else {}
+        while True:
+            try:
+                self._catch_up()
+                return self.contents.prepare()
+            except CipherError as error:
+                refused = partial(self._refused, str(error), plainly=True)
+            text = self._operations.step(START, lambda: packed({**refused(), **end, "rows": {}}), once=False)  # noqa: B023
+            self._refusals += 1
+            self._operations.wait(json.loads(text)["wait"])
+
     def handed_over(self) -> ChangeSet:
         """Return the rows with which another log continues."""
+        self._catch_up()
         prune(self.replica)
         limit, about = self._settings.handover_bytes, start_of(self._known.execution_id)
         return self._store.record(self.replica.export(), "The execution", about, plainly=False, limit=limit)
@@ -197,6 +221,7 @@ class OperationRun:
         unbegun: Message = {"turns": self._unbegun} if self._unbegun else {}
         try:
             self._catch_up()
+            self.contents.prepare()
             self._withdraw(self._unbegun)  # this body would not run if they had begun
             unbegun = {}
             if self._is_drift_accepted:
@@ -262,7 +287,7 @@ class OperationRun:
         """Return a message that makes the function try again later, each time after a longer wait."""
         logger.warning("execution_id=<%s> | cannot be run by this function: %s", self._known.execution_id, why)
         refused = why if plainly else self._sealed(why, "a refusal")
-        return {"next": START, "refused": refused, "wait": min(_MAX_REFUSED_SECONDS, 2 ** min(self._refusals, 12))}
+        return {"next": START, "refused": refused, "wait": refused_seconds(self._refusals)}
 
     def _sealed(self, text: str, what: str) -> Any:
         return self._store.contents.seal_value(text, text_of(self._known.execution_id, what))
@@ -334,9 +359,23 @@ def dispatched(
         found = Requests(replica).dispatch(spec(), prompt, execution_id, state, None)
         if not store.contents.is_sealing:
             return packed({"rows": replica.changes()})
-        rows = store.record(replica.changes(), "What is dispatched", start_of(found))
+        try:
+            rows = store.record(replica.changes(), "What is dispatched", start_of(found))
+        except CipherError as error:
+            return packed({"rows": {}, "execution_id": "", "refused": str(error), "wait": refused_seconds(refusals)})
         return packed({"rows": rows, "execution_id": found})
 
-    message: Message = json.loads(operations.step(DISPATCH, body, once=False))
+    refusals = 0
+    while True:
+        message: Message = json.loads(operations.step(DISPATCH, body, once=False))
+        if "wait" not in message:
+            break
+        operations.wait(message["wait"])
+        refusals += 1
     rows = message["rows"]
     return message.get("execution_id") or rows["tables"]["executions"][0]["execution_id"], rows
+
+
+def refused_seconds(refusals: int) -> int:
+    """Return how long a function waits that refuses an execution, after it has done so some times."""
+    return min(_MAX_REFUSED_SECONDS, 1 << min(refusals, 12))
