@@ -199,3 +199,53 @@ def raw_events(function: Function) -> list[dict[str, Any]]:
             DurableExecutionArn=each["DurableExecutionArn"], IncludeExecutionData=True
         )["Events"]
     ]
+
+
+def answered_plainly(function: Function, answer: Any) -> None:
+    """Answer the open question with the tools of AWS."""
+    ((_, callback_id),) = asyncio.run(function.backend.read("run")).log.callbacks.open.items()
+    given = {"CallbackId": callback_id, "Result": json.dumps(answer).encode()}
+    function.aws.client().send_durable_execution_callback_success(**given)
+
+
+def test_c54_a_function_with_the_earlier_key_takes_the_answer_of_a_client_with_a_new_one(aws: LocalLambda) -> None:
+    function = Function(aws, keys(k1=1))
+    (asked,) = asyncio.run(function.dispatch().result(PATIENCE)).interrupts
+    handle = asyncio.run(function.with_(keys(k2=2, k1=1)).get("run"))
+    asyncio.run(handle.respond({asked.id: "yes"}))
+    assert str(asyncio.run(handle.result(PATIENCE / 2))).strip() == f"{SECRET} answer"
+
+
+def test_c54_a_function_waits_ever_longer_for_the_key_of_an_answer(aws: LocalLambda) -> None:
+    function = Function(aws, None)
+    (asked,) = asyncio.run(function.dispatch().result(PATIENCE)).interrupts
+    handle = asyncio.run(function.with_(keys(k1=1)).get("run"))
+    asyncio.run(handle.respond({asked.id: "yes"}))
+    until(lambda: len(refusals(function)) > 2, PATIENCE)
+    assert refusals(function)[:3] == [1, 2, 4]
+    function.deploy(keys(k1=1))
+    assert str(asyncio.run(handle.result(PATIENCE))).strip() == f"{SECRET} answer"
+
+
+def test_c54_a_damaged_answer_is_asked_again(aws: LocalLambda) -> None:
+    function = Function(aws, keys(k1=1))
+    handle = function.dispatch()
+    (asked,) = asyncio.run(handle.result(PATIENCE)).interrupts
+    ((_, first),) = asyncio.run(function.backend.read("run")).log.callbacks.open.items()
+    answered_plainly(function, {"strands-durable sealed": "yes"})
+    until(
+        lambda: first not in (found := asyncio.run(function.backend.read("run")).log.callbacks.open.values()) and found,
+        30,
+    )
+    asyncio.run(handle.respond({asked.id: "yes"}))
+    assert str(asyncio.run(handle.result(PATIENCE))).strip() == f"{SECRET} answer"
+    assert refusals(function) == []
+
+
+def test_c54_without_a_cipher_an_answer_that_looks_encrypted_is_an_answer(aws: LocalLambda) -> None:
+    function = Function(aws, None)
+    handle = function.dispatch()
+    asyncio.run(handle.result(PATIENCE))
+    answered_plainly(function, {"strands-durable sealed": "yes"})
+    until(lambda: asyncio.run(handle.status()) is S.COMPLETED, PATIENCE)
+    assert "{'strands-durable sealed': 'yes'}" in str(asyncio.run(handle.steps())[-2].result)

@@ -90,7 +90,8 @@ class MessageLog:
         """How many messages it has, without the pieces of large ones."""
         self._rows: list[ChangeSet] = []
         self._unread: deque[tuple[ChangeSet, str]] = deque()
-        self._is_sealed = False
+        self.key_id: str | None = None
+        """The key that the newest rows are encrypted with, None if they are in plain text."""
         self._note: Any = None
         """Why the function cannot run the execution now."""
         self.status: str | None = None
@@ -144,11 +145,11 @@ class MessageLog:
         """
         while self._unread:
             recorded, about = self._unread[0]
-            rows, is_sealed = self.store.recorded(recorded, about)
-            if self._is_sealed and not is_sealed:
+            rows, key_id = self.store.recorded(recorded, about)
+            if self.key_id is not None and key_id is None:
                 reason = f"{about} is in plain text, and what was recorded before it is encrypted"
                 raise CipherError(self.name, reason, "Give the function the cipher that its clients have.")
-            self._is_sealed |= is_sealed
+            self.key_id = key_id
             self._unread.popleft()
             self._rows.append(rows)
         return self._rows

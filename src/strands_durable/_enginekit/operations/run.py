@@ -174,8 +174,10 @@ class OperationRun:
         message: Message = json.loads(text)
         self._questions.take(message)  # it has used the answers, now or when it was recorded
         self._is_drift_accepted = False
-        if "piece" not in message:
-            self._refusals = self._refusals + 1 if "refused" in message else 0
+        if "refused" in message:
+            self._refusals += 1
+        elif "piece" not in message and (message["rows"] or "questions" not in message):
+            self._refusals = 0  # a question that is only asked again leads to the same refusal
         if self._is_live:
             self._log.count(message)
         else:
