@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_durable_execution_sdk_python import RetryableSerDesError
+from aws_durable_execution_sdk_python import DurableContext, RetryableSerDesError, durable_execution
 from strands import Agent, tool
 
-from strands_durable import Cipher, ExecutionStatus, durable_agent, policy
+from strands_durable import Cipher, ExecutionStatus, durable_agent, errors, policy
 from strands_durable._enginekit.operations.run import OperationRun
-from strands_durable.backends.aws_lambda import _handler, _operations, lambda_handler
+from strands_durable.backends.aws_lambda import LambdaDurability, _handler, _operations, lambda_handler
 from strands_durable.testing import ScriptedModel, call
 from strands_durable.testing.aws_lambda import LocalLambda
-from tests.contract.test_lambda_encryption import PATIENCE, SECRET, Function, _events, keys
+from tests.contract.test_lambda_encryption import PATIENCE, SECRET, Function, Recorded, _events, keys, planner
 from tests.waiting import until
 
 S = ExecutionStatus
@@ -249,3 +249,24 @@ def test_c54_without_a_cipher_an_answer_that_looks_encrypted_is_an_answer(aws: L
     answered_plainly(function, {"strands-durable sealed": "yes"})
     until(lambda: asyncio.run(handle.status()) is S.COMPLETED, PATIENCE)
     assert "{'strands-durable sealed': 'yes'}" in str(asyncio.run(handle.steps())[-2].result)
+
+
+def test_c53_inside_a_handler_of_a_users_own_the_error_of_an_agent_does_not_reach_aws(
+    aws: LocalLambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes, recorded = list[str](), Recorded(monkeypatch)
+
+    @durable_execution
+    def handler(event: Any, context: DurableContext) -> str:
+        try:
+            return str(LambdaDurability(context, cipher=keys(k1=1)).invoke(planner, "Go", fails="/nowhere/at/all"))
+        except errors.ExecutionFailedError as error:
+            causes.append(str(error.__cause__))
+            raise
+
+    aws.add("own-failing", handler)
+    given = {"FunctionName": "own-failing", "Qualifier": "$LATEST", "Payload": b"{}"}
+    aws.client().invoke(InvocationType="Event", DurableExecutionName="own", **given)
+    until(lambda: any(b"its error is encrypted" in body for body in list(recorded.bodies)), PATIENCE / 2)
+    assert f"{SECRET} failure" in causes[0]
+    assert recorded.readable() == []

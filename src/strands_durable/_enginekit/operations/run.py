@@ -28,7 +28,7 @@ from ..._records.executions import NO_AGENT, ExecutionStatus
 from ..._records.logs import safe_logger
 from ..._records.results import ExecutionResult
 from ..._records.spec import AgentSpec
-from ...errors import CipherError, ExecutionCancelledError, FormatVersionError, UnreadableError
+from ...errors import CipherError, ExecutionCancelledError, ExecutionFailedError, FormatVersionError, UnreadableError
 from ..compaction import packed_size, prune
 from ..log import RecordedExecution
 from ..pieces import Pieces
@@ -119,14 +119,21 @@ class OperationRun:
             raise
 
     def result(self) -> ExecutionResult:
-        """Return the result of an execution that has ended; raise what it has failed with."""
+        """Return the result of an execution that has ended; raise what it has failed with.
+
+        The engine records the text of an error that the handler does not catch, and not that of its cause.
+        """
         self._catch_up()
         journal = self._known.journal()
         record = journal.call_at(0)
         if record is None or journal.status() is S.CANCELLED:
             raise ExecutionCancelledError(self._known.execution_id)
         if record.status is S.FAILED:
-            raise Requests(self.replica).failure(journal, record)
+            failure = Requests(self.replica).failure(journal, record)
+            if not self.contents.is_sealing:
+                raise failure
+            hint = "In the handler, it is the __cause__ of this error."
+            raise ExecutionFailedError(self.execution_id, "its error is encrypted", hint) from failure.__cause__
         return result_of(journal, record)
 
     def returned(self) -> dict[str, Any] | None:
