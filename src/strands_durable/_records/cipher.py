@@ -33,7 +33,10 @@ class KeyService(Protocol):
 
     @property
     def current(self) -> str:
-        """The id of the key that new data keys are wrapped with. It is stored in plain text."""
+        """The id of the key that new data keys are wrapped with. It is stored in plain text.
+
+        It is asked for each value that is encrypted: return what is known, and make no request.
+        """
 
     def wrap(self, key_id: str, data_key: bytes) -> bytes:
         """Return a data key of 32 bytes, encrypted with a key."""
@@ -76,9 +79,9 @@ class Cipher:
         """The id of the key for what is encrypted from now on."""
         return self._service.current
 
-    def new_data_key(self, where: str) -> WrappedKey:
-        """Return a new data key, wrapped with the current key; ``where`` is named in errors."""
-        key_id, secret = self.current, os.urandom(KEY_BYTES)
+    def new_data_key(self, where: str, key_id: str | None = None) -> WrappedKey:
+        """Return a new data key, wrapped with the current key if none is named; ``where`` is named in errors."""
+        key_id, secret = key_id or self.current, os.urandom(KEY_BYTES)
         try:
             wrapped = self._service.wrap(key_id, secret)
         except (CipherError, UnsupportedFeatureError):

@@ -22,8 +22,14 @@ from ...errors import CipherError
 logger = safe_logger(__name__)
 
 _MARK = b"\x00\x01"
+_LEAST_BYTES = 28
+"""Those of a nonce and a tag."""
 _VALUE = "strands-durable sealed"
 """The only key of an encrypted JSON value."""
+
+
+class ChangedError(CipherError):
+    """A value is not what was encrypted: no key opens it."""
 
 
 class Contents:
@@ -38,7 +44,7 @@ class Contents:
 
     def __init__(self, cipher: Cipher | None, where: str, *, reads_plain: bool = False) -> None:
         self.cipher, self.where, self._reads_plain = cipher, where, reads_plain
-        self._key: WrappedKey | None = None
+        self._keys: dict[str, WrappedKey] = {}
 
     @property
     def is_sealing(self) -> bool:
@@ -47,13 +53,13 @@ class Contents:
 
     # Bytes
 
-    def seal(self, data: bytes, about: str) -> bytes:
-        """Return data encrypted; ``about`` says what it is and where it belongs."""
+    def seal(self, data: bytes, about: str, key_id: str | None = None) -> bytes:
+        """Return data encrypted, with the current key if none is named; ``about`` says what it is and where it belongs."""
         if self.cipher is None:
             return data
-        key = self._current(self.cipher)
-        key_id = key.key_id.encode()
-        head = len(key_id).to_bytes(2, "big") + key_id + len(key.wrapped).to_bytes(2, "big") + key.wrapped
+        key = self._data_key(self.cipher, key_id)
+        named = key.key_id.encode()
+        head = len(named).to_bytes(2, "big") + named + len(key.wrapped).to_bytes(2, "big") + key.wrapped
         return _MARK + head + key.key.seal(data, _bound(about))
 
     def open(self, data: bytes, about: str) -> bytes:
@@ -61,13 +67,15 @@ class Contents:
         if not data.startswith(_MARK):
             return self._plain(data, about)
         key_id, wrapped, sealed = _parts(data)
+        if not _is_whole(data):
+            raise ChangedError(self.where, f"{about} is damaged: no key opens it", _RESTORE)
         if self.cipher is None:
             reason = f"{about} is encrypted with the key {key_id!r}, and no cipher was given"
             raise CipherError(self.where, reason, _GIVE, key_id)
         found = self.cipher.data_key(key_id, wrapped, self.where).open(sealed, _bound(about))
         if found is None:
             reason = f"{about} is not what was encrypted with the key {key_id!r}: it was changed, or is from elsewhere"
-            raise CipherError(self.where, reason, "Restore what is stored, or remove the execution.", key_id)
+            raise ChangedError(self.where, reason, _RESTORE, key_id)
         return found
 
     def key_id(self, data: bytes) -> str | None:
@@ -80,11 +88,17 @@ class Contents:
             raise CipherError(self.where, reason, "Nothing was written. Leave out the cipher, or encrypt it: rekey.")
         return data
 
-    def _current(self, cipher: Cipher) -> WrappedKey:
-        """Return the data key of this process, a new one if its key is no longer the current one."""
-        if self._key is None or self._key.key_id != cipher.current:
-            self._key = cipher.new_data_key(self.where)
-        return self._key
+    def prepare(self) -> None:
+        """Have a data key, so that what is encrypted next does not wait for a key service; raise `CipherError` if it fails."""
+        if self.cipher is not None:
+            self._data_key(self.cipher)
+
+    def _data_key(self, cipher: Cipher, key_id: str | None = None) -> WrappedKey:
+        """Return the data key of this process that is wrapped with a key, by default with the current one."""
+        named = key_id or cipher.current
+        if named not in self._keys:
+            self._keys[named] = cipher.new_data_key(self.where, named)
+        return self._keys[named]
 
     @contextmanager
     def hidden(self, what: str) -> Iterator[None]:
@@ -99,25 +113,27 @@ class Contents:
 
     # JSON values, in records that are JSON themselves
 
-    def seal_value(self, value: Any, about: str) -> Any:
+    def seal_value(self, value: Any, about: str, key_id: str | None = None) -> Any:
         """Return a JSON value encrypted, as a JSON value."""
         if self.cipher is None:
             return value
-        sealed = self.seal(json.dumps(value, separators=(",", ":")).encode(), about)
+        sealed = self.seal(json.dumps(value, separators=(",", ":")).encode(), about, key_id)
         return {_VALUE: base64.b64encode(sealed).decode()}
 
     def open_value(self, value: Any, about: str) -> Any:
-        """Return a JSON value as it was; raise as `open` does."""
+        """Return a JSON value as it was; raise as `open` does. Without a cipher, one that only looks encrypted is plain."""
         if not is_sealed(value):
             self._plain(b"", about)
             return value
-        return json.loads(self.open(_decoded(value[_VALUE]), about))
+        data = _decoded(value[_VALUE])
+        return value if self.cipher is None and not _is_whole(data) else json.loads(self.open(data, about))
 
     def value_key_id(self, value: Any) -> str | None:
         """Return the id of the key that a JSON value is encrypted with; None if it is in plain text."""
         return self.key_id(_decoded(value[_VALUE])) if is_sealed(value) else None
 
 
+_RESTORE = "Restore what is stored, or remove the execution."
 _GIVE = "Nothing was written. Pass cipher=, or set STRANDS_DURABLE_CIPHER_KEYS or STRANDS_DURABLE_CIPHER."
 
 
@@ -136,6 +152,12 @@ def _decoded(text: Any) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError):
         return _MARK + b"\0" * 32
+
+
+def _is_whole(data: bytes) -> bool:
+    """Return whether encrypted data has all its parts."""
+    key_id, wrapped, sealed = _parts(data)
+    return data.startswith(_MARK) and bool(key_id and wrapped) and len(sealed) >= _LEAST_BYTES
 
 
 def _parts(data: bytes) -> tuple[str, bytes, bytes]:

@@ -16,7 +16,7 @@ from ..._journal.owner import user_name
 from ..._records.change_sets import rows_of
 from ..._records.executions import ExecutionStatus
 from ..._records.printable import url_for_people
-from ...errors import BackendUnavailableError, ExecutionCancelledError, UnsupportedFeatureError
+from ...errors import BackendUnavailableError, CipherError, ExecutionCancelledError, UnsupportedFeatureError
 from ..backend import LogBackend
 from ..handle import AT_WORK, LogHandle
 from ..log import Presence, RecordedExecution
@@ -64,9 +64,13 @@ class CallbackBackend(LogBackend):
     def _handle(self, execution_id: str) -> ExecutionHandle:
         return CallbackHandle(self, execution_id)
 
-    def sealed_answer(self, execution_id: str, question: str, answer: Any) -> Any:
-        """Return an answer in the form in which it is sent."""
-        return self.payload_store.contents.seal_value(answer, text_of(execution_id, f"the answer to {question!r}"))
+    def sealed_answer(self, known: OperationHistory, question: str, answer: Any) -> Any:
+        """Return an answer in the form in which it is sent: with the key of the function, which may not have a new one yet."""
+        contents, about = self.payload_store.contents, text_of(known.execution_id, f"the answer to {question!r}")
+        try:
+            return contents.seal_value(answer, about, known.log.key_id)
+        except CipherError:
+            return contents.seal_value(answer, about)
 
     async def wake(self, execution_id: str) -> None:
         """Do nothing: the engine invokes the function."""
@@ -152,10 +156,7 @@ class CallbackHandle(LogHandle):
         callbacks = known.log.callbacks.open
         if not answers.keys() <= callbacks.keys():
             return False  # the function is about to ask
-        sealed = {
-            question: self._backend.sealed_answer(self.execution_id, question, answers[question])
-            for question in answers
-        }
+        sealed = {question: self._backend.sealed_answer(known, question, answers[question]) for question in answers}
         for question in answers:
             if not await self._backend.reply(callbacks[question], together(sealed, by)):
                 return False

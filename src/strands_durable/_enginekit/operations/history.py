@@ -82,13 +82,16 @@ class MessageLog:
         """Held while it is added to, and while it is read by those who follow it."""
         self.execution_id, self.agent = execution_id, ""
         """The execution to which it says it belongs, and its agent."""
+        self._sealed_id: str | None = None
+        """The execution that the function itself has recorded in it, for which its rows are encrypted."""
         self.size = 0
         """Grows with everything that is added."""
         self.batches = 0
         """How many messages it has, without the pieces of large ones."""
         self._rows: list[ChangeSet] = []
         self._unread: deque[tuple[ChangeSet, str]] = deque()
-        self._is_sealed = False
+        self.key_id: str | None = None
+        """The key that the newest rows are encrypted with, None if they are in plain text."""
         self._note: Any = None
         """Why the function cannot run the execution now."""
         self.status: str | None = None
@@ -103,9 +106,13 @@ class MessageLog:
         self.has_process = True
         """Whether a process may run it now, as far as is recorded."""
 
+    @property
+    def _bound_id(self) -> str:
+        return self._sealed_id or str(self.execution_id)
+
     def begin(self, rows: ChangeSet) -> None:
         """Take in the rows that the log begins with."""
-        self._unread.append((rows, start_of(str(self.execution_id))))
+        self._unread.append((rows, start_of(self._bound_id)))
 
     def add(self, message: Message) -> None:
         """Take in a message; its rows are decrypted when they are asked for."""
@@ -113,11 +120,14 @@ class MessageLog:
             self._parcels.add(message["piece"])
             return
         if "execution_id" in message:
-            self.begin(message["rows"])
+            self._note = message.get("refused")
+            if self._note is None:
+                self._sealed_id = message["execution_id"]
+                self.begin(message["rows"])
             return
         rows = self._parcels.joined(message["rows"])
         if rows:
-            self._unread.append((rows, batch_of(str(self.execution_id), self.batches)))
+            self._unread.append((rows, batch_of(self._bound_id, self.batches)))
         self.count(message)
         self._note, self.status = message.get("refused"), message.get("status")
         self.callbacks.ask(message)
@@ -135,11 +145,11 @@ class MessageLog:
         """
         while self._unread:
             recorded, about = self._unread[0]
-            rows, is_sealed = self.store.recorded(recorded, about)
-            if self._is_sealed and not is_sealed:
+            rows, key_id = self.store.recorded(recorded, about)
+            if self.key_id is not None and key_id is None:
                 reason = f"{about} is in plain text, and what was recorded before it is encrypted"
                 raise CipherError(self.name, reason, "Give the function the cipher that its clients have.")
-            self._is_sealed |= is_sealed
+            self.key_id = key_id
             self._unread.popleft()
             self._rows.append(rows)
         return self._rows
@@ -147,7 +157,7 @@ class MessageLog:
     @property
     def note(self) -> str | None:
         """Why the function cannot run the execution now."""
-        return self.store.readable(self._note, text_of(str(self.execution_id), "a refusal"))
+        return self.store.readable(self._note, text_of(self._bound_id, "a refusal"))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Message(TypedDict, total=False):
     """Part of the rows of a later message; it has nothing else."""
     rows: ChangeSet
     turns: list[list[Any]]
-    """The steps that the next operation lets run: call, key and attempt of each."""
+    """The steps that the next operation lets run: call, key and attempt of each. A refusal has those that never began."""
     strict: bool
     """Whether one of them must not run twice: the next operation is recorded before it begins."""
     next: str

@@ -15,6 +15,7 @@ from ..._records.logs import safe_logger
 from ..._records.questions import QUESTION, interrupts_of
 from ..._records.results import OpenInterrupt
 from ...errors import DurableError
+from ..encryption import ChangedError
 from ..log import RecordedExecution
 from .answers import Answer, answers_in
 from .port import START, Callback, Message, Operations, Question, RunSettings, callback_name, plain_name, reason_bytes
@@ -120,10 +121,13 @@ class Questions:
 
     def _read(self) -> dict[str, Answer]:
         """Return the answers that have arrived, decrypted; without the key, they stay for a later operation."""
-        return {
-            name: replace(answer, value=self._opened(answer.value, f"the answer to {name!r}"))
-            for name, answer in self.answers.items()
-        }
+        return {name: self._opened_answer(name, answer) for name, answer in self.answers.items()}
+
+    def _opened_answer(self, name: str, answer: Answer) -> Answer:
+        try:
+            return replace(answer, value=self._opened(answer.value, f"the answer to {name!r}"))
+        except ChangedError as error:
+            return replace(answer, value=None, error=error.reason)
 
     def use(self) -> Message | None:
         """Record the answers that have arrived; return a message if none of them can be used: the questions stay open."""

@@ -53,19 +53,20 @@ class RowStore(PayloadStore):
             return self.offload(rows, what, plainly=plainly, limit=limit, put=put)
         return self.offload(rows, what, plainly=False, limit=limit, put=put, changed=partial(self._sealed_text, about))
 
-    def recorded(self, rows: ChangeSet, about: str) -> tuple[ChangeSet, bool]:
-        """Return rows as they were, and whether they were encrypted; raise `CipherError` without the key."""
-        is_sealed = False
+    def recorded(self, rows: ChangeSet, about: str) -> tuple[ChangeSet, str | None]:
+        """Return rows as they were, and the key that they were encrypted with; raise `CipherError` without the key."""
+        key_id = None
 
         def opened(packed: str) -> str:
-            nonlocal is_sealed
-            is_sealed = packed.startswith(_SEALED)
-            return (
-                base64.b64encode(self.contents.open(base64.b64decode(packed), about)).decode() if is_sealed else packed
-            )
+            nonlocal key_id
+            if not packed.startswith(_SEALED):
+                return packed
+            data = base64.b64decode(packed)
+            key_id = self.contents.key_id(data)
+            return base64.b64encode(self.contents.open(data, about)).decode()
 
         try:
-            return self.load(rows, opened), is_sealed
+            return self.load(rows, opened), key_id
         except (zlib.error, ValueError) as error:
             if not self.contents.is_sealing:
                 raise

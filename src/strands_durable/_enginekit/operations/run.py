@@ -28,10 +28,11 @@ from ..._records.executions import NO_AGENT, ExecutionStatus
 from ..._records.logs import safe_logger
 from ..._records.results import ExecutionResult
 from ..._records.spec import AgentSpec
-from ...errors import CipherError, ExecutionCancelledError, FormatVersionError, UnreadableError
+from ...errors import CipherError, ExecutionCancelledError, ExecutionFailedError, FormatVersionError, UnreadableError
 from ..compaction import packed_size, prune
 from ..log import RecordedExecution
 from ..pieces import Pieces
+from ..progress import end_of
 from ..replica import Replica
 from .history import MessageLog
 from .port import (
@@ -83,12 +84,13 @@ class OperationRun:
         self._outbox = deque[str]()
         self._head: Head | None = None
         self._batch: Batch
-        self._reported: list[list[Any]] = []
+        self._unbegun: list[list[Any]] = []
         self._questions = Questions(operations, self._known, settings)
         self._reports = Reports(operations, self._known, settings.hooks_key, self._store.contents)
         self._is_drift_accepted = self._is_live = self._is_left_behind = False
         self._refusals = 0
         self._fitted_at, self._does_fit = -_LOOK_EVERY, True
+        self._last: Message = {}
 
     def run(self) -> Message:
         """Run the execution until it ends, or another log is to continue it; return the last message."""
@@ -97,7 +99,7 @@ class OperationRun:
             while True:
                 message = self._operate(name, once)
                 name, once = message.get("next", PIECE), message.get("strict", False)
-                self._reported = message.get("turns", [])
+                self._unbegun = message.get("turns", []) if once or "refused" in message else []
                 if {"status", "segment", "wait"} & message.keys():
                     self._quit(not self._is_left_behind)
                 if message.get("status") == S.SUSPENDED.value:
@@ -105,8 +107,8 @@ class OperationRun:
                     self._reports.start(message, self._catch_up)
                     self._questions.await_answers(message)
                 elif "status" in message or "segment" in message:
-                    self._catch_up()
                     self._reports.start(message, self._catch_up)
+                    self._last = message
                     return message
                 elif "refused" in message:
                     self._await_acceptance(message["wait"])
@@ -117,17 +119,46 @@ class OperationRun:
             raise
 
     def result(self) -> ExecutionResult:
-        """Return the result of an execution that has ended; raise what it has failed with."""
+        """Return the result of an execution that has ended; raise what it has failed with.
+
+        The engine records the text of an error that the handler does not catch, and not that of its cause.
+        """
+        self._catch_up()
         journal = self._known.journal()
         record = journal.call_at(0)
         if record is None or journal.status() is S.CANCELLED:
             raise ExecutionCancelledError(self._known.execution_id)
         if record.status is S.FAILED:
-            raise Requests(self.replica).failure(journal, record)
+            failure = Requests(self.replica).failure(journal, record)
+            if not self.contents.is_sealing:
+                raise failure
+            hint = "In the handler, it is the __cause__ of this error."
+            raise ExecutionFailedError(self.execution_id, "its error is encrypted", hint) from failure.__cause__
         return result_of(journal, record)
+
+    def returned(self) -> dict[str, Any] | None:
+        """Return the result as the function returns it, None if there is none here; waits until it can be read."""
+        if self._last.get("status") != S.COMPLETED.value:
+            return None
+        self.settle()
+        return end_of(self.replica).result
+
+    def settle(self) -> None:
+        """Wait until all can be read, and encrypted. No operation follows: a process with the key makes none of these."""
+        end: Message = {"status": self._last["status"]} if "status" in self._last else {}
+        while True:
+            try:
+                self._catch_up()
+                return self.contents.prepare()
+            except CipherError as error:
+                refused = partial(self._refused, str(error), plainly=True)
+            text = self._operations.step(START, lambda: packed({**refused(), **end, "rows": {}}), once=False)  # noqa: B023
+            self._refusals += 1
+            self._operations.wait(json.loads(text)["wait"])
 
     def handed_over(self) -> ChangeSet:
         """Return the rows with which another log continues."""
+        self._catch_up()
         prune(self.replica)
         limit, about = self._settings.handover_bytes, start_of(self._known.execution_id)
         return self._store.record(self.replica.export(), "The execution", about, plainly=False, limit=limit)
@@ -143,15 +174,17 @@ class OperationRun:
         """Make one operation, or take its result from the record."""
         self._is_live = False
         try:
-            text = self._operations.step(name, partial(self._body, once), once=once)
+            text = self._operations.step(name, self._body, once=once)
             reach("operation:after")
         except InterruptedOperationError:
             return {"next": INTERRUPTED}  # the steps had begun when their process died: their policies decide
         message: Message = json.loads(text)
         self._questions.take(message)  # it has used the answers, now or when it was recorded
         self._is_drift_accepted = False
-        if "piece" not in message:
-            self._refusals = self._refusals + 1 if "refused" in message else 0
+        if "refused" in message:
+            self._refusals += 1
+        elif "piece" not in message and (message["rows"] or "questions" not in message):
+            self._refusals = 0  # a question that is only asked again leads to the same refusal
         if self._is_live:
             self._log.count(message)
         else:
@@ -164,18 +197,18 @@ class OperationRun:
             self.replica.apply(*self._log.rows)
             self._log.rows.clear()
 
-    def _body(self, once: bool) -> str:
+    def _body(self) -> str:
         """Do the work of an operation that is not on record."""
         self._is_live = True
         reach("operation:before")
-        return self._outbox.popleft() if self._outbox else self._worked(once)
+        return self._outbox.popleft() if self._outbox else self._worked()
 
-    def _worked(self, once: bool) -> str:
+    def _worked(self) -> str:
         if self._head is not None:
             self._head.open(self._batch)
             early = None
         else:
-            early = self._begun(once)
+            early = self._begun()
         about, self._questions.about = self._questions.about, {}
         if early is not None:
             return self._recorded({**about, **early})
@@ -192,19 +225,21 @@ class OperationRun:
             message["strict"] = any(not ticket.may_repeat for ticket in tickets)
         return self._recorded(message, batch.rows)
 
-    def _begun(self, once: bool) -> Message | None:
+    def _begun(self) -> Message | None:
         """Begin at the head of the record; return a message instead if the agent is not started now."""
+        unbegun: Message = {"turns": self._unbegun} if self._unbegun else {}
         try:
             self._catch_up()
-            if once:  # this body would not run if they had begun
-                self._withdraw(self._reported)
+            self.contents.prepare()
+            self._withdraw(self._unbegun)  # this body would not run if they had begun
+            unbegun = {}
             if self._is_drift_accepted:
                 Requests(self.replica).accept_drift(self._known.journal())
             return self._questions.use() or self._started()
         except (UnreadableError, FormatVersionError) as error:
-            return self._refused(f"it cannot be read here: {error}")
+            return {**self._refused(f"it cannot be read here: {error}"), **unbegun}
         except CipherError as error:
-            return self._refused(str(error), plainly=True)
+            return {**self._refused(str(error), plainly=True), **unbegun}
 
     def _started(self) -> Message | None:
         """Start the agent; return a message instead if it waits for answers, or if this function may not run it."""
@@ -231,6 +266,8 @@ class OperationRun:
 
     def _withdraw(self, turns: list[list[Any]]) -> None:
         """Take back the intents of steps that have certainly not begun."""
+        if not turns:
+            return
         journal = self._known.journal()
         with self.replica.transaction("ticket.withdraw"):
             for call_id, key, attempt in turns:
@@ -259,7 +296,7 @@ class OperationRun:
         """Return a message that makes the function try again later, each time after a longer wait."""
         logger.warning("execution_id=<%s> | cannot be run by this function: %s", self._known.execution_id, why)
         refused = why if plainly else self._sealed(why, "a refusal")
-        return {"next": START, "refused": refused, "wait": min(_MAX_REFUSED_SECONDS, 2 ** min(self._refusals, 12))}
+        return {"next": START, "refused": refused, "wait": refused_seconds(self._refusals)}
 
     def _sealed(self, text: str, what: str) -> Any:
         return self._store.contents.seal_value(text, text_of(self._known.execution_id, what))
@@ -331,9 +368,23 @@ def dispatched(
         found = Requests(replica).dispatch(spec(), prompt, execution_id, state, None)
         if not store.contents.is_sealing:
             return packed({"rows": replica.changes()})
-        rows = store.record(replica.changes(), "What is dispatched", start_of(found))
+        try:
+            rows = store.record(replica.changes(), "What is dispatched", start_of(found))
+        except CipherError as error:
+            return packed({"rows": {}, "execution_id": "", "refused": str(error), "wait": refused_seconds(refusals)})
         return packed({"rows": rows, "execution_id": found})
 
-    message: Message = json.loads(operations.step(DISPATCH, body, once=False))
+    refusals = 0
+    while True:
+        message: Message = json.loads(operations.step(DISPATCH, body, once=False))
+        if "wait" not in message:
+            break
+        operations.wait(message["wait"])
+        refusals += 1
     rows = message["rows"]
     return message.get("execution_id") or rows["tables"]["executions"][0]["execution_id"], rows
+
+
+def refused_seconds(refusals: int) -> int:
+    """Return how long a function waits that refuses an execution, after it has done so some times."""
+    return min(_MAX_REFUSED_SECONDS, 1 << min(refusals, 12))

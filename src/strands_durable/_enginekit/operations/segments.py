@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
-from ...errors import ExecutionFailedError
-from ..progress import end_of
+from ...errors import CipherError, ExecutionFailedError
+from .port import Message
 from .row_store import text_of
 from .run import OperationRun
 
@@ -29,8 +29,9 @@ def run_segment(run: OperationRun) -> SegmentEnd:
     """Run the execution until it ends, or until its log is full."""
     message = run.run()
     if "segment" in message:
+        run.settle()
         return {"status": CONTINUE, "rows": run.handed_over()}
-    return {"status": message["status"], "error": message.get("error", "")}
+    return _end_of(message)
 
 
 def returned(run: OperationRun, end: SegmentEnd, most_bytes: int) -> dict[str, Any]:
@@ -43,19 +44,34 @@ def returned(run: OperationRun, end: SegmentEnd, most_bytes: int) -> dict[str, A
     if end["status"] == ExecutionStatus.FAILED.value:
         error = "its error is encrypted" if contents.is_sealing else end.get("error", "")
         raise ExecutionFailedError(execution_id, error, "Its handle's resume() retries it.")
-    found, result = {"execution_id": execution_id, "status": end["status"]}, end_of(run.replica).result
+    found, result = {"execution_id": execution_id, "status": end["status"]}, run.returned()
     if result is None or len(json.dumps(result)) > most_bytes:
         return found
     return {**found, "result": contents.seal_value(result, text_of(execution_id, "the result"))}
 
 
-def run_chain(run: OperationRun, invoke: Callable[[int, ChangeSet], SegmentEnd]) -> SegmentEnd:
+def run_chain(run: OperationRun, invoke: Callable[[int, ChangeSet | CipherError], SegmentEnd]) -> SegmentEnd:
     """Run the execution to its end: here, and in as many further logs as it takes.
 
-    ``invoke`` runs `run_segment` with some rows elsewhere, as an operation of this log; it gets the number of the segment.
+    ``invoke`` runs `run_segment` with some rows elsewhere, as an operation of this log; it gets the number of the segment. A
+    process that lacks the key has an error in place of the rows, which does no harm if that operation is on record.
     """
-    end, number = run_segment(run), 0
+    message, number = run.run(), 0
+    if "segment" not in message:
+        return _end_of(message)
+    end: SegmentEnd = {"status": CONTINUE, "rows": {}}
     while end["status"] == CONTINUE:
         number += 1
-        end = invoke(number, end["rows"])
+        end = invoke(number, _handed_over(run) if number == 1 else end["rows"])
     return end
+
+
+def _handed_over(run: OperationRun) -> ChangeSet | CipherError:
+    try:
+        return run.handed_over()
+    except CipherError as error:
+        return error
+
+
+def _end_of(message: Message) -> SegmentEnd:
+    return {"status": message["status"], "error": message.get("error", "")}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from aws_durable_execution_sdk_python import DurableContext
+from aws_durable_execution_sdk_python import DurableContext, RetryableSerDesError
 
 from ..._dispatch.registry import DurableAgent
 from ..._enginekit.operations.port import Notify, RunSettings
@@ -15,7 +15,7 @@ from ..._enginekit.operations.row_store import RowStore
 from ..._enginekit.operations.run import OperationRun, dispatched
 from ..._records.cipher import Cipher
 from ..._records.results import ExecutionResult
-from ...errors import UnsupportedFeatureError
+from ...errors import BackendUnavailableError, UnsupportedFeatureError
 from ._operations import LambdaOperations
 from ._protocol import LIMITS, WHERE
 
@@ -83,5 +83,8 @@ class LambdaDurability:
         store = self._settings.payload_store
         found, rows = dispatched(operations, store, spec, prompt, execution_id, dict(invocation_state or {}))
         run = OperationRun(operations, found, rows, replace(self._settings, agents=frozenset({agent.name})))
-        run.run()
-        return run.result()
+        try:
+            run.run()
+            return run.result()
+        except BackendUnavailableError as error:  # as in `lambda_handler`, the next invocation may be able to
+            raise RetryableSerDesError(str(error)) from error

@@ -14,7 +14,7 @@ from aws_durable_execution_sdk_python.serdes import JsonSerDes
 from ..._dispatch.notifications.hooks import Callback, hooks_of
 from ..._dispatch.notifications.webhooks import Webhook
 from ..._dispatch.registry import DurableAgent
-from ..._enginekit.operations.inputs import Start, begun
+from ..._enginekit.operations.inputs import begun
 from ..._enginekit.operations.port import Notify, RunSettings
 from ..._enginekit.operations.reports import key_of, run_delivery
 from ..._enginekit.operations.row_store import RowStore
@@ -22,14 +22,13 @@ from ..._enginekit.operations.run import OperationRun, load
 from ..._enginekit.operations.segments import SegmentEnd, returned, run_chain, run_segment
 from ..._records.change_sets import ChangeSet
 from ..._records.cipher import Cipher
-from ...errors import BackendUnavailableError, UnsupportedFeatureError
+from ...errors import BackendUnavailableError, CipherError, UnsupportedFeatureError
 from ._operations import LambdaOperations, OperationLimits
 from ._protocol import CHAINED_BYTES, LIMITS, SEGMENT, WHERE
 from ._url import LambdaConfig
 
 Handler = Callable[[Any, Any], Any]
 _RESULT_BYTES = 200_000
-_INVOKE: InvokeConfig[Any, Any] = InvokeConfig(JsonSerDes(), JsonSerDes())
 
 
 def lambda_handler(
@@ -102,10 +101,22 @@ def _serving(agents: Sequence[DurableAgent], settings: RunSettings, limits: Oper
     return serve
 
 
-def _invoke(context: DurableContext, execution_id: str, number: int, rows: ChangeSet) -> SegmentEnd:
+class _InputSerDes(JsonSerDes[Any]):
+    """The input of a segment: it is serialized when the segment is started, and not when the function is replayed."""
+
+    def serialize(self, value: Any, _: Any) -> str:
+        if isinstance(value["rows"], CipherError):
+            raise RetryableSerDesError(str(value["rows"]))
+        return super().serialize(value, _)
+
+
+_INVOKE: InvokeConfig[Any, Any] = InvokeConfig(_InputSerDes(), JsonSerDes())
+
+
+def _invoke(context: DurableContext, execution_id: str, number: int, rows: ChangeSet | CipherError) -> SegmentEnd:
     """Let a further durable execution continue this one."""
     function = LambdaConfig.running(context.lambda_context)
-    given: Start = {"execution_id": execution_id, "rows": rows, "segment": True}
+    given = {"execution_id": execution_id, "rows": rows, "segment": True}
     version = f"{function.function}:{function.qualifier}"
     end: SegmentEnd = context.invoke(version, given, name=f"{SEGMENT}{number}", config=_INVOKE)
     return end
