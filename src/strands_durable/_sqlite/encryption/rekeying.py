@@ -31,7 +31,7 @@ from ..schema import exclusively, upgrade
 from ..store_file import version_of
 from ..tables import FORMAT, tables
 from . import data_keys
-from .sealing import CONTENTS, Seal, bytes_key, config_name, prefix_of
+from .sealing import CONTENTS, CellError, Seal, bytes_key, config_name, prefix_of
 
 logger = safe_logger(__name__)
 
@@ -125,7 +125,7 @@ def _rotate_row(connection: Connection, table: str, key: tuple[Any, ...]) -> int
     where = " AND ".join(f"{name} = ?" for name in tables()[table].key)
     try:
         (cells,) = connection.rows(table, ", ".join(CONTENTS[table]), where, *key)
-    except (DamageError, CipherError) as error:
+    except (DamageError, CellError) as error:
         logger.warning("table=<%s>, row=<%s>, error=<%s> | not encrypted again", table, key, error)
         return 0
     return connection.update(table, dict(zip(CONTENTS[table], cells, strict=True)), where, *key)
@@ -166,7 +166,7 @@ def _rotate_bytes(store: Store, seal: Seal) -> int:
 def _rotate_one(connection: Connection, seal: Seal, name: str, data: bytes) -> int:
     try:
         opened = seal.opened_bytes(connection, name, data)
-    except CipherError as error:
+    except CellError as error:
         logger.warning("bytes=<%s>, error=<%s> | not encrypted again", name, error)
         return 0
     blobs.overwrite(connection, name, seal.sealed_bytes(name, opened))
