@@ -72,7 +72,8 @@ async def _contend(engine: KeyValueEngine, name: str, acknowledged: list[Place],
     choose = random.Random(f"{seed} {name}")
     for _ in range(ROUNDS):
         found = await engine.log.existing_head("trip")
-        assert found is not None
+        if found is None:
+            continue  # this store may miss it even three times in a row
         try:
             found = await engine.log.append("trip", found, batch(name))
             for _ in range(choose.randrange(3)):

@@ -88,13 +88,7 @@ class DaprDurability:
         call = encode([prompt, dict(invocation_state or {}), limits and dict(limits), arguments], "The call")
         sealed = self._contents.seal_value(call, call_of(found))
         asked = {"execution": found, "life": life, "agent": self._name, "call": sealed}
-        dispatched, seconds = (yield ctx.call_activity(DISPATCH, input=asked)), _LOCKED_SECONDS
-        while dispatched.get("is_locked"):
-            yield ctx.create_timer(timedelta(seconds=seconds))
-            dispatched, seconds = (
-                (yield ctx.call_activity(DISPATCH, input=asked)),
-                min(2 * seconds, _MAX_LOCKED_SECONDS),
-            )
+        dispatched = yield from self._dispatched(asked)
         if dispatched["why"] is not None:
             raise ExecutionBusyError(found, "", dispatched["why"])
         payload = {**payload_of(found, life, has_steps=dispatched["steps"]), "turn": [nonce, 0]}
@@ -110,6 +104,14 @@ class DaprDurability:
         if "result" not in end:
             raise ExecutionFailedError(found, end["note"], "It has completed: read it with its handle.")
         return ExecutionResult.from_json(self._contents.open_value(end["result"], result_of(found)))
+
+    def _dispatched(self, asked: dict[str, Any]) -> Generator[Any, Any, dict[str, Any]]:
+        """Have a worker record the execution; one that lacks the key leaves it to another."""
+        seconds = _LOCKED_SECONDS
+        while (found := (yield self._context.call_activity(DISPATCH, input=asked))).get("is_locked"):
+            yield self._context.create_timer(timedelta(seconds=seconds))
+            seconds = min(2 * seconds, _MAX_LOCKED_SECONDS)
+        return dict(found)
 
     def _derived(self, life: str) -> str:
         """Return an id that names this workflow and the agent."""
