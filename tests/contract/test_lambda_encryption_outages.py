@@ -304,3 +304,20 @@ def test_c54_hooks_are_called_after_a_process_that_lacks_the_key(
     function.deploy(keys(k1=1))
     until(lambda: len(took) == 1, PATIENCE / 2)
     assert f"{SECRET} asked" in str(took)
+
+
+def test_c54_an_execution_of_another_id_is_not_found_with_and_without_a_cipher(aws: LocalLambda) -> None:
+    """The function was started with the tools of AWS, and has recorded an id of its own."""
+    for cipher in (None, keys(k1=1)):
+        function = Charger(aws, cipher)
+        given = {"FunctionName": function.name, "Qualifier": "$LATEST", "Payload": b'{"prompt": "Go"}'}
+        aws.client().invoke(InvocationType="Event", DurableExecutionName="run--1", **given)
+        until(lambda function=function: aws_status(function) == "SUCCEEDED", PATIENCE / 2)
+        with pytest.raises(errors.ExecutionNotFoundError, match="Execution 'run' was not found"):
+            asyncio.run(asyncio.run(function.backend.get("run")).status())
+
+
+def test_c55_a_damaged_value_is_called_damaged() -> None:
+    for cipher in (None, keys(k1=1)):
+        with pytest.raises(errors.CipherError, match="the row is damaged: no key opens it"):
+            Contents(cipher, "AWS Lambda").open(b"\x00\x01" + b"\0" * 32, "the row")
