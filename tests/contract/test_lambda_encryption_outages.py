@@ -12,6 +12,7 @@ from aws_durable_execution_sdk_python import DurableContext, RetryableSerDesErro
 from strands import Agent, tool
 
 from strands_durable import Cipher, ExecutionStatus, durable_agent, errors, policy
+from strands_durable._enginekit.encryption import Contents
 from strands_durable._enginekit.operations.run import OperationRun
 from strands_durable.backends.aws_lambda import LambdaDurability, _handler, _operations, lambda_handler
 from strands_durable.testing import ScriptedModel, call
@@ -270,3 +271,53 @@ def test_c53_inside_a_handler_of_a_users_own_the_error_of_an_agent_does_not_reac
     until(lambda: any(b"its error is encrypted" in body for body in list(recorded.bodies)), PATIENCE / 2)
     assert f"{SECRET} failure" in causes[0]
     assert recorded.readable() == []
+
+
+def test_c54_a_notification_is_delivered_once_it_can_be_decrypted(
+    aws: LocalLambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took, run_delivery, has_key = list[Any](), _handler.run_delivery, False
+
+    def lacking(operations: Any, given: Any, key: Any, contents: Contents) -> Any:
+        return run_delivery(operations, given, key, contents if has_key else Contents(None, "AWS Lambda"))
+
+    monkeypatch.setattr(_handler, "run_delivery", lacking)
+    function = Function(aws, keys(k1=1), on_suspended=took.append)
+    asyncio.run(function.dispatch().result(PATIENCE))
+    until(lambda: "and no cipher was given" in str(raw_events(function)), PATIENCE / 3)
+    has_key = True
+    until(lambda: len(took) == 1, PATIENCE / 3)
+    assert took[0].questions[0].reason == f"{SECRET} asked"
+
+
+@pytest.mark.parametrize("hook", ["on_suspended", "notify"])
+def test_c54_hooks_are_called_after_a_process_that_lacks_the_key(
+    aws: LocalLambda, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    took = list[Any]()
+    function = Function(aws, keys(k1=1), **{hook: lambda *given: took.append(given)})
+    dies_after(monkeypatch, "SUSPENDED", lambda: function.deploy(None))
+    monkeypatch.setattr(_operations, "delay_seconds", lambda tries: 1)
+    monkeypatch.setattr(_operations, "_START_TRIES", 3)
+    function.dispatch()
+    until(lambda: str(raw_events(function)).count("and no cipher was given") > 4, PATIENCE / 2)
+    function.deploy(keys(k1=1))
+    until(lambda: len(took) == 1, PATIENCE / 2)
+    assert f"{SECRET} asked" in str(took)
+
+
+def test_c54_an_execution_of_another_id_is_not_found_with_and_without_a_cipher(aws: LocalLambda) -> None:
+    """The function was started with the tools of AWS, and has recorded an id of its own."""
+    for cipher in (None, keys(k1=1)):
+        function = Charger(aws, cipher)
+        given = {"FunctionName": function.name, "Qualifier": "$LATEST", "Payload": b'{"prompt": "Go"}'}
+        aws.client().invoke(InvocationType="Event", DurableExecutionName="run--1", **given)
+        until(lambda function=function: aws_status(function) == "SUCCEEDED", PATIENCE / 2)
+        with pytest.raises(errors.ExecutionNotFoundError, match="Execution 'run' was not found"):
+            asyncio.run(asyncio.run(function.backend.get("run")).status())
+
+
+def test_c55_a_damaged_value_is_called_damaged() -> None:
+    for cipher in (None, keys(k1=1)):
+        with pytest.raises(errors.CipherError, match="the row is damaged: no key opens it"):
+            Contents(cipher, "AWS Lambda").open(b"\x00\x01" + b"\0" * 32, "the row")

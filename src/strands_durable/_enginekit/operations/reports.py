@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 from typing import Any, TypedDict
 
@@ -32,6 +32,7 @@ from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
 from ..._records.notifications import Notification
 from ..._records.views import Question
+from ...errors import CipherError
 from ..encryption import Contents
 from ..log import Presence, RecordedExecution
 from ..notices import Notice, event_of, notification_of
@@ -99,23 +100,41 @@ class Reports:
         return {"execution_id": notification.execution_id, "notice": sealed}
 
 
+class _Given:
+    """The input of an execution that delivers, which may not be readable at once."""
+
+    def __init__(self, given: dict[str, Any], contents: Contents) -> None:
+        self._given, self.contents = given, contents
+
+    @cached_property
+    def notification(self) -> Notification:
+        about = _delivery_of(str(self._given.get("execution_id")))
+        return _from_json(self.contents.open_value(self._given["notice"], about))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The id and the event of the notification, as far as they are known."""
+        try:
+            return self.notification.notification_id, self.notification.event
+        except CipherError:
+            return "", ""
+
+
 def run_delivery(
     operations: Operations, given: dict[str, Any], hooks_key: Hashable, contents: Contents
 ) -> dict[str, Any]:
     """Deliver a notification to the hooks of a function, in as many tries as it takes; return how that has ended."""
-    opened = contents.open_value(given["notice"], _delivery_of(str(given.get("execution_id"))))
-    notification, taken, tries = _from_json(opened), list[str](), 0
+    found, taken, tries = _Given(given, contents), list[str](), 0
     while True:
         tries += 1
-        call_next = partial(_call_next, hooks_key, notification, tries, contents)
-        failures = _try(operations, call_next, f"try {tries}", taken)
-        if not failures or _is_over(tries):
+        failures = _try(operations, partial(_call_next, hooks_key, found, tries), f"try {tries}", taken)
+        if not failures or is_over(tries):
             break
         operations.wait(ceil(delay_seconds(tries)))
     if failures:
-        facts = (notification.notification_id, notification.event, tries, _text(failures))
+        facts = (*found.names, tries, _text(failures))
         logger.error("notification_id=<%s>, event=<%s>, tries=<%d>, error=<%s> | notification given up", *facts)
-    return {"notification_id": notification.notification_id, "tries": tries, "failures": failures}
+    return {"notification_id": found.names[0], "tries": tries, "failures": failures}
 
 
 def _try(
@@ -139,10 +158,13 @@ def _try(
             return failures
 
 
-def _call_next(
-    hooks_key: Hashable, notification: Notification, tries: int, contents: Contents, done: Collection[str]
-) -> str:
+def _call_next(hooks_key: Hashable, given: _Given, tries: int, done: Collection[str]) -> str:
     """Call one of the hooks that were not called yet, not always the same one first: it may keep others from being called."""
+    try:
+        notification = given.notification
+    except CipherError as missing:  # recorded as a failure, so that a replay makes the same operations
+        logger.warning("tries=<%d>, error=<%s> | the notification cannot be decrypted, retrying", tries, missing)
+        return json.dumps({"hook": "decryption", "error": str(missing)[:ERROR_LENGTH], "is_last": True})
     rest = [each for each in hooks.of(hooks_key) if notification.event in each.events and each.name not in done]
     found: _Called = {"is_last": len(rest) < 2}
     if rest:
@@ -152,7 +174,9 @@ def _call_next(
         error = asyncio.run(called(hook, notification))
         reach("notify:after")
         if error is not None:
-            found["error"] = "it failed; the function's log says why" if contents.is_sealing else error[:ERROR_LENGTH]
+            found["error"] = (
+                "it failed; the function's log says why" if given.contents.is_sealing else error[:ERROR_LENGTH]
+            )
             facts = (notification.notification_id, notification.event, tries, hook.name, error)
             logger.warning(
                 "notification_id=<%s>, event=<%s>, tries=<%d>, hook=<%s>, error=<%s> | not delivered, retrying", *facts
@@ -160,7 +184,7 @@ def _call_next(
     return json.dumps(found)
 
 
-def _is_over(tries: int) -> bool:
+def is_over(tries: int) -> bool:
     """Return whether that was the last try. Only their number decides, not the clock: a replay makes the same operations."""
     waited = sum(min(MAX_DELAY_SECONDS, 2.0**count) for count in range(min(tries - 1, 1_000)))
     return tries >= GIVE_UP_TRIES and waited >= GIVE_UP_SECONDS

@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from aws_durable_execution_sdk_python import (
@@ -19,13 +20,21 @@ from aws_durable_execution_sdk_python import (
 from aws_durable_execution_sdk_python.config import CallbackConfig, Duration, StepConfig, StepSemantics
 from aws_durable_execution_sdk_python.exceptions import BackgroundThreadError, SuspendExecution
 from aws_durable_execution_sdk_python.lambda_service import LambdaClient
-from aws_durable_execution_sdk_python.retries import RetryPresets, RetryStrategyConfig, create_retry_strategy
+from aws_durable_execution_sdk_python.retries import (
+    RetryDecision,
+    RetryPresets,
+    RetryStrategyConfig,
+    create_retry_strategy,
+)
 from aws_durable_execution_sdk_python.serdes import PassThroughSerDes
 
+from ..._dispatch.notifications.hooks import delay_seconds
+from ..._enginekit.encryption import ChangedError
 from ..._enginekit.operations.port import InterruptedOperationError, Reply
+from ..._enginekit.operations.reports import is_over
 from ..._enginekit.time_limit import TimeLimit
 from ..._records.crash_points import reach
-from ...errors import BackendUnavailableError
+from ...errors import BackendUnavailableError, CipherError
 from ._client import FunctionClient
 from ._protocol import SUB_TYPE
 from ._url import LambdaConfig
@@ -110,11 +119,10 @@ class LambdaOperations:
         return text
 
     def attempt(self, name: str, body: Callable[[], None], tries: int = _NOTIFY_TRIES) -> str | None:
-        """Make a step that AWS repeats if it fails, within seconds."""
+        """Make a step that AWS repeats if it fails: within seconds, or for a day if a key is missing."""
         self.count += 1
-        retries = RetryStrategyConfig(tries, Duration.from_seconds(1), Duration.from_seconds(5))
         try:
-            self._context.step(lambda _: body(), name, StepConfig(create_retry_strategy(retries)))
+            self._context.step(lambda _: body(), name, StepConfig(_retries(tries)))
         except StepError as error:
             return str(error)
         return None
@@ -153,3 +161,16 @@ class LambdaOperations:
         if isinstance(cause, BackgroundThreadError):
             cause = cause.source_exception
         return isinstance(cause, InvocationError) and not cause.is_retryable()
+
+
+def _retries(tries: int) -> Callable[[Exception, int], RetryDecision]:
+    """Return what decides after each failure whether a step is tried again."""
+    usual = create_retry_strategy(RetryStrategyConfig(tries, Duration.from_seconds(1), Duration.from_seconds(5)))
+
+    def decide(error: Exception, tried: int) -> RetryDecision:
+        may_have_key_later = isinstance(error, CipherError) and not isinstance(error, ChangedError)
+        if not may_have_key_later or is_over(tried):
+            return usual(error, tried)
+        return RetryDecision.retry(Duration.from_seconds(ceil(delay_seconds(tried))))
+
+    return decide
