@@ -251,7 +251,7 @@ def test_c37_what_is_never_taken_is_given_up_and_logged(
 
 
 def test_c37_a_day_and_ten_tries_pass_before_anything_is_given_up() -> None:
-    last = next(tries for tries in range(1, 3_000) if reports._is_over(tries))
+    last = next(tries for tries in range(1, 3_000) if reports.is_over(tries))
     assert last >= hooks.GIVE_UP_TRIES
     assert sum(min(hooks.MAX_DELAY_SECONDS, 2.0**count) for count in range(last - 1)) >= hooks.GIVE_UP_SECONDS
     assert 2 * last < 2_500, "a step and a wait for each fit into one durable execution"

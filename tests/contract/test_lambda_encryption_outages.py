@@ -149,7 +149,7 @@ def refusals(function: Function) -> list[int]:
 def test_c54_a_log_that_was_continued_elsewhere_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     segment = _handler.run_segment
     with LocalLambda({"continued": lambda event, context: None}) as aws:
-        function = Charger(aws, keys(k1=1), name="continued", max_operations=4)
+        function = Charger(aws, keys(k1=1), name="continued", max_operations=4, boto3_client=aws.client())
 
         def ending(run: Any) -> Any:
             end = segment(run)
