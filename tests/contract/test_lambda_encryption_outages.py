@@ -18,6 +18,7 @@ from strands_durable.backends.aws_lambda import LambdaDurability, _handler, _ope
 from strands_durable.testing import ScriptedModel, call
 from strands_durable.testing.aws_lambda import LocalLambda
 from tests.contract.test_lambda_encryption import PATIENCE, SECRET, Function, Recorded, _events, keys, planner
+from tests.processes import run
 from tests.waiting import until
 
 S = ExecutionStatus
@@ -121,6 +122,7 @@ class Keys:
         return self._keys.unwrap(key_id, wrapped)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lacking", [None, keys(k1=9), Cipher(Keys(wraps=False))], ids=["no key", "wrong", "outage"])
 def test_c54_a_completed_execution_stays_completed_without_the_key(
     aws: LocalLambda, monkeypatch: pytest.MonkeyPatch, lacking: Cipher | None
@@ -146,10 +148,14 @@ def refusals(function: Function) -> list[int]:
     return [message["wait"] for message in (json.loads(text) for text in results if text) if "refused" in message]
 
 
-def test_c54_a_log_that_was_continued_elsewhere_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def run_a_log_that_is_continued() -> tuple[str, str, bool]:
+    """Run an execution whose log is continued by another one, and take the key away before the first one is continued.
+
+    In a process of its own: AWS's SDK has one client for each process, and only a runner knows functions that start others.
+    """
     segment = _handler.run_segment
     with LocalLambda({"continued": lambda event, context: None}) as aws:
-        function = Charger(aws, keys(k1=1), name="continued", max_operations=4, boto3_client=aws.client())
+        function = Charger(aws, keys(k1=1), name="continued", max_operations=4)
 
         def ending(run: Any) -> Any:
             end = segment(run)
@@ -157,12 +163,16 @@ def test_c54_a_log_that_was_continued_elsewhere_needs_no_key(monkeypatch: pytest
                 function.deploy(None)
             return end
 
-        monkeypatch.setattr(_handler, "run_segment", ending)
-        handle = asyncio.run(function.backend.dispatch(charger.spec_with(times=4), "Go", execution_id="run"))
-        until(lambda: aws_status(function) != "RUNNING", PATIENCE / 2)
-        assert aws_status(function) == "SUCCEEDED"
-        assert str(asyncio.run(handle.result(PATIENCE))).strip() == "Done."
-        assert asyncio.run(function.backend.read("run")).root.segment is not None
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(_handler, "run_segment", ending)
+            handle = asyncio.run(function.backend.dispatch(charger.spec_with(times=4), "Go", execution_id="run"))
+            until(lambda: aws_status(function) != "RUNNING", PATIENCE / 2)
+        result = str(asyncio.run(handle.result(PATIENCE))).strip()
+        return aws_status(function), result, asyncio.run(function.backend.read("run")).root.segment is not None
+
+
+def test_c54_a_log_that_was_continued_elsewhere_needs_no_key() -> None:
+    assert run(run_a_log_that_is_continued).checked() == ("SUCCEEDED", "Done.", True)
 
 
 def test_c54_a_key_service_that_fails_ends_nothing(aws: LocalLambda) -> None:
@@ -290,6 +300,7 @@ def test_c54_a_notification_is_delivered_once_it_can_be_decrypted(
     assert took[0].questions[0].reason == f"{SECRET} asked"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hook", ["on_suspended", "notify"])
 def test_c54_hooks_are_called_after_a_process_that_lacks_the_key(
     aws: LocalLambda, monkeypatch: pytest.MonkeyPatch, hook: str
