@@ -102,7 +102,7 @@ def test_every_commit_that_counts_has_one_notice_and_no_other_notice_counts(seed
         crash_points.listen(die)
         await asyncio.gather(*(_contend(each, str(n), acknowledged, seed) for n, each in enumerate(engines)))
         crash_points.listen(None)
-        final = await engines[0].log.existing_head("trip")
+        final = await engines[0].log.existing_head("trip") or await engines[0].log.existing_head("trip")
         assert final is not None
         name = name_of("trip", first.life)
         notices = await engines[0].notices.careful_read(name)
