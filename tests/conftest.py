@@ -70,16 +70,18 @@ _SERVERS = ("temporal", "lambda", "dapr")
 def _is_long(item: pytest.Item) -> bool:
     """Return True if a test is left to `make test-long`: fleets, kills on engines, a process for each Lambda invocation.
 
-    Every engine's contract stays in `make test`; each feature of Strands, demos and examples on a server's engine do not.
+    Every engine's contract stays in `make test`; each feature of Strands, demos, examples and stored bytes on a server's engine
+    do not.
     """
     is_crash = "crash" in item.path.parts and item.path.name.startswith(_LONG)
     is_slow = item.path.name == "test_interleavings.py" or item.path.parent == Path(__file__).parent / "dapr"
     is_feature = item.path.name == "test_backends.py" and any(f"[{name}" in item.name for name in _SERVERS)
+    is_stored = any(item.path.name.startswith(f"test_{name}_encryption") for name in _SERVERS)
     is_demo = item.path.name in [f"test_demo_{name}.py" for name in _SERVERS]
     is_example = "examples" in item.path.parts and any(
         item.path.name == f"test_{name}.py" or f"[{name}]" in item.name for name in _SERVERS
     )
-    return is_crash or is_slow or is_feature or is_demo or is_example
+    return is_crash or is_slow or is_feature or is_stored or is_demo or is_example
 
 
 def _needs_dapr(item: pytest.Item) -> bool:

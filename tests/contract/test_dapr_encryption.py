@@ -246,7 +246,6 @@ def test_c54_a_worker_without_the_key_lives_and_fails_nothing(made: Made) -> Non
     assert bench.booked() == ["Paris"]
 
 
-@pytest.mark.long
 def test_c54_a_notice_is_left_to_a_worker_with_the_key(made: Made) -> None:
     bench, refused, taken = made(keys(k1=1)), list[Any](), list[Any]()
 
@@ -368,7 +367,6 @@ def test_c56_a_rekey_that_is_cut_off_can_be_repeated(made: Made, point: str) -> 
     assert [key for key in bench.readable(PLAIN) if "strands-durable/trip/" in key] == []
 
 
-@pytest.mark.long
 def test_c53_a_killed_worker_is_replaced_and_nothing_is_repeated(made: Made, tmp_path: Path) -> None:
     """The keys come from the environment, as for a command."""
     file = tmp_path / "agents_of_the_worker.py"

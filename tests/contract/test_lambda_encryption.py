@@ -330,7 +330,6 @@ def test_c56_a_new_key_beside_the_old_one(aws: LocalLambda) -> None:
         asyncio.run(function.backend.rekey())
 
 
-@pytest.mark.long
 def test_c53_a_full_log_is_continued_encrypted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Recorded
 ) -> None:

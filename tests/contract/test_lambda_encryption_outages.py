@@ -122,7 +122,6 @@ class Keys:
         return self._keys.unwrap(key_id, wrapped)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("lacking", [None, keys(k1=9), Cipher(Keys(wraps=False))], ids=["no key", "wrong", "outage"])
 def test_c54_a_completed_execution_stays_completed_without_the_key(
     aws: LocalLambda, monkeypatch: pytest.MonkeyPatch, lacking: Cipher | None
@@ -300,7 +299,6 @@ def test_c54_a_notification_is_delivered_once_it_can_be_decrypted(
     assert took[0].questions[0].reason == f"{SECRET} asked"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("hook", ["on_suspended", "notify"])
 def test_c54_hooks_are_called_after_a_process_that_lacks_the_key(
     aws: LocalLambda, monkeypatch: pytest.MonkeyPatch, hook: str
