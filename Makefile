@@ -10,7 +10,7 @@ PEERS_LAMBDA_READY := $(PEERS_LAMBDA)/.ready
 PEERS_DAPR := .venv-peers-dapr
 PEERS_DAPR_READY := $(PEERS_DAPR)/.ready
 
-.PHONY: help demo demo-temporal demo-lambda demo-dapr demo-ui dapr-sidecar test test-long test-ui test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal bench-lambda bench-dapr bench-page bench-prune soak clean
+.PHONY: help demo demo-temporal demo-lambda demo-dapr demo-ui dapr-sidecar test test-long test-ui test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal bench-lambda bench-dapr bench-page soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -99,9 +99,10 @@ soak: dapr-sidecar  ## A long campaign of kills; KILLS=3000 by default, then eve
 	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py tests/crash/test_temporal_boundaries.py
 	FULL_LENGTH=1 $(BIN)/python -m pytest -n 2 tests/contract/test_long_runs.py
 
-bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side
+bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side; then encryption, and retention over 100,000 executions
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.encryption
+	$(BIN)/python -m bench.prune
 
 bench-quick: $(READY)  ## The same for 10 and 100 cycles
 	$(BIN)/python -m bench.run --quick
@@ -114,9 +115,6 @@ bench-temporal: $(PEERS_READY)  ## The same on Temporal, beside Temporal's own p
 
 bench-lambda: $(READY) $(PEERS_LAMBDA_READY)  ## The same on AWS's local runner, beside pydantic-ai; LONG=--long: 10,000 cycles of ours
 	$(BIN)/python -m bench.aws_lambda $(LONG)
-
-bench-prune: $(READY)  ## Retention over 100,000 executions, beside a process that writes
-	$(BIN)/python -m bench.prune
 
 bench-page: $(READY)  ## The web page over 100,000 executions, and over a run of 2,000 steps
 	$(BIN)/python -m bench.page

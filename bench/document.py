@@ -18,9 +18,10 @@ from bench.temporal import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
+_DOCUMENTS = ("benchmarks", "comparison", "engines", "export", "operating", "production", "ui")
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "comparison", "engines", "export", "production", "ui")),
+    *(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS),
 )
 _BLOCK = re.compile(r"<!-- bench (\w+) -->\n.*?<!-- /bench -->", re.DOTALL)
 _SYSTEMS = {
@@ -150,6 +151,16 @@ def _encryption() -> str:
     return _table(["per step", "CPU ms", "wall ms", "size of the file"], rows_of(_load("encryption")))
 
 
+def _prune() -> str:
+    found = _load("prune")
+    return (
+        f"A pass of retention over {found['executions']:,} executions of 7 steps took {found['cpu_seconds']:.0f} s of CPU and "
+        f"{found['seconds']:.0f} s, half of which it slept to let others write. Commits of a process beside it took "
+        f"{found['commit_ms_median']:.1f} ms in the median and {found['commit_ms_longest']:.0f} ms at most. "
+        f"The file had {found['mb_before']:,.0f} MB before and {found['mb_after']:.1f} MB after it."
+    )
+
+
 def _temporal(name: str) -> str:
     found = _load("temporal")
     missing = [label for side, label in tables.LABELS.items() if side not in found["sides"]]
@@ -210,6 +221,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "dispatch": _dispatch,
     "transfer": _transfer,
     "encryption": _encryption,
+    "prune": _prune,
     "engines_weight": _engines_weight,
     "soak": _soak,
     "chaos": _chaos,
