@@ -446,6 +446,8 @@ def test_c56_a_worker_that_lacks_the_new_key_leaves_its_execution_to_others() ->
     forget_process()
     catalog = Catalog("runs.db", both())
     asyncio.run(work_with(both(), lambda: catalog.execution("busy").execution.status.value == "COMPLETED"))
+    ended = [step.state for step in catalog.execution("busy").steps]
+    assert (ended[0], ended[-1], owner()) == ("done", "done", None)
 
 
 def convert(folder: str, how: str, point: str | None = None) -> Any:

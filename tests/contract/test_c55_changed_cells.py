@@ -99,6 +99,8 @@ def test_c55_a_damaged_spec_does_not_hold_up_the_others_beside_one_that_this_wor
     ((cell,),) = rows("SELECT spec FROM dispatches WHERE execution = 2")
     rows("UPDATE dispatches SET spec = ? WHERE execution = 2", flipped(cell))
     asyncio.run(worked("third", later="fourth"))
+    statuses = {each.execution_id: each.status.value for each in Catalog("runs.db", old()).executions()}
+    assert statuses == {"elsewhere": "PENDING", "damaged": "PENDING", "third": "COMPLETED", "fourth": "COMPLETED"}
 
 
 @pytest.mark.parametrize(
