@@ -7,6 +7,7 @@ plain Strands is never measured in a process where `Durability` has quickened it
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import gc
@@ -135,12 +136,22 @@ def make(variant: str, cycles: int, store: Path, execution_id: str, probe: Probe
         agent = build(cycles, [plugin], probe)
         return lambda: agent(PROMPT)
     if variant == "quickened":
-        from strands_durable._strands.patches import patch_deepcopy, patch_tracer
-
-        patch_deepcopy()
-        patch_tracer(lambda span: None)  # no span is recorded here
+        _quicken()
     agent = build(cycles, [], probe)
     return lambda: run_plain(agent)
+
+
+@functools.cache
+def _quicken() -> None:
+    from strands_durable._strands.patches import DurableSeams
+
+    def ignore(*_: Any) -> None:
+        """No span is recorded here, and no model state."""
+
+    def offer(agent: Any, model: Any) -> Any:
+        return model
+
+    DurableSeams(lambda: True, offer, lambda seconds, what: asyncio.sleep(seconds), ignore, ignore).open()
 
 
 @functools.cache

@@ -59,7 +59,9 @@ class Child:
         except EOFError:
             pass
         self.process.join(timeout)
-        assert self.process.exitcode is not None, "the child did not end in time"
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise AssertionError("the child did not end in time")
         self._receiver.close()
         return Ended(self.process.exitcode, value, error)
 

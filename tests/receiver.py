@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -53,9 +54,11 @@ def receiving(failures: int = 0) -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             self.send_response(found.answer(dict(self.headers), body))
             self.end_headers()
+
+        do_GET = do_HEAD = do_OPTIONS = do_PUT = do_PATCH = do_DELETE = do_POST
 
         def log_message(self, *_: Any) -> None:
             return
@@ -69,3 +72,45 @@ def receiving(failures: int = 0) -> Iterator[Receiver]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+class Silent:
+    """A server that accepts connections and never answers."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+        self.connections: list[socket.socket] = []
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the first that connected has left."""
+        try:
+            while self.connections and self.connections[0].recv(65536):
+                pass
+        except BlockingIOError:
+            return False
+        return bool(self.connections)
+
+
+@contextmanager
+def silent() -> Iterator[Silent]:
+    """Accept webhooks for a while, and answer none."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        found = Silent(listener)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.setblocking(False)
+                    found.connections.append(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield found
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            for each in found.connections:
+                each.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from strands_durable.backends.aws_lambda import _operations, lambda_handler
 from strands_durable.testing.aws_lambda import LocalLambda
 from tests.aws_lambda import agents
 from tests.aws_lambda.functions import Function, ask
-from tests.receiver import SECRET, Receiver, is_signed, receiving
+from tests.receiver import SECRET, Receiver, is_signed, receiving, silent
 from tests.waiting import until
 
 FAILS: list[Any] = [{"tool": "book", "city": "Paris"}]
@@ -296,3 +297,14 @@ def test_c37_a_function_that_may_not_invoke_itself_runs_and_logs_what_it_needs(
 def test_c37_hooks_of_a_client_are_refused_by_name(make: Any) -> None:
     with pytest.raises(errors.UnsupportedFeatureError, match="Pass the hooks to lambda_handler"):
         make().backend.notify(on_failed=print)
+
+
+def test_c37_a_receiver_that_never_answers_delays_no_other_hook(make: Any) -> None:
+    with silent() as first, receiving() as second:
+        never = Webhook(first.url, SECRET, timeout_seconds=10)
+        function = make(webhooks=[never, replace(never, events=("completed",)), Webhook(second.url, SECRET)])
+        for number in range(4):
+            function.dispatch("Done.", execution_id=f"trip-{number}")
+        until(lambda: len(second.bodies) == 4 or first.has_lost)
+        assert not first.has_lost, "its first request was given up before the others were delivered"
+        assert len({body["execution_id"] for body in second.bodies}) == 4

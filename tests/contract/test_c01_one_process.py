@@ -20,6 +20,7 @@ from strands.multiagent.base import Status
 
 from strands_durable import Durability, errors
 from strands_durable.testing import ScriptedModel, call, forget_process
+from tests import threads
 from tests.script import answers
 from tests.waiting import until
 
@@ -579,11 +580,10 @@ def test_c07_threads_that_ask_for_one_id_get_one_run() -> None:
             except errors.ExecutionBusyError:
                 continue
 
-    threads = [threading.Thread(target=serve) for _ in range(8)]
-    for thread in threads:
+    serving = [threading.Thread(target=serve) for _ in range(8)]
+    for thread in serving:
         thread.start()
-    for thread in threads:
-        thread.join()
+    threads.join(*serving)
     assert texts == ["Booked.\n"] * 8
     assert effects["book Paris"] == 1
     assert query("SELECT count(*) FROM calls") == [(1,)]

@@ -23,6 +23,7 @@ from strands_durable._records import crash_points
 from strands_durable._records.change_sets import ChangeSet
 from strands_durable._records.executions import ExecutionStatus
 from strands_durable.testing import ScriptedModel, call
+from tests import threads
 
 done: list[tuple[str, int]] = []
 """What was really done, and in which attempt."""
@@ -90,7 +91,7 @@ class Engine:
             if points[-1] == point:
                 drain = threading.Thread(target=driver.halt, args=(ExecutionReleasedError(),), kwargs={"gently": True})
                 drain.start()  # it is always another thread that wants it back
-                drain.join()
+                threads.join(drain)
                 if cancelled:
                     driver.halt()
 

@@ -399,6 +399,20 @@ def test_c13_when_strands_gives_up_the_call_has_failed() -> None:
     assert agent.model.calls == 2
 
 
+def test_c13_the_retries_of_a_model_continue_after_a_crash_and_begin_again_after_a_failure() -> None:
+    def build() -> Agent:
+        strategy = ModelRetryStrategy(max_attempts=3, initial_delay=0, max_delay=0)
+        script = [Answer(text="Done.", errors=[ModelThrottledException("slow")] * 9)]
+        return agent_of(script, agent_options={"retry_strategy": strategy})
+
+    crash_at("model.start:before@3", build())
+    for failed in (3, 6):
+        with pytest.raises(ModelThrottledException):
+            build()("Go")
+        forget_process()
+        assert rows("SELECT status FROM steps") == [("failed",)] * failed
+
+
 def test_c16_an_inline_tool_has_no_intent_but_its_result_is_recorded() -> None:
     made: list[int] = []
 

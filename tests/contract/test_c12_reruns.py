@@ -7,13 +7,14 @@ import logging
 from typing import Any
 
 import pytest
+import strands_tools.graph
 from strands import Agent, ToolContext, tool
 from strands.multiagent import GraphBuilder
 from strands.tools.decorator import DecoratedFunctionTool
 
 from strands_durable import Durability, ToolPolicy, current_step, durable, errors, policy
 from strands_durable._calls.local_execution import local_executions
-from strands_durable.testing import CrashPoints, SimulatedCrash, call, forget_process
+from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process
 from tests.forgetful import SCRIPT, agent_of, ask, die_at, memory, recall, remember, results, runs, start_afresh
 
 
@@ -329,3 +330,20 @@ def test_c12_the_calls_of_an_agent_outside_that_a_tool_calls_are_made_again() ->
     agent = crew()
     agent("Go")
     assert results(agent)[-1] == "[('city', 'Rome')]"
+
+
+def test_c12_calls_of_public_tools_are_not_repeated_in_the_process_that_made_them() -> None:
+    node = {"id": "a", "role": "writer", "system_prompt": "Write."}
+    create = call("graph", action="create", graph_id="once", topology={"nodes": [node], "edges": []})
+    script = [create, call("graph", action="execute", graph_id="once", task="Write."), "Done."]
+
+    def turns(turn: int, messages: list[Any]) -> Any:
+        return script[turn] if "Go" in str(messages[0]) else "Written."
+
+    plugins = [Durability("runs.db", execution_id="trip")]
+    agent = Agent(model=ScriptedModel(turns), tools=[strands_tools.graph], plugins=plugins, callback_handler=None)
+    agent("Go")
+    results = [
+        block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block
+    ]
+    assert [found["status"] for found in results] == ["success", "success"], results

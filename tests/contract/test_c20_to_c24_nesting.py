@@ -124,18 +124,6 @@ def test_c20_the_enclosing_execution_wins_over_a_durability_of_the_agent_inside(
     assert Path("other.db").exists()
 
 
-def test_c20_an_agent_that_a_tool_builds_without_durability_is_part_of_the_tools_step() -> None:
-    @tool
-    def ask() -> str:
-        """Ask an agent."""
-        return str(agent("plain", ["hm"])("?"))
-
-    root = agent("root", [call("ask"), "done"], [ask], plugins=[durability()])
-    root("Go")
-    assert rows("SELECT count(*) FROM calls") == [(1,)]
-    assert rows("SELECT kind, name FROM steps WHERE kind = 'tool'") == [("tool", "ask")]
-
-
 def test_c20_a_finished_call_of_an_agent_that_a_tool_builds_is_not_made_again() -> None:
     @tool
     def ask() -> str:

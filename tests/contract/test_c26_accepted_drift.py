@@ -96,6 +96,21 @@ def test_c26_accepted_drift_runs_no_finished_tool_again_and_belongs_to_the_versi
     assert adopted == [(version("two").spec.fingerprint,)]
 
 
+def test_c26_accepting_drift_for_all_takes_what_waits_for_it_and_what_failed() -> None:
+    for name in ("run", "run-2"):
+        dispatched(version("one"), name)
+    other = version("two")
+    work_until(lambda: note_of("run") and note_of("run-2"))
+    dispatched(other, "waits-for-a-worker")
+    without = cli("resume", "--since", "1h", "--dry-run", "--json", env=ENV)
+    assert json.loads(without.stdout) == []
+    shown = json.loads(cli("resume", "--accept-drift", "--since", "1h", "--dry-run", "--json", env=ENV).stdout)
+    assert {record["execution_id"] for record in shown} == {"run", "run-2"}
+    Path("go").touch()
+    done = json.loads(cli("resume", "--accept-drift", "--since", "1h", "--yes", "--json", env=ENV).stdout)
+    assert (sorted(done["resumed"]), done["skipped"], done["failed"]) == (["run", "run-2"], [], [])
+
+
 def test_c26_a_worker_that_dies_after_drift_was_accepted_is_replaced_by_its_own_version_only() -> None:
     handle = dispatched(version("one"))
     version("two")

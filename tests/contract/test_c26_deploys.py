@@ -67,6 +67,21 @@ def test_c26_a_worker_that_lacks_the_agent_leaves_it_and_says_so_once(
     assert Catalog("runs.db").execution("run-0").steps == ()
 
 
+def test_c26_executions_left_for_the_same_reason_are_one_line_with_a_count(
+    without: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(7):
+        dispatch([f"Hi {number}."], f"run-{number}")  # with arguments of its own, each is a version of its own
+    without("scripted")
+    with caplog.at_level(logging.WARNING, logger="strands_durable"):
+        work_until(lambda: all(note_of(f"run-{number}") for number in range(7)))
+    lines = [record.getMessage() for record in caplog.records if "left unclaimed" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "executions=<7>, execution_ids=<run-0, run-1, run-2 and 4 more> | left unclaimed: no agent"
+    )
+
+
 def test_c26_a_worker_with_another_version_leaves_it_and_logs_which(caplog: pytest.LogCaptureFixture) -> None:
     dispatch_version("one", "old")
     Path("go").touch()

@@ -277,7 +277,7 @@ def test_c31_options_are_checked_when_they_are_written_down() -> None:
             Durability("runs.db", **wrong)  # type: ignore[arg-type]
 
 
-def test_c20_an_agent_that_a_tool_builds_is_part_of_that_tools_step() -> None:
+def test_c20_a_durability_of_an_agent_that_a_tool_builds_gives_way_to_the_execution_around_it() -> None:
     made: list[str] = []
 
     @tool

@@ -18,6 +18,7 @@ from strands.types.exceptions import EventLoopException
 from strands_durable import Durability, ExecutionHandle, connect, current_step, errors
 from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import CrashPoints, ScriptedModel, call
+from strands_durable.testing.agents import contract_agent
 from tests.crash.scenarios import Ledger
 from tests.processes import run
 
@@ -75,6 +76,22 @@ def test_c39_the_script_runs_the_fork_of_an_inline_execution_under_its_new_id() 
     assert len({entry["key"] for entry in ledger.read()}) == 3, "keys after the fork are new"
     assert agent.state.get("last") == "Rome"
     assert [step.ordinal for step in detail("fork").steps] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_c39_a_fork_without_a_change_logs_no_drift(at: int, caplog: pytest.LogCaptureFixture) -> None:
+    script = [{"tool": "book", "city": "Rome"}, "Done."]
+    backend = connect("sqlite:///runs.db")
+    spec = contract_agent.spec_with(folder=".", script=script)
+    origin = backend.sync.dispatch(spec, "Go", execution_id="trip")
+    origin.result(30)
+    with caplog.at_level(logging.INFO, logger="strands_durable"):
+        assert str(origin.fork(at=at, execution_id="fork").result(30)) == "Done.\n"
+    asyncio.run(backend.close())
+    assert "execution_id=<fork>" in caplog.text
+    assert "drift" not in caplog.text
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not [each for each in warnings if "execution_id=<" in each], "workers of other stores may log, too"
 
 
 def test_c39_a_fork_at_its_end_is_completed_and_returns_what_the_origin_returned() -> None:

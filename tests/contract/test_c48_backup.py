@@ -21,6 +21,7 @@ from strands_durable._sqlite.catalog import Catalog
 from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.upkeep import backup
 from strands_durable.testing import CrashPoints, call
+from tests import threads
 from tests.commands import cli
 from tests.processes import run
 from tests.script import in_new_process, start_process
@@ -158,7 +159,7 @@ def test_c48_a_copy_holds_one_moment_and_keeps_no_writer_waiting() -> None:
         for number in range(3):
             back_up(f"copy-{number}.db")
         stop.set()
-        thread.join()
+        threads.join(thread)
         writer.execute("SELECT 1")
     assert len(waits) > 3
     assert max(waits) < 2
@@ -219,7 +220,7 @@ def test_c48_a_backup_that_is_being_made_is_not_cleaned_up_by_another(monkeypatc
             seen.append(True)
             thread = threading.Thread(target=back_up)
             thread.start()
-            thread.join()
+            threads.join(thread)
 
     monkeypatch.setattr(backup, "_copied", copied)
     with pytest.raises(errors.BackupError, match="it exists"):

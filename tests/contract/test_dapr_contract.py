@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +12,7 @@ from strands_durable.testing import agents
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
 from strands_durable.testing.dapr import DaprCluster
+from tests import threads
 from tests.contract.test_c47_everywhere import BulkContract
 
 
@@ -25,13 +24,7 @@ class TestDapr(BulkContract, BackendContract):
         assert agents.contract_agent
         sidecar = dapr.add_sidecar(app_id=f"contract-{uuid.uuid4().hex[:8]}")
         backend = connect(sidecar.url)
-        loop, stop = asyncio.new_event_loop(), asyncio.Event()
-        working = connect(sidecar.url).work(stop=stop, drain_seconds=2)
-        thread = threading.Thread(target=lambda: loop.run_until_complete(working))
-        thread.start()
-        yield backend
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+        with threads.worker(lambda stop: connect(sidecar.url).work(stop=stop, drain_seconds=2)):
+            yield backend
         run(backend.close())
         sidecar.stop()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
 import secrets
 import signal
 import sqlite3
-import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -29,6 +27,7 @@ from strands_durable.backends.dapr import DaprBackend, DaprDurability
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, agents, call
 from strands_durable.testing.contract._bench import BOOK, WAIT
 from strands_durable.testing.dapr import DaprCluster
+from tests import threads
 from tests.commands import cli, start
 from tests.dapr.running import DaprBench
 from tests.readable import files_with, is_readable
@@ -87,16 +86,9 @@ class EncryptedBench(DaprBench):
     @contextmanager
     def working(self, cipher: Cipher | None, runtime: WorkflowRuntime | None = None) -> Iterator[None]:
         """Run a worker with a cipher in a thread."""
-        loop, stop = asyncio.new_event_loop(), asyncio.Event()
-        work = DaprBackend(self.url(), cipher=cipher, runtime=runtime).work(stop=stop, drain_seconds=5)
-        thread = threading.Thread(target=lambda: loop.run_until_complete(work))
-        thread.start()
-        try:
+        backend = DaprBackend(self.url(), cipher=cipher, runtime=runtime)
+        with threads.worker(lambda stop: backend.work(stop=stop, drain_seconds=5)):
             yield
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join()
-            loop.close()
 
     def ordered(self, **arguments: Any) -> str:
         """Run the agent to its end, through a question."""

@@ -17,6 +17,7 @@ from strands.multiagent import GraphBuilder
 from strands_durable import Durability
 from strands_durable._sqlite.catalog import Catalog
 from strands_durable.testing import ScriptedModel, call
+from tests import threads
 from tests.processes import Child
 from tests.waiting import until
 
@@ -179,7 +180,7 @@ def test_the_handler_is_back_after_a_call_and_never_set_from_another_thread() ->
 
     thread = threading.Thread(target=target)
     thread.start()
-    thread.join()
+    threads.join(thread)
     assert errors == []
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)

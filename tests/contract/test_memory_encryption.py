@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from strands_durable._enginekit.encryption import Contents
 from strands_durable.testing import agents
 from strands_durable.testing.contract._bench import BOOK
 from strands_durable.testing.memory import MemoryBackend
+from tests import threads
 from tests.readable import is_readable
 from tests.waiting import until_async
 
@@ -39,16 +39,8 @@ def url() -> str:
 
 @contextmanager
 def working(url: str, cipher: Cipher | None) -> Iterator[None]:
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    work = MemoryBackend(url, cipher=cipher).work(stop=stop, drain_seconds=2)
-    thread = threading.Thread(target=lambda: loop.run_until_complete(work))
-    thread.start()
-    try:
+    with threads.worker(lambda stop: MemoryBackend(url, cipher=cipher).work(stop=stop, drain_seconds=2)):
         yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 async def dispatched(backend: MemoryBackend, folder: Path, *script: Any) -> Any:

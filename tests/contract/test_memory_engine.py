@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,9 @@ from strands_durable._enginekit.session import SessionPool
 from strands_durable._journal.owner import Owner
 from strands_durable._records.change_sets import pack
 from strands_durable.testing import ScriptedModel, call
+from strands_durable.testing.agents import contract_agent
 from strands_durable.testing.memory import MemoryBackend
+from tests import threads
 from tests.waiting import until
 
 S = ExecutionStatus
@@ -127,15 +130,8 @@ class Bench:
 
     @contextmanager
     def worker(self) -> Iterator[None]:
-        loop, stop = asyncio.new_event_loop(), asyncio.Event()
-        thread = threading.Thread(target=lambda: loop.run_until_complete(self.backend.work(stop=stop, drain_seconds=5)))
-        thread.start()
-        try:
+        with threads.worker(lambda stop: self.backend.work(stop=stop, drain_seconds=5)):
             yield
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join()
-            loop.close()
 
 
 @pytest.fixture
@@ -405,3 +401,17 @@ def test_a_log_is_compacted_and_comes_to_the_same(bench: Bench) -> None:
 
 async def _events(handle: ExecutionHandle) -> list[Any]:
     return [event async for event in handle.stream()]
+
+
+def test_c33_a_failed_execution_is_resumed_although_its_worker_has_not_let_go_of_it_yet(
+    bench: Bench, tmp_path: Path
+) -> None:
+    handle = bench.dispatch(contract_agent, folder=str(tmp_path), script=[{"fails_until": "fixed"}])
+    with bench.worker():
+        with pytest.raises(errors.ExecutionFailedError):
+            bench.result(handle)
+        bench.memory._service.owners["run"] = "its worker"  # as for a moment after the failure is on record
+        (tmp_path / "fixed").touch()
+        asyncio.run(handle.resume())
+        del bench.memory._service.owners["run"]
+        assert bench.result(handle) == "Fixed."

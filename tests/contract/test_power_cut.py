@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
-from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, BeforeToolCallEvent, BeforeToolsEvent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    BeforeToolCallEvent,
+    BeforeToolsEvent,
+)
+from strands.tools.executors import SequentialToolExecutor
 
 from strands_durable import Durability, policy
 from strands_durable._sqlite.database import Store
@@ -190,3 +197,40 @@ def test_c10_an_inline_tool_of_a_resumed_call_does_not_start_before_its_answer_w
     seen.clear()
     assert str(agent_of([call("quick"), "Done."], [quick])("Go")) == "Done.\n"
     assert seen == [1]
+
+
+@pytest.mark.parametrize(("label", "decides"), [("tool.after", True), ("tool.start", False)])
+def test_c61_after_a_power_cut_the_hooks_after_the_last_tool_decide_once_more(
+    disk: Disk, label: str, decides: bool
+) -> None:
+    left: list[sqlite3.Connection] = []
+
+    def keep(committed: str) -> None:
+        if "worked 1" in worked and committed == label and disk.content is not None:
+            left.append(disk.content)
+
+    def note(event: AfterToolCallEvent) -> None:
+        worked.append(str(event.result["content"][0]["text"]))
+
+    def again(event: AfterToolCallEvent) -> None:
+        event.result = {**event.result, "content": [{"text": "decided again"}]}
+
+    def build(hook: Any) -> Agent:
+        agent = agent_of(
+            [[call("work", "a", n=1), call("work", "b", n=2)], "Done."], [work], [(hook, AfterToolCallEvent)]
+        )
+        agent.tool_executor = SequentialToolExecutor()
+        return agent
+
+    worked: list[str] = []
+    disk.on_commit = keep
+    build(note)("Go")
+    disk.on_commit = lambda label: None
+    forget_process()
+    Path("runs.db").unlink()
+    with closing(sqlite3.connect("runs.db")) as connection:
+        left[0].backup(connection)
+    agent = build(again)
+    agent("Go")
+    first = agent.messages[2]["content"][0]["toolResult"]["content"][0]["text"]
+    assert first == ("decided again" if decides else "worked 1")

@@ -22,6 +22,7 @@ from strands_durable import Durability, connect, errors
 from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.open_files import stores
 from strands_durable.testing import ScriptedModel, call
+from tests import threads
 from tests.processes import run
 from tests.script import in_new_process, ledger, start_process
 from tests.waiting import until
@@ -86,7 +87,7 @@ def test_a_reader_does_not_hold_up_a_removal_nor_the_others_beside_it() -> None:
         writer.start()
         asyncio.run(connect("sqlite:///runs.db?worker=off").remove("gone"))
         ended.set()
-        writer.join()
+        threads.join(writer)
     assert max(waits) < 0.5
 
 

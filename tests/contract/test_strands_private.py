@@ -6,6 +6,8 @@ import asyncio
 import copy
 import inspect
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 from unittest.mock import Mock
@@ -15,16 +17,24 @@ from pydantic import BaseModel
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
 from strands.agent.state import AgentState
 from strands.event_loop import _retry, event_loop, streaming
-from strands.hooks import AfterModelCallEvent, BeforeModelCallEvent
+from strands.hooks import (
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    AfterToolsEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+    BeforeToolsEvent,
+)
 from strands.middleware import ExecuteToolStage
 from strands.session import FileSessionManager
 from strands.telemetry.tracer import get_tracer
 from strands.tools import ToolProvider
+from strands.tools.executors import SequentialToolExecutor
 from strands.types.exceptions import ModelThrottledException
 
 from strands_durable import Durability, errors
-from strands_durable._calls import tracing
-from strands_durable._strands import agents, patches, sessions, watchers
+from strands_durable._records import copies
+from strands_durable._strands import agents, decisions, patches, sessions, watchers
 from strands_durable._strands.tool_servers import without_servers
 from strands_durable.testing import ScriptedModel, call
 
@@ -32,6 +42,24 @@ from strands_durable.testing import ScriptedModel, call
 @pytest.fixture
 def agent() -> Agent:
     return Agent(model=ScriptedModel(["Hi."]), callback_handler=None)
+
+
+@contextmanager
+def seams(**given: Any) -> Iterator[None]:
+    """Replace what durable calls replace, as if they ran; or as beside them, with ``is_inside=False``."""
+    is_inside = given.pop("is_inside", True)
+    ignored = {
+        "offer": lambda agent, model: model,
+        "pause": None,
+        "mark": lambda span: None,
+        "note_state": lambda *_: None,
+    }
+    found = patches.DurableSeams(lambda: is_inside, **{**ignored, **given})
+    found.open()
+    try:
+        yield
+    finally:
+        found.close()
 
 
 def test_strands_is_a_version_that_was_looked_at() -> None:
@@ -143,20 +171,21 @@ def test_a_write_that_the_watcher_refuses_leaves_the_state_as_it_was() -> None:
 
 def test_quick_copies_are_equal_and_apart() -> None:
     messages = [{"role": "user", "content": [{"text": "x", "n": 1, "b": b"y"}]}]
-    copied = patches.copied(messages)
+    copied = copies.copied(messages)
     assert copied == messages
     copied[0]["content"][0]["text"] = "z"
     assert messages[0]["content"][0]["text"] == "x"
     odd = {"tuple": (1, [2]), "set": {3}}
-    assert patches.copied(odd) == odd
-    assert patches.copied(odd)["tuple"][1] is not odd["tuple"][1]
-    assert hasattr(event_loop, "copy")
-    assert hasattr(streaming, "copy")
+    assert copies.copied(odd) == odd
+    assert copies.copied(odd)["tuple"][1] is not odd["tuple"][1]
+    with seams():
+        assert (event_loop.copy.deepcopy(odd), streaming.copy.deepcopy(odd)) == (odd, odd)  # type: ignore[attr-defined]
+        assert event_loop.copy.copy is copy.copy  # type: ignore[attr-defined]
+    assert event_loop.copy is streaming.copy is copy  # type: ignore[attr-defined]
 
 
-def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
-    patches.patch_tracer(tracing.mark)
-    patches.patch_tracer(tracing.mark)
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_unheard_traces_are_spared_and_recording_spans_are_not(is_inside: bool) -> None:
     tracer = get_tracer()
 
     class Span:
@@ -172,9 +201,10 @@ def test_unheard_traces_are_spared_and_recording_spans_are_not() -> None:
         set_attributes = set_attribute = add_event
 
     silent, recording = Span(False), Span(True)
-    for span in (silent, recording):
-        tracer._add_event_messages(span, [{"role": "user", "content": [{"text": "x"}]}])  # type: ignore[arg-type]
-    assert silent.events == 0
+    with seams(is_inside=is_inside):
+        for span in (silent, recording):
+            tracer._add_event_messages(span, [{"role": "user", "content": [{"text": "x"}]}])  # type: ignore[arg-type]
+    assert (silent.events == 0) == is_inside
     assert recording.events > 0
 
 
@@ -206,15 +236,13 @@ def test_the_state_of_a_model_can_be_put_in_place(agent: Agent) -> None:
 
 def test_the_auxiliary_model_is_offered_by_a_property_that_can_still_be_set(agent: Agent) -> None:
     before = vars(Agent)["aux_model"]
-    assert before.fset is not None
-    try:
-        Agent.aux_model = property(lambda agent: agent.model, before.fset)  # type: ignore[assignment]
-        patches.patch_auxiliary_model(lambda agent, model: ("offered", model))
-        assert agent.aux_model == ("offered", agent.model)
-        patches.patch_auxiliary_model(lambda agent, model: "offered twice")
-        assert agent.aux_model == ("offered", agent.model)
-    finally:
-        Agent.aux_model = before  # type: ignore[method-assign]
+    other = ScriptedModel([])
+    with seams(offer=lambda agent, model: ("offered", model)), seams(offer=lambda agent, model: ("again", model)):
+        assert agent.aux_model == ("again", ("offered", agent.model))
+        agent.aux_model = other
+        assert agent.aux_model == ("again", ("offered", other))
+    assert vars(Agent)["aux_model"] is before
+    assert agent.aux_model is other
 
 
 def test_a_caller_s_cancel_signal_is_seen(agent: Agent) -> None:
@@ -233,10 +261,9 @@ def test_the_state_of_a_model_is_seen_while_a_call_changes_it(agent: Agent) -> N
                 yield chunk
 
     seen: list[Any] = []
-    watchers.watch_model_states()
-    watchers.watch_model_states()  # once is enough
     agent.model = Counting(["Hi."])
-    agent("Go")
+    with seams(note_state=watchers.note_model_state):
+        agent("Go")
     assert seen == [{"calls": 1}]
     assert watchers.changed_model_state(agent) is None  # Strands has taken it over
     before = agent._model_state
@@ -295,15 +322,22 @@ def test_a_strategy_waits_with_the_sleep_of_its_module() -> None:
     async def pause(seconds: float, what: str) -> None:
         waits.append((seconds, what))
 
-    before = _retry.asyncio  # type: ignore[attr-defined]
-    try:
-        patches.patch_retry_sleep(pause)
+    with seams(pause=pause):
         strategy = ModelRetryStrategy(initial_delay=7)
         event = AfterModelCallEvent(agent=Agent(callback_handler=None), exception=ModelThrottledException("slow down"))
         asyncio.run(strategy._handle_after_model_call(event))
-    finally:
-        _retry.asyncio = before  # type: ignore[attr-defined]
+    assert _retry.asyncio is asyncio  # type: ignore[attr-defined]
     assert (waits, event.retry) == ([(7, "throttled")], True)
+
+
+def test_what_somebody_else_replaces_during_a_durable_call_stays() -> None:
+    original, theirs = streaming.copy, Mock()  # type: ignore[attr-defined]
+    try:
+        with seams():
+            streaming.copy = theirs  # type: ignore[attr-defined]
+        assert streaming.copy is theirs  # type: ignore[attr-defined]
+    finally:
+        streaming.copy = original  # type: ignore[attr-defined]
 
 
 def test_a_sync_tool_runs_a_function_in_a_thread_that_can_be_replaced() -> None:
@@ -339,3 +373,80 @@ def test_middleware_between_ours_and_the_tools_is_seen() -> None:
     assert agents.is_next_to_tools(agent)
     agent.add_middleware(ExecuteToolStage, lambda context, next_fn: next_fn(context))
     assert not agents.is_next_to_tools(agent)
+
+
+def test_hooks_questions_cancels_and_middlewares_of_an_agent_pass_through_what_wraps_them() -> None:
+    seen: list[str] = []
+
+    async def around_hooks(invoke: Any, event: Any) -> Any:
+        event, questions = await invoke(event)
+        if isinstance(event, (BeforeToolsEvent, BeforeToolCallEvent)):
+            assert [found.name for found in questions] == [type(event).__name__]
+            assert questions[0].id in agent._interrupt_state.interrupts
+            decisions.unask(agent, questions)
+            decisions.ask(agent, questions)
+            decisions.unask(agent, questions)
+            seen.append(type(event).__name__)
+            return event, []
+        return event, questions
+
+    def around_middlewares(invoke: Any, stage: Any, context: Any, end: Any) -> Any:
+        if stage is not ExecuteToolStage:
+            return invoke(stage, context, end)
+        seen.append("middlewares")
+        return decisions.inside(agent, outer, end)(context)
+
+    async def outer(context: Any, next_fn: Any) -> Any:
+        raise AssertionError("it was left out")
+        yield
+
+    async def inner(context: Any, next_fn: Any) -> Any:
+        seen.append("inner")
+        async for event in next_fn(context):
+            yield event
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent(model=ScriptedModel([call("look"), "Done."]), tools=[look], callback_handler=None)
+    agent.tool_executor = SequentialToolExecutor()
+    for kind in (BeforeToolsEvent, BeforeToolCallEvent):
+        agent.add_hook(lambda event: event.interrupt(type(event).__name__), kind)
+    for wrap in (outer, inner):
+        agent.add_middleware(ExecuteToolStage, wrap)
+    decisions.wrap_hooks(agent, around_hooks)
+    decisions.wrap_middlewares(agent, around_middlewares)
+    hidden = [True]
+    decisions.hide_cancel(agent, lambda: hidden[0])
+    signal = threading.Event()
+    agent.add_hook(lambda event: signal.set(), BeforeToolsEvent)
+    agent.add_hook(lambda event: hidden.clear() or hidden.append(False), AfterToolsEvent)
+    result = agent("Go", cancel_signal=signal)
+    assert seen == ["BeforeToolsEvent", "BeforeToolCallEvent", "middlewares", "inner"]
+    assert result.stop_reason == "cancelled"
+    assert agent.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "seen"}]
+    assert decisions.checks_each(agent)
+
+
+def test_nobody_has_a_word_after_ours_unless_a_middleware_or_a_hook_has() -> None:
+    def build() -> Agent:
+        return Agent(model=ScriptedModel([]), plugins=[Durability("runs.db")], callback_handler=None)
+
+    async def other(context: Any, next_fn: Any) -> Any:
+        yield next_fn(context)
+
+    agent = build()
+    assert decisions.is_last_word(agent)
+    agent.add_middleware(ExecuteToolStage, other)
+    assert decisions.is_last_word(agent), "it is inside ours"
+    agent.add_middleware(ExecuteToolStage.Output, lambda output: output)
+    assert not decisions.is_last_word(agent)
+    agent = build()
+    agent.add_hook(lambda event: None, AfterToolCallEvent)
+    assert not decisions.is_last_word(agent)
+    agent = Agent(model=ScriptedModel([]), callback_handler=None)
+    agent.add_middleware(ExecuteToolStage, other)
+    Durability("runs.db").init_agent(agent)
+    assert not decisions.is_last_word(agent)

@@ -15,6 +15,7 @@ import pytest
 from strands_durable import ExecutionHandle, ExecutionStatus, StepSummary, SyncBackend, SyncHandle, connect, errors
 from strands_durable._dispatch.background import _stop_all
 from strands_durable._dispatch.ports import DurableBackend
+from tests import threads
 from tests.dispatched import fails_once, scripted
 from tests.processes import Child
 from tests.script import ledger
@@ -140,7 +141,7 @@ def test_a_sync_handle_can_be_had_of_an_async_one() -> None:
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.append(str(handle.result(timeout=30))))
     thread.start()
-    thread.join()
+    threads.join(thread)
     assert found == ["Hi.\n"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +12,7 @@ from strands_durable.testing import agents
 from strands_durable.testing.contract import BackendContract
 from strands_durable.testing.contract._bench import Run
 from strands_durable.testing.temporal import TemporalServer
+from tests import threads
 from tests.contract.test_c47_everywhere import BulkContract
 
 
@@ -28,10 +27,6 @@ class TestTemporal(BulkContract, BackendContract):
         name = uuid.uuid4().hex[:8]
         url = f"{temporal.url}?task_queue={name}&prefix={name}-"
         backend = connect(url)
-        loop, stop = asyncio.new_event_loop(), asyncio.Event()
-        thread = threading.Thread(target=lambda: loop.run_until_complete(connect(url).work(stop=stop, drain_seconds=2)))
-        thread.start()
-        yield backend
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+        with threads.worker(lambda stop: connect(url).work(stop=stop, drain_seconds=2)):
+            yield backend
         run(backend.close())

@@ -28,6 +28,7 @@ from strands import Agent, tool
 
 from strands_durable import Durability
 from strands_durable.testing import ScriptedModel, call
+from tests import threads
 from tests.crash import fleet
 from tests.crash.test_fleet import CONCURRENCY, Fleet, audit, dispatch
 from tests.processes import Child
@@ -127,7 +128,7 @@ def _thread(work: object) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join()
+        threads.join(thread)
 
 
 @contextmanager

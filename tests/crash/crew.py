@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from strands import Agent, ModelRetryStrategy, ToolContext, tool
-from strands.hooks import AfterToolCallEvent, BeforeInvocationEvent
+from strands.hooks import AfterToolCallEvent, BeforeInvocationEvent, BeforeToolCallEvent
+from strands.tools.executors import SequentialToolExecutor
 from temporalio.worker import Worker
 
 from strands_durable import DoubtfulStep, Durability, ToolPolicy, connect, current_step, durable, durable_agent
@@ -99,6 +100,24 @@ def _charge(amount: int) -> str:
 
 
 @tool
+def stamp(place: str) -> str:
+    """Stamp a passport."""
+    reach(f"tool stamp {place}:start")
+    note("stamp", place=place)
+    reach(f"tool stamp {place}:effect")
+    return "stamped"
+
+
+@tool(name="book", context=True)
+def book_with_stamps(city: str, tool_context: ToolContext) -> str:
+    """Book a hotel after two equal direct calls, and change the input in place."""
+    for _ in range(2):
+        tool_context.agent.tool.stamp(place=city, record_direct_tool_call=False)
+    tool_context.tool_use["input"]["city"] = "spoiled"
+    return str(book(city=city, tool_context=tool_context))
+
+
+@tool
 def wait(path: str) -> str:
     """Wait until a file exists, in a thread that cannot be stopped."""
     note("wait", path=path)
@@ -166,16 +185,55 @@ def _agent(script: list[Any], *, waits_for: str = "", tools: list[Any] = TOOLS, 
 TRAVEL = [
     [{"tool": "book", "city": "Paris"}, {"tool": "pay", "amount": 3}],
     {"tool": "assistant", "input": "Book in Rome"},
-    {"tool": "book", "city": "Oslo"},
+    {"tool": "send", "city": "Oslo"},
     "All is booked.",
 ]
 
 
+@tool
+def send(city: str) -> str:
+    """Have an agent book a hotel that is made for it."""
+    return str(_agent([{"tool": "book", "city": city}, f"{city} it is."], tools=[book])(f"Book in {city}"))
+
+
 @durable_agent
 def traveller() -> Agent:
-    """Two tools at the same time, an agent as a tool, a tool with a recorded step, and a state that all of them write."""
-    assistant = _agent([{"tool": "book", "city": "Rome"}, "Rome it is."], name="assistant", description="Books.")
-    return _agent(TRAVEL, tools=[book, pay, assistant.as_tool()], system_prompt="You travel.")
+    """Two tools at the same time, an agent as a tool, a tool that builds one, a tool with a recorded step, and a state.
+
+    One of its tools makes direct calls, and changes its input in place. Its hooks forbid what has happened, and want it
+    again: after a kill, that is on record.
+    """
+    both = [{"tool": "book", "city": "Rome"}, {"tool": "book", "city": "Turin"}]
+    tools: list[Any] = [book_with_stamps, stamp]
+    assistant = _agent(
+        [both, "Rome it is."],
+        name="assistant",
+        description="Books.",
+        tool_executor=SequentialToolExecutor(),
+        tools=tools,
+    )
+    agent = _agent(TRAVEL, tools=[*tools, pay, send, assistant.as_tool()], system_prompt="You travel.")
+    for each in (agent, assistant):
+        each.add_hook(_forbid_what_has_happened, BeforeToolCallEvent)
+    assistant.add_hook(_want_rome_again, AfterToolCallEvent)
+    return agent
+
+
+def _happened() -> list[Any]:
+    step = current_step()
+    assert step is not None
+    mine = [entry for entry in ledger().read() if entry.get("execution_id") == step.execution_id]
+    return [entry.get("city") or entry["what"] for entry in mine]
+
+
+def _forbid_what_has_happened(event: BeforeToolCallEvent) -> None:
+    given = event.tool_use["input"]
+    if {"assistant": "Rome", "pay": "charge"}.get(event.tool_use["name"], given.get("city")) in _happened():
+        event.cancel_tool = "it has happened"
+
+
+def _want_rome_again(event: AfterToolCallEvent) -> None:
+    event.retry = event.tool_use["input"].get("city") == "Rome" and "Turin" in _happened()
 
 
 @durable_agent(name="crew-scripted")

@@ -62,9 +62,9 @@ class EngineSite(ABC):
         self._pids.add(child.pid)
         return child
 
-    def typed(self, cwd: Path, *options: str, **env: str) -> subprocess.Popen[bytes]:
+    def typed(self, cwd: Path, *options: str, file: str | None = crew.__file__, **env: str) -> subprocess.Popen[bytes]:
         """Start a worker as one types it, in a folder of its own."""
-        command = [sys.executable, "-m", "strands_durable", "worker", crew.__file__, "--backend", self.url, *options]
+        command = [sys.executable, "-m", "strands_durable", "worker", str(file), "--backend", self.url, *options]
         child = subprocess.Popen(
             command,
             cwd=cwd,
@@ -133,12 +133,12 @@ def seen(ended: ExecutionResult, story: RecordedExecution, detail: ExecutionDeta
     return {
         "result": result,
         "calls": [_conversation(journal, row) for row in _calls(story.replica)],
-        "steps": [
-            (call.scope, step.kind, step.name, step.number, step.state)
+        "steps": sorted(  # tools of one answer run at the same time: the order of their attempts may differ
+            (call.scope, step.number, step.kind, step.name, step.state)
             for call in detail.calls
             for step in call.steps
             if step.state == "done"
-        ],
+        ),
     }
 
 
@@ -150,15 +150,20 @@ def audit(site: Any, handle: ExecutionHandle, most: int = 2) -> None:
     for what, attempts in done.items():
         assert len(attempts) == len(set(attempts)), f"{what}: an attempt was made twice: {attempts}"
         assert len(attempts) <= most, f"{what}: {attempts}"
+    stamps: dict[str, set[str]] = defaultdict(set)
+    for entry in site.ledger(execution_id=handle.execution_id, what="stamp"):
+        stamps[entry["place"]].add(entry["key"])
+    for place, found in stamps.items():
+        assert len(found) == 2, f"the two direct calls for {place} have the same keys in every attempt: {found}"
     calls = site.run(handle.detail()).calls
     ended = [f"{call.scope} {step.key}" for call in calls for step in call.steps if step.state == "done"]
     assert len(ended) == len(set(ended)), "one attempt of each step is done"
 
 
-def _lead(target: Callable[..., Any], *args: Any) -> None:
+def _lead(target: Callable[..., Any], *args: Any) -> Any:
     """Run something in a session of its own, so that it can be ended with all that it has started."""
     os.setsid()
-    target(*args)
+    return target(*args)
 
 
 def _calls(replica: Any) -> list[Any]:

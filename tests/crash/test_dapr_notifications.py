@@ -144,7 +144,10 @@ def test_c37_a_worker_that_was_replaced_while_it_was_frozen_reports_nothing(site
         later = site.dispatch("later", agent=reported.planner)
         site.result(later)
         until_reported(site, receiver, 2)
-    assert [each["execution_id"] for each in receiver.bodies] == ["run", "later"]
+    first, *others = [each["execution_id"] for each in receiver.bodies]
+    assert (first, set(others)) == ("run", {"later"}), (
+        "two workers may both report the later one, but not the first again"
+    )
     assert receiver.bodies[0] == body
 
 

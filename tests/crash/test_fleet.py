@@ -41,18 +41,19 @@ class Fleet:
         self._left: dict[str, float] = {}
         self._seen: sqlite3.Connection | None = None
 
-    def kill_one(self) -> int:
-        """Kill a worker at random; return how many executions it had."""
-        index = random.randrange(len(self._workers))
+    def kill_one(self) -> bool:
+        """Kill a worker at random of those that have work; return whether it still had some."""
+        busy = [index for index, child in enumerate(self._workers) if self._owned_by(child.pid)]
+        if not busy:
+            return False
+        index = random.choice(busy)
         child = self._workers[index]
         os.kill(child.pid, signal.SIGKILL)
         _gone(child)
-        now = time.monotonic()
-        left = [row[0] for row in self._rows("SELECT execution_id, owner FROM executions WHERE owner IS NOT NULL")
-                if Owner.parse(row[1]).pid == child.pid]  # fmt: skip
-        self._left.update(dict.fromkeys(left, now))
+        left = self._owned_by(child.pid)
+        self._left.update(dict.fromkeys(left, time.monotonic()))
         self._workers[index] = self._start()
-        return len(left)
+        return bool(left)
 
     def look(self, dead: set[int]) -> None:
         """Take the time of executions that another worker has resumed."""
@@ -68,6 +69,10 @@ class Fleet:
     def open(self) -> int:
         """Return how many executions have no end yet."""
         return int(self._rows("SELECT count(*) FROM executions WHERE status IN ('PENDING', 'RUNNING')")[0][0])
+
+    def _owned_by(self, pid: int) -> list[str]:
+        rows = self._rows("SELECT execution_id, owner FROM executions WHERE owner IS NOT NULL")
+        return [execution_id for execution_id, owner in rows if Owner.parse(owner).pid == pid]
 
     def pids(self) -> set[int]:
         return {child.pid for child in self._workers}
@@ -111,17 +116,16 @@ async def dispatch(url: str, executions: int) -> None:
 
 
 def rampage(folder: Path, kills: int, executions: int, start: Callable[[str, str], Any]) -> list[float]:
-    """Kill workers at random, one a second, while executions are running; return the times to recover."""
+    """Kill workers at random, as executions end, so that work is left for the last one; return the times to recover."""
     asyncio.run(dispatch(f"sqlite:///{folder / 'runs.db'}?worker=off", executions))
-    fleet, dead, killed = Fleet(folder, start), set[int](), 0
-    begun, due = time.monotonic(), time.monotonic() + 1
+    fleet, dead, killed, begun = Fleet(folder, start), set[int](), 0, time.monotonic()
+    ended_per_kill = 0.9 * executions / kills
     try:
-        while fleet.open():
-            assert time.monotonic() - begun < 60 + 4 * kills, f"{fleet.open()} executions do not end"
-            if killed < kills and time.monotonic() >= due:
-                due += 1
+        while running := fleet.open():
+            assert time.monotonic() - begun < 60 + 4 * kills, f"{running} executions do not end"
+            if killed < kills and executions - running >= killed * ended_per_kill:
                 before = fleet.pids()
-                killed += fleet.kill_one() > 0
+                killed += fleet.kill_one()
                 dead |= before - fleet.pids()
             fleet.look(dead)
             time.sleep(0.02)

@@ -20,7 +20,7 @@ SAMPLE = 1 if EVERY_POINT else 6
 """One of so many points. Set EVERY_POINT to die at all of them."""
 
 
-EFFECTS = {"model", "book", "pay", "charge"}
+EFFECTS = {"model", "book", "pay", "charge", "stamp"}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from strands_durable.backends.dapr import DaprBackend
 from strands_durable.backends.dapr._client import Sidecar as Client
 from strands_durable.testing.contract._bench import Bench
 from strands_durable.testing.dapr import DaprCluster, Sidecar
+from tests import threads
 
 _PASSING = ("missing from state store", "database is locked")
 """What Dapr answers if it reads a workflow while it writes it, or if SQLite is busy."""
@@ -72,17 +72,9 @@ class DaprBench(Bench):
     @contextmanager
     def worker(self, sidecar: Sidecar | None = None, **given: Any) -> Iterator[None]:
         """Run a worker in a thread with a loop of its own."""
-        loop, stop = asyncio.new_event_loop(), asyncio.Event()
-        runtime = given.pop("runtime", None)
-        work = DaprBackend(self.url(sidecar), runtime=runtime).work(stop=stop, **{"drain_seconds": 5, **given})
-        thread = threading.Thread(target=lambda: loop.run_until_complete(work))
-        thread.start()
-        try:
+        backend = DaprBackend(self.url(sidecar), runtime=given.pop("runtime", None))
+        with threads.worker(lambda stop: backend.work(stop=stop, **{"drain_seconds": 5, **given})):
             yield
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join()
-            loop.close()
 
     @property
     def tools(self) -> Tools:

@@ -20,7 +20,7 @@ from strands_durable.backends.dapr import DaprBackend
 from strands_durable.backends.dapr._client import Sidecar as Client
 from tests import reported
 from tests.dapr.running import DaprBench
-from tests.receiver import SECRET, is_signed, receiving
+from tests.receiver import SECRET, is_signed, receiving, silent
 
 ALL = ("suspended", "failed", "completed")
 
@@ -308,3 +308,17 @@ def test_c37_start_reports_what_its_own_worker_runs(bench: DaprBench) -> None:
     bench.result(dispatch(bench, "planner"))
     bench.until(lambda: found)
     assert found[0].execution_id == "planner"
+
+
+def test_c37_a_receiver_that_never_answers_delays_no_other_hook_and_no_stop(bench: DaprBench) -> None:
+    many = 20
+    with silent() as first, receiving() as second:
+        report(bench, webhooks=[Webhook(first.url, SECRET, timeout_seconds=28), Webhook(second.url, SECRET)])
+        with bench.worker():
+            for number in range(many):
+                dispatch(bench, "planner", execution_id=f"trip-{number}")
+            bench.until(lambda: len(second.bodies) == many or first.has_lost)
+        assert not first.has_lost, (
+            "its first request was given up before the others were delivered, or the worker had stopped"
+        )
+        assert len({body["execution_id"] for body in second.bodies}) == many

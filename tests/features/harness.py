@@ -44,6 +44,7 @@ MODULES = (
     "managers",
     "media",
     "nesting",
+    "children",
     "orchestrators",
     "processes",
     "remote",

@@ -18,11 +18,14 @@ from strands.hooks import (
     BeforeToolCallEvent,
     BeforeToolsEvent,
 )
+from strands.middleware import ExecuteToolStage
 from strands.plugins import Plugin, hook
+from strands.tools.executors import SequentialToolExecutor
 
-from strands_durable import ToolPolicy, durable
+from strands_durable import ToolPolicy, current_step, durable
 from strands_durable.testing import Answer, call, reach
-from tests.crash.scenarios import book, pay
+from tests.crash.scenarios import Ledger, book, pay
+from tests.features import harness
 from tests.features.harness import LedgerModel, durability, effect, feature, seen
 
 
@@ -53,6 +56,23 @@ def stream() -> Any:
     assert answers + announced.count("model") <= 2
     assert sum("tool_stream_event" in event for event in streamed) + 2 * announced.count("tool") <= 2
     return seen(agent, found[-1]["result"])
+
+
+@feature(9, "a stream that begins with every finished step")
+def replayed() -> Any:
+    both = [call("book", city="a"), call("slow", city="b")]
+    agent = build([both, call("book", city="c"), "Done."], [book, slow], durability=durability(replay_events=True))
+
+    async def events() -> list[Any]:
+        return [event async for event in agent.stream_async("Go")]
+
+    found = asyncio.run(events())
+    is_recorded = ["recorded" in event and "step" in event for event in found]
+    assert is_recorded == sorted(is_recorded, reverse=True), "what is recorded comes first"
+    messages = [event["message"] for event in found if "message" in event]
+    answers = [message["content"] for message in messages if message["role"] == "assistant"]
+    blocks = [block["toolResult"] for message in messages for block in message["content"] if "toolResult" in block]
+    return seen(agent, found[-1]["result"]), answers, {block["toolUseId"]: block for block in blocks}
 
 
 @feature(11, "a limit of turns")
@@ -203,6 +223,41 @@ def verdicts() -> Any:
     return seen(agent, agent("Go"))
 
 
+@feature(11, "hooks and a middleware outside ours change their mind about what has happened")
+def fickle() -> Any:
+    def happened() -> list[str]:
+        entries = Ledger(Path("ledger.jsonl")).read() if Path("ledger.jsonl").exists() else []
+        mine = [entry for entry in entries if entry["execution_id"] == harness.execution_id]
+        return [str(entry.get("city") or entry.get("amount")) for entry in mine]
+
+    def forbid(event: BeforeToolCallEvent) -> None:
+        if str(event.tool_use["input"].get("city")) in happened():
+            event.cancel_tool = "it has happened"
+
+    def forbid_all(event: BeforeToolsEvent) -> None:
+        if "b" in happened():
+            event.interrupt("all of it?")
+
+    def again(event: AfterToolCallEvent) -> None:
+        event.retry = event.tool_use["input"].get("city") == "a" and "b" in happened()
+
+    async def answer(context: Any, next_fn: Any) -> Any:
+        if str(context.tool_use["input"].get("city")) in happened():
+            context.interrupt("really?")
+        async for event in next_fn(context):
+            yield event
+
+    durable = durability()
+    script = [[call("book", city="a"), call("book", city="b")], "Done."]
+    agent = Agent(
+        model=LedgerModel(script), tools=[book], tool_executor=SequentialToolExecutor(), callback_handler=None,
+        hooks=[forbid, forbid_all, again],
+    )  # fmt: skip
+    agent.add_middleware(ExecuteToolStage, answer)
+    durable.init_agent(agent)
+    return seen(agent, agent("Go"))
+
+
 @feature(11, "a hook denies a model call")
 def denied() -> Any:
     agent = build([call("book", city="a"), "never"])
@@ -250,6 +305,43 @@ def inline() -> Any:
             if isinstance(value, dict):
                 value.pop("toolUseId")
     return found, direct["content"], asides()
+
+
+@tool
+def stamp(place: str) -> str:
+    """Stamp a passport, which is no step."""
+    step = current_step()
+    assert step is not None
+    reach("tool stamp:start")
+    Ledger(Path("stamps.jsonl")).write(place=place, key=step.idempotency_key)
+    reach("tool stamp:effect")
+    return "stamped"
+
+
+@tool(context=True)
+def tour(cities: list[str], tool_context: ToolContext) -> str:
+    """Have the passport stamped in each city by a direct call, and change the input in place."""
+    for city in cities:
+        tool_context.agent.tool.stamp(place=city, record_direct_tool_call=False)
+    tool_context.tool_use["input"]["cities"].append("spoiled")
+    effect("tour")
+    return f"{len(cities)} stamps"
+
+
+def _same_stamps(whole: Path, place: Path, point: str) -> None:
+    """Check that another attempt had each passport stamped under the same keys."""
+    wanted, found = (Ledger(folder / "stamps.jsonl").read() for folder in (whole, place))
+    assert len({entry["key"] for entry in wanted}) == len(wanted) == 4
+    assert {entry["key"]: entry["place"] for entry in found} == {entry["key"]: entry["place"] for entry in wanted}, (
+        point
+    )
+
+
+@feature(11, "direct calls inside tools that change their input in place", check=_same_stamps)
+def direct_calls() -> Any:
+    both = [call("tour", cities=["Rome", "Rome"]), call("tour", cities=["Oslo", "Rome"])]
+    agent = build([both, "Done."], [tour, stamp], tool_executor=SequentialToolExecutor())
+    return seen(agent, agent("Go"))
 
 
 @tool

@@ -24,6 +24,7 @@ _LINES = {
     13: "What is refused",
     14: "A real model client",
     15: "Effects in the process",
+    16: "Agents that tools build",
 }
 Outcome = tuple[int, str, int, bool]
 """Line, name, kills, and whether an unfinished step may leave a second mark in the outside world."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from strands_durable.backends.temporal import TemporalBackend
 from strands_durable.testing.temporal import TemporalServer
+from tests import threads
 
 
 def url_of(server: TemporalServer, **options: Any) -> str:
@@ -27,20 +26,9 @@ def url_of(server: TemporalServer, **options: Any) -> str:
 @contextmanager
 def working(url: str, *, concurrency: int = 10, **given: Any) -> Iterator[None]:
     """Run a worker in a thread with a loop of its own."""
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-
-    def work() -> None:
-        backend = TemporalBackend(url, **given)
-        loop.run_until_complete(backend.work(stop=stop, drain_seconds=5, concurrency=concurrency))
-        loop.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    backend = TemporalBackend(url, **given)
+    with threads.worker(lambda stop: backend.work(stop=stop, drain_seconds=5, concurrency=concurrency)):
         yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
 
 
 async def history(backend: TemporalBackend, execution_id: str) -> list[HistoryEvent]:

@@ -19,7 +19,7 @@ from strands_durable.backends.temporal._notifications.deliveries import Deliveri
 from strands_durable.backends.temporal._protocol import Delivering
 from strands_durable.testing.temporal import TemporalServer
 from tests import reported
-from tests.receiver import SECRET, is_signed, receiving
+from tests.receiver import SECRET, is_signed, receiving, silent
 from tests.temporal.running import history, kinds, url_of, working
 from tests.waiting import until, until_async
 
@@ -320,3 +320,23 @@ def test_c37_what_is_given_up_fails_with_the_reason(temporal: TemporalServer, mo
     TemporalBackend(url).notify(on_completed=refuse)
     with working(url):
         run(main())
+
+
+def test_c37_a_receiver_that_never_answers_delays_no_other_hook_and_no_stop(temporal: TemporalServer) -> None:
+    url, many = url_of(temporal), 20
+
+    async def main() -> None:
+        backend = TemporalBackend(url)
+        for number in range(many):
+            await backend.dispatch(reported.planner.spec, "Go", execution_id=f"trip-{number}")
+
+    with silent() as first, receiving() as second:
+        webhooks = [Webhook(first.url, SECRET, timeout_seconds=28), Webhook(second.url, SECRET)]
+        TemporalBackend(url).notify(webhooks=webhooks)
+        with working(url):
+            run(main())
+            until(lambda: len(second.bodies) == many or first.has_lost)
+        assert not first.has_lost, (
+            "its first request was given up before the others were delivered, or the worker had stopped"
+        )
+        assert len({body["execution_id"] for body in second.bodies}) == many

@@ -20,6 +20,7 @@ from strands_durable.testing import Answer, ScriptedModel, call
 from strands_durable.testing.agents import contract_agent, contract_graph
 from strands_durable.ui import durable_ui
 from strands_durable.ui._access import form_token as made_token
+from tests import threads
 
 T = TypeVar("T")
 HOST = "http://testserver"
@@ -108,7 +109,7 @@ class Site:
         self.run(self.client.aclose())
         self.run(self.backend.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        threads.join(self._thread)
         self.loop.close()
 
     def get(self, path: str, **options: Any) -> httpx.Response:

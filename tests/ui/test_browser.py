@@ -20,9 +20,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from strands_durable import ExecutionStatus
 from tests.ui.site import Site, asking_agent, hostile_agent
+from tests.ui.test_hostile_texts import saying_agent
 from tests.ui.test_images import FILES, NOT_SENT
 from tests.ui.test_images import shown as shown_in_conversation
 from tests.ui.test_server import served
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -198,7 +200,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, url: str) -> No
         assert shown.evaluate("document.activeElement.textContent") == "Skip to the content"
         shown.evaluate("window.isSamePage = true")
         shown.keyboard.press("Enter")
-        shown.wait_for_function("document.activeElement.id === 'main'")
+        until(lambda: shown.evaluate("document.activeElement.id === 'main'"))
         for _ in range(12):
             shown.keyboard.press("Tab")
             if shown.evaluate("document.activeElement.textContent") == "trip-1":
@@ -209,10 +211,10 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, url: str) -> No
         shown.get_by_role("link", name="model 1").focus()
         shown.keyboard.press("Enter")
         shown.locator("#step:not([data-empty])").wait_for()
-        shown.wait_for_function("document.activeElement.id === 'step'")
+        until(lambda: shown.evaluate("document.activeElement.id === 'step'"))
         shown.keyboard.press("Escape")
         shown.locator("#step[data-empty]").wait_for(state="attached")
-        shown.wait_for_function("document.activeElement.textContent === 'model 1'")
+        until(lambda: shown.evaluate("document.activeElement.textContent === 'model 1'"))
 
 
 def test_the_focus_stays_on_a_row_that_moves(browser: Browser, page: Site, url: str) -> None:
@@ -298,7 +300,7 @@ def test_a_large_image_is_drawn_and_of_another_file_its_size_is_read(browser: Br
             shown.goto(f"{base(url)}executions/{execution_id}/conversation")
             image = shown.get_by_role("img", name=re.compile(r"An image, png, \d+ bytes"))
             image.scroll_into_view_if_needed()
-            shown.wait_for_function("document.querySelector('img.picture').complete")
+            until(lambda: shown.evaluate("document.querySelector('img.picture').complete"))
             assert image.evaluate("image => image.naturalWidth") == width
             assert shown.evaluate("window.hurt") is None
 
@@ -413,3 +415,17 @@ def test_the_pictures_of_the_documents(browser: Browser, tmp_path: Path, monkeyp
             shown.goto(f"{base(url)}executions/trip-42")
             sizes.append(len(picture(shown, "ui-narrow", height=844)))
     assert all(5_000 < size < 150_000 for size in sizes), sizes
+
+
+@pytest.mark.parametrize("piece", ["x", "\u0633", "a\u0301", "\\"])
+def test_a_text_of_five_megabytes_without_a_blank_leaves_the_page_usable(
+    browser: Browser, page: Site, piece: str
+) -> None:
+    page.started("large-1", saying_agent, script=[{"piece": piece, "count": 5_000_000 // len(piece)}])
+    with served("--port", "0", "--backend", "runs.db") as (url, _), opened(browser, url) as found:
+        found.goto(f"{base(url)}executions/large-1/conversation")
+        found.get_by_text("strands-durable show prints all of it").first.wait_for()
+        assert has_no_sideways_scroll(found)
+        found.get_by_role("link", name="Timeline").click()
+        found.get_by_role("link", name="1.0 say").click()
+        found.get_by_role("region", name="Step").get_by_text("strands-durable show prints all of it").first.wait_for()

@@ -168,7 +168,7 @@ def test_durations_are_short(seconds: float | None, said: str) -> None:
 def test_a_value_that_no_browser_could_show_is_cut() -> None:
     for shown in (wording.written, wording.text):
         found = shown("x" * (wording.MOST_CHARACTERS + 5))
-        assert found.endswith("… 5 more characters: strands-durable show prints them.")
+        assert found.endswith("x\n… This is its beginning: strands-durable show prints all of it.")
 
 
 @pytest.mark.parametrize("wrong", [None, True, 5, "x", ["a"], {"bytes": 1}, {"text": 1}])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from strands_durable import ExecutionStatus, connect
 from strands_durable._records.views import ExecutionDetail, Undelivered
 from strands_durable.testing.agents import contract_agent, marks
 from strands_durable.ui._reading import Reading
+from tests import threads
 from tests.ui.site import HOSTILE, Site, asking_agent, hostile_agent, site, words
 from tests.waiting import until
 
@@ -35,7 +34,9 @@ def test_the_list_has_a_row_for_each_execution(page: Site) -> None:
     page.finished("trip-2", APPROVAL, "Done.")
     html = page.get("/").text
     rows = [words(row) for row in re.findall(r"<tr id=.*?</tr>", html, re.DOTALL)]
-    assert re.fullmatch(r"trip-2 contract_agent SUSPENDED 2 15 [\d.]+ m?s (now|\d+ s ago)", rows[0])
+    assert re.fullmatch(
+        r"trip-2 contract_agent SUSPENDED 2 15 [\d.]+ m?s (\(waited [\d.]+ m?s\) )?(now|\d+ s ago)", rows[0]
+    )
     assert re.fullmatch(r"trip-1 contract_agent COMPLETED 3 30 [\d.]+ m?s (now|\d+ s ago)", rows[1])
 
 
@@ -275,15 +276,8 @@ def test_it_can_be_mounted_in_an_application(tmp_path: Path, prefix: str) -> Non
 @contextmanager
 def worker_of(url: str) -> Iterator[None]:
     """Have a worker in a thread."""
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(connect(url).work(stop=stop, drain_seconds=5)))
-    thread.start()
-    try:
+    with threads.worker(lambda stop: connect(url).work(stop=stop, drain_seconds=5)):
         yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 @pytest.mark.parametrize("engine", ["memory", "temporal"])
@@ -329,3 +323,34 @@ def test_a_page_says_that_its_execution_was_imported(page: Site) -> None:
     shown = page.text("/executions/trip-2")
     assert "Imported" in shown
     assert "from trip-1" in shown
+
+
+def test_a_step_that_raised_shows_its_traceback_folded(page: Site) -> None:
+    page.finished("trip", {"tool": "book", "city": "Atlantis"}, "No hotel.")
+    links = re.findall(r'href="(/executions/trip\?step=[^"]+)#step"', page.get("/executions/trip").text)
+    html = page.get(unescape(links[1])).text
+    assert '<details class="fold"><summary>Traceback</summary>' in html
+    assert "Traceback (most recent call last):" in words(html)
+    assert "LookupError: no hotel in Atlantis, api_key=***" in words(html)
+
+
+def test_the_list_can_be_filtered_by_errors_of_tools(page: Site) -> None:
+    page.finished("fine", {"tool": "book", "city": "Rome"}, "Done.")
+    page.finished("sorry", {"tool": "book", "city": "Atlantis"}, "Sorry.")
+    page.finished("asks", {"tool": "book", "city": "Atlantis"}, APPROVAL, "Sorry.")
+    html = page.get("/?errors=on").text
+    assert re.findall(r'<tr id="e-([^"]+)"', html) == ["sorry"]
+    assert re.search(r'<input[^>]*name="errors"[^>]*checked', html)
+    assert re.findall(r'<tr id="e-([^"]+)"', page.get("/?errors=on&status=SUSPENDED").text) == ["asks"]
+
+
+def test_a_wait_for_a_person_is_shown_beside_the_time_that_a_run_took(page: Site) -> None:
+    handle = page.finished("trip", APPROVAL, "Done.")
+    asked_at = time.time()
+    until(lambda: time.time() - asked_at > 1.2)
+    (question,) = page.run(handle.interrupts())
+    page.run(handle.respond({question.id: "yes"}))
+    page.run(handle.result(timeout=30))
+    assert re.search(r"Lasted [\d.]+ m?s \(waited 1\.\d s\)", page.text("/executions/trip"))
+    row = words(re.findall(r'<tr id="e-trip".*?</tr>', page.get("/").text, re.DOTALL)[0])
+    assert re.search(r"[\d.]+ m?s \(waited 1\.\d s\)", row)

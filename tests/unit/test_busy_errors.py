@@ -12,7 +12,7 @@ from strands import Agent, tool
 
 from strands_durable import Durability, ExecutionStatus, connect, durable_agent
 from strands_durable._journal.owner import Owner
-from strands_durable._plugin.attach import _OrchestratorSubject, running_orchestrators
+from strands_durable._plugin.attach import OrchestratorSubject, running_orchestrators
 from strands_durable.backends.temporal import TemporalBackend, _backend
 from strands_durable.errors import ExecutionBusyError
 from strands_durable.testing import ScriptedModel, call, forget_process
@@ -132,7 +132,7 @@ def test_of_an_orchestrator_that_is_in_a_call(monkeypatch: pytest.MonkeyPatch) -
     adapter: Any = SimpleNamespace(me=team, name="crew", kind="graph")
     monkeypatch.setitem(running_orchestrators, team, SimpleNamespace(execution_id="trip"))
     with pytest.raises(ExecutionBusyError) as refused:
-        _OrchestratorSubject(adapter, None).original("Go", {})
+        OrchestratorSubject(adapter, None).original("Go", {})
     assert text_of(refused.value) == (
         f"Execution 'trip' is running in {Owner.me()}. The graph 'crew' is in another call and runs one at a time. Wait for "
         f"that call to end."

@@ -96,6 +96,19 @@ def test_ls_lists_executions_with_the_last_changed_first() -> None:
     ]
 
 
+def test_the_number_of_steps_is_that_of_the_last_one() -> None:
+    """An attempt without a result has no number, and does not count."""
+    assert in_new_process(DIES, ["Book"]).exitcode == -signal.SIGKILL
+    in_new_process(DIES, ["Book"]).checked()
+    numbers = [step["ordinal"] for step in shown()["calls"][0]["steps"]]
+    assert numbers == [1, 2, 3, None, 4, 5]
+    assert cli("show", "trip", "--store", "runs.db").stdout.splitlines()[-1].split()[:3] == ["5", "model", "3"]
+    assert cli("watch", "trip", "--store", "runs.db").stdout.splitlines()[-2].split()[:3] == ["5", "model", "3"]
+    (listed,) = json.loads(cli("ls", "--store", "runs.db", "--json").stdout)
+    assert [listed["steps"], *(run["steps"] for run in shown()["runs"])] == [5, 5]
+    assert cli("ls", "--store", "runs.db").stdout.splitlines()[-1].split()[3] == "5"
+
+
 def test_ls_filters_by_status_in_any_case() -> None:
     build(["Hello."], "whole")("Hi")
     with pytest.raises(AssertionError):
@@ -118,7 +131,7 @@ def test_ls_as_json_has_the_promised_shape() -> None:
         "execution_id": "trip", "kind": "inline", "agent": "default", "status": "COMPLETED", "is_cancelling": False,
         "note": None, "unreadable": None, "run": 0, "calls": 1, "steps": 3, "owner": None,
         "tags": {}, "is_held": False, "contents_removed_at": None, "tokens": {"input": 20, "output": 10, "total": 30},
-        "origin": None, "imported": None,
+        "origin": None, "imported": None, "waited_seconds": 0.0, "tool_errors": 0,
     }  # fmt: skip
 
 
@@ -177,7 +190,7 @@ def test_show_as_json_has_the_promised_shape() -> None:
         "key": "000001/000:call-0-0~0", "number": "1.0", "kind": "tool", "name": "book", "input": {"city": "Paris"},
         "status": "done", "state": "done", "in_doubt": False, "attempt": 1, "usage": None, "error": None,
         "result": {"toolUseId": "call-0-0", "status": "success", "content": [{"text": "booked Paris"}]},
-        "state_changes": None, "ordinal": 2,
+        "state_changes": None, "ordinal": 2, "traceback": None,
     }  # fmt: skip
 
 

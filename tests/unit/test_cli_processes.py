@@ -68,7 +68,7 @@ def test_a_tool_that_does_not_end_cannot_keep_a_worker() -> None:
     worker.send_signal(signal.SIGTERM)
     code, _, err = ended(worker)
     assert code == 0
-    assert "a tool is still running, its step is left in doubt" in err
+    assert "what is still running is left, a step in doubt" in err
     assert Catalog(STORE).execution("trip").steps[-1].state == "in doubt"
 
 

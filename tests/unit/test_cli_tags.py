@@ -71,7 +71,7 @@ def test_run_records_tags_and_a_second_run_keeps_them() -> None:
         (["--tag", "a=1", "--tag", "a=2"], "'a' has two values."),
         (["--tag", "a b=1"], "'a b' is not a valid tag: a name has 1 to 63 letters"),
         (["--before", "yesterday"], "is not a cursor. Use the one that an earlier ls printed."),
-        (["--before", "1000.0@run", "--waiting"], "--before cannot be combined with --waiting."),
+        (["--before", "1000.0@run", "--waiting"], "cannot be combined with --waiting."),
     ],
 )
 def test_a_wrong_filter_is_a_usage_error(args: list[str], why: str) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,29 @@ def test_files_with_another_version_of_the_agent_are_a_warning_that_shows_the_di
     assert found["level"] == "warning"
     assert "'trip'" in found["text"]
     assert "--accept-drift" in found["remedy"]
+
+
+def test_executions_that_cannot_run_for_the_same_reason_are_one_finding_with_a_count(queued: None) -> None:
+    for number in range(6):
+        command("run", "agents.py", "Go", "--id", f"trip-{number}", "--backend", "runs.db", "--detach")
+    Path("agents.py").write_text(AGENTS.format(prompt="Something else."))
+    (found,) = findings("agents.py", "--backend", "runs.db")["versions"]
+    assert found["text"].startswith("7 executions wait, and these files cannot run them: ")
+    assert "'trip'" in found["text"]
+    assert found["text"].endswith("and 4 more")
+    assert "strands-durable resume ID --accept-drift" in found["remedy"]
+
+
+def test_executions_that_cannot_be_read_for_the_same_reason_are_one_finding(queued: None) -> None:
+    for number in range(5):
+        command("run", "agents.py", "Go", "--id", f"bad-{number}", "--backend", "runs.db", "--detach")
+    with closing(sqlite3.connect("runs.db")) as connection:
+        connection.execute("UPDATE calls SET input = '{' WHERE execution > 1")
+        connection.commit()
+    (found,) = findings("--backend", "runs.db", code=1)["readable"]
+    assert found["text"].startswith("5 executions cannot be read: ")
+    assert "and 2 more" in found["text"]
+    assert "strands-durable rm ID" in found["remedy"]
 
 
 def test_files_without_the_agent_are_a_warning(queued: None) -> None:

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from bench import document
 from strands_durable import errors
 from strands_durable._cli import main
 from strands_durable._cli.exit_codes import CANCELLED, FAILED, SUSPENDED
+from strands_durable._dispatch import connect
 from tests import commands, engines
 from tests.guarantees import PAGE, ROOT, filled, missing
 
@@ -259,6 +261,49 @@ def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
     table = dict(re.findall(r"^\| (\d) \| (.+?) \|$", text, re.MULTILINE))
     told = dict(re.findall(r"^ +(\d)  (.+)$", commands.help_of("main"), re.MULTILINE))
     assert table.keys() == told.keys() == set("01234567")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_installs_the_clone_as_there_is_no_release(page: Path) -> None:
+    for line in re.findall(r"^(?:\$|RUN) (pip install .+)$", page.read_text(), re.MULTILINE):
+        for word in shlex.split(line, comments=True):
+            assert not re.match(r"strands-durable\b", word), line
+            folder = re.match(r"(\.\./\.\.)(\[|$)", word)
+            assert folder is None or (page.parent / folder[1]).resolve() == ROOT, line
+
+
+def test_the_help_of_a_backend_names_every_engine() -> None:
+    for name in ("ls", "worker"):
+        for scheme in connect._OURS:
+            assert f"{scheme}://" in commands.help_of(name)
+
+
+@pytest.mark.parametrize(
+    ("target", "extras"),
+    [
+        ("demo", set()),
+        ("demo-temporal", {"temporal"}),
+        ("demo-lambda", {"lambda"}),
+        ("demo-dapr", {"dapr"}),
+        ("demo-ui", {"ui"}),
+    ],
+)
+def test_a_demo_installs_what_a_user_would(target: str, extras: set[str], tmp_path: Path) -> None:
+    """In an environment of its own, so that the first command of a newcomer does not wait for the tools of a developer."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for needed in ("pyproject.toml", "tests/temporal/requirements.txt"):
+        (tmp_path / needed).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / needed).touch()
+    made = subprocess.run(
+        ["make", "--dry-run", target], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    installs = [line for line in made.splitlines() if "pip install" in line]
+    assert set(re.findall(r"\.\[(\w+)\]", made)) == extras
+    assert any(line.endswith("--editable .") for line in installs)
+    assert not [line for line in installs if "dev" in line or "--upgrade" in line]
+    more = [found for line in installs for found in re.findall(r"'([\w-]+[<>=].*?)'", line)]
+    assert all(f'"{requirement}"' in (ROOT / "pyproject.toml").read_text() for requirement in more)
+    assert all(".venv-demo/" in line for line in made.splitlines() if "bin/" in line)
 
 
 def test_every_command_is_in_the_readme() -> None:

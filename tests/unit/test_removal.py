@@ -20,6 +20,7 @@ from strands_durable._sqlite.open_files import stores
 from strands_durable._sqlite.upkeep.removal import _OF_CALLS, _OF_EXECUTION
 from strands_durable.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
 from strands_durable.testing import Answer, CrashPoints, ScriptedModel, call, forget_process
+from tests import threads
 from tests.processes import run
 from tests.script import answers, start_process
 from tests.waiting import until
@@ -227,7 +228,7 @@ def test_others_write_while_a_large_execution_is_removed() -> None:
     writer.start()
     remove("large")
     ended.set()
-    writer.join()
+    threads.join(writer)
     assert max(waits) < 0.5
     assert counts()["steps"] == counts()["removals"] == 0
 

@@ -23,10 +23,12 @@ from strands import Agent, ModelRetryStrategy, ToolContext, tool
 from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.graph import Graph
 
-from .. import current_step, durable_agent
+from .. import current_step, durable_agent, policy
 from ._model import ScriptedModel, call
 
 _POLL_SECONDS = 0.005
+NOWHERE = "Atlantis"
+"""The city for which the tool ``book`` raises, after it was called."""
 
 
 class Trip(BaseModel):
@@ -88,13 +90,23 @@ def _turn(turn: Any) -> Any:
     return turn
 
 
+def _search(city: str, hotels: dict[str, str]) -> str:
+    account = "the account of a customer"
+    try:
+        return hotels[city]
+    except KeyError as missing:
+        key = f"sk-live-{len(account):016}"
+        raise LookupError(f"no hotel in {city}, api_key={key}") from missing
+
+
 def _tools(folder: str) -> list[Any]:
     @tool(context=True)
     def book(city: str, tool_context: ToolContext) -> str:
         """Book a hotel."""
         _mark(folder, "book", city=city)
-        booked = tool_context.agent.state.get("booked") or []
-        tool_context.agent.state.set("booked", [*booked, city])
+        if city == NOWHERE:
+            _search(city, {"Paris": "Ritz"})
+        tool_context.agent.state.set("booked", [*(tool_context.agent.state.get("booked") or []), city])
         return f"booked {city}"
 
     @tool(context=True)
@@ -125,7 +137,18 @@ def _tools(folder: str) -> list[Any]:
         """Return the invocation state that the caller passed."""
         return json.dumps(tool_context.invocation_state.get("given"))
 
-    return [book, wait, approve, strange, look]
+    @policy(retries=1)
+    @tool(context=True)
+    def book_all(trip: dict[str, Any], tool_context: ToolContext) -> str:
+        """Book a hotel in each city by a direct call, change the input in place, and fail at the first attempt."""
+        for city in trip["cities"]:
+            tool_context.agent.tool.book(city=city, record_direct_tool_call=False)
+        tool_context.tool_use["input"]["trip"]["cities"].clear()
+        if (step := current_step()) is not None and step.attempt == 1:
+            raise ValueError("all hotels are closed")
+        return "booked all"
+
+    return [book, wait, approve, strange, look, book_all]
 
 
 def _agent(folder: str, script: list[Any], name: str, **options: Any) -> Agent:

@@ -25,6 +25,7 @@ from .._records.cipher import Cipher
 from .._records.cipher_setting import cipher_or_default
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
+from .._records.stopping import ended_in_time
 from ..errors import CipherError
 
 _POLL_SECONDS, _REFUSED_SECONDS, _DEADLINE_SECONDS = 0.005, 0.05, 0.2
@@ -167,10 +168,14 @@ class MemoryBackend(LogBackend):
         is_trial: bool = False,
     ) -> bool:
         """Run executions until ``stop`` is set, also suspected ones: nothing can kill this worker alone."""
+        stop = stop or asyncio.Event()
+        return await ended_in_time(self._work(concurrency, drain_seconds, stop), stop, drain_seconds)
+
+    async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event) -> bool:
         worker = _Worker(self, self._service, f"worker {next(_numbers)}")
         try:
             async with expiring(self, _DEADLINE_SECONDS):
-                while stop is None or not stop.is_set():
+                while not stop.is_set():
                     worker.look(concurrency)
                     await asyncio.sleep(_POLL_SECONDS)
                 return await worker.pool.drained(drain_seconds)

@@ -8,8 +8,10 @@ from typing import Any
 from strands import Agent, tool
 from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.graph import Graph
+from strands.vended_tools.subagent import make_subagent
+from strands.vended_tools.swarm import make_swarm
 
-from strands_durable import Durability
+from strands_durable import Durability, policy
 from strands_durable.testing import Answer, call
 
 from .hands import agent_of, note, played
@@ -49,6 +51,68 @@ def building(folder: str, durable: bool) -> Agent:
         return str(helper(f"What is {topic}?")).strip()
 
     return agent_of(folder, [[call("delegate", topic="a"), call("delegate", topic="b")], "Done."], delegate)
+
+
+def shared(task: str, inner: Any, outer: Any) -> Any:
+    """Return the script of a model that agents share: ``inner`` for a conversation that begins with the task."""
+    return lambda turn, messages: (inner if task in str(messages[0]["content"]) else outer)[turn]
+
+
+ASKING = [call("book", city="Oslo"), call("approve", what="a boat"), call("book", city="Rome"), "It is done."]
+
+
+@played
+def subagent(folder: str) -> Agent:
+    """Strands' own tool that delegates, to an agent that asks a person."""
+    script = shared("Have it done.", ASKING, [call("subagent", task="Have it done."), "Done."])
+    return agent_of(folder, script, "book", "approve", make_subagent())
+
+
+@played
+def swarm_tool(folder: str) -> Agent:
+    """Strands' own tool that builds a Swarm, of an agent that asks a person."""
+    asks = call("swarm", task="Have it done.", agents=[{"name": "doer", "instructions": "Do it."}])
+    script = shared("User Request: Have it done.", ASKING, [asks, "Done."])
+    return agent_of(folder, script, "book", "approve", make_swarm())
+
+
+@played
+def crews(folder: str) -> Agent:
+    """A tool that builds a Swarm and a Graph, in which an agent calls a tool that builds one more."""
+
+    @tool
+    def inner(city: str) -> str:
+        """Have one more do it."""
+        return str(agent_of(folder, [call("book", city=city), f"{city}!"], "book")(f"What is {city}?")).strip()
+
+    @tool
+    async def crew(task: str) -> str:
+        """Have a crew do it."""
+        over = call("handoff_to_agent", agent_name="two", message="yours", context={})
+        one = agent_of(folder, [call("book", city="a"), over, "Given."], "book", name="one")
+        swarm = await Swarm([one, agent_of(folder, ["two"], name="two")]).invoke_async(task)
+        graph = graph_of(
+            {"c": agent_of(folder, [call("inner", city="c"), "c"], inner), "d": agent_of(folder, ["d"])}, ("c", "d")
+        )
+        found = await graph.invoke_async(task)
+        return f"{swarm.status.value} {found.status.value}"
+
+    return agent_of(folder, [call("crew", task="Go there."), "Done."], crew)
+
+
+@played
+def slowly(folder: str, in_doubt: str) -> Agent:
+    """A tool that must not run again, with an agent that takes its time."""
+
+    @policy(in_doubt=in_doubt)  # type: ignore[arg-type]
+    @tool
+    def delegate() -> str:
+        """Have an agent do two things."""
+        note(folder, "delegate")
+        script = [call("half"), call("book", city="Oslo"), "Both."]
+        return str(agent_of(folder, script, "half", "book")("Do both")).strip()
+
+    return agent_of(folder, [call("delegate"), "Done."], delegate)
 
 
 @played

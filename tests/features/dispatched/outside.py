@@ -13,6 +13,7 @@ from strands.models.openai import OpenAIModel
 from strands.session import FileSessionManager
 from strands.tools.executors import SequentialToolExecutor
 from strands.tools.mcp import MCPClient
+from strands.vended_tools import http_request
 
 from strands_durable import Durability, ToolPolicy
 from strands_durable.testing import call
@@ -40,6 +41,13 @@ def openai(folder: str, url: str, kind: str) -> Agent:
     strategy = ModelRetryStrategy(max_attempts=4, initial_delay=0, max_delay=0)
     model = OpenAIModel(client_args=client, model_id=kind)
     return agent_of(folder, [], "book", model=model, retry_strategy=strategy)
+
+
+@played
+def ordering(folder: str, url: str) -> Agent:
+    """Two requests that change something, at the same time."""
+    orders = [call("http_request", method="POST", url=url, body=item) for item in ("tea", "milk")]
+    return agent_of(folder, [orders, "Done."], http_request)
 
 
 @played

@@ -30,6 +30,7 @@ _PARTS = (
     "_exports",
     "_forks",
     "_encryption",
+    "_failures",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
@@ -39,6 +40,7 @@ from ._calls import CallsContract  # noqa: E402
 from ._deadlines import DeadlinesContract  # noqa: E402
 from ._encryption import EncryptionContract  # noqa: E402
 from ._exports import ExportsContract  # noqa: E402
+from ._failures import FailuresContract  # noqa: E402
 from ._forks import ForksContract  # noqa: E402
 from ._lists import ListsContract  # noqa: E402
 from ._results import ResultsContract  # noqa: E402
@@ -57,6 +59,7 @@ class BackendContract(
     ExportsContract,
     ForksContract,
     EncryptionContract,
+    FailuresContract,
     Contract,
 ):
     """Everything a backend must do. Override the fixture ``backend``, and ``folder`` and ``patience_seconds`` if needed."""

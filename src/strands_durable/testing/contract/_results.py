@@ -39,6 +39,9 @@ def _seen(picture: bytes) -> list[Any]:
     return [{"text": "See."}, {"image": {"format": "png", "source": {"bytes": picture}}}]
 
 
+BOOK_ALL = {"tool": "book_all", "trip": {"cities": ["Rome", "Oslo", "Rome"]}}
+
+
 class ResultsContract:
     """Results and streams."""
 
@@ -192,3 +195,25 @@ class ResultsContract:
         assert model.result["message"]["content"][0]["toolUse"]["input"] == {"city": city}
         assert last.result["message"]["content"] == [{"text": "Booked."}]
         assert json.loads(json.dumps(tool.result)) == tool.result
+
+    # C63 and C64
+
+    def test_c63_direct_calls_of_a_tool_have_the_same_keys_in_every_attempt(self, bench: Bench) -> None:
+        bench.result(bench.dispatch(BOOK_ALL, "Booked."))
+        first, second = (
+            [(mark["city"], mark["key"]) for mark in bench.marks("book") if mark["attempt"] == attempt]
+            for attempt in (1, 2)
+        )
+        assert first == second
+        assert [city for city, _ in first] == ["Rome", "Oslo", "Rome"]
+        assert len(set(first)) == 3
+
+    def test_c64_a_tool_that_changes_its_input_changes_no_message(self, bench: Bench) -> None:
+        handle = bench.dispatch(BOOK_ALL, {"tool": "approve", "what": "trip"}, "Booked.")
+        asked = bench.result(handle)
+        bench.run(handle.respond({asked.interrupts[0].id: "yes"}))  # the conversation is read again
+        bench.result(handle)
+        model = bench.run(handle.steps())[0]
+        assert model.result["message"]["content"][0]["toolUse"]["input"] == {"trip": BOOK_ALL["trip"]}
+        rows = bench.run(handle.export())["rows"]["messages"]
+        assert not [row for row in rows if "toolUse" in row["data"]], "the answer is the message, as it was recorded"
