@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := .venv-demo
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
 PEERS_LAMBDA := .venv-peers-lambda
@@ -10,7 +11,7 @@ PEERS_LAMBDA_READY := $(PEERS_LAMBDA)/.ready
 PEERS_DAPR := .venv-peers-dapr
 PEERS_DAPR_READY := $(PEERS_DAPR)/.ready
 
-.PHONY: help demo demo-temporal demo-lambda demo-dapr demo-ui dapr-sidecar test test-long test-ui test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal bench-lambda bench-dapr bench-page soak clean
+.PHONY: help demo demo-temporal demo-lambda demo-dapr demo-ui dapr-sidecar test test-long test-repeat test-ui test-all test-pythons check docs strands-suite bench bench-quick bench-peers bench-temporal bench-lambda bench-dapr bench-page soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -20,6 +21,24 @@ $(READY): pyproject.toml tests/temporal/requirements.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
+	@touch $@
+
+$(DEMO)/.ready: pyproject.toml  # what a user installs: a newcomer's first command does not wait for the tools of a developer
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEMO)/.ready-temporal: $(DEMO)/.ready tests/temporal/requirements.txt
+	$(DEMO)/bin/python -m pip install --quiet --editable '.[temporal]'
+	$(DEMO)/bin/python -m pip install --quiet --require-hashes --requirement tests/temporal/requirements.txt
+	@touch $@
+
+$(DEMO)/.ready-lambda: $(DEMO)/.ready
+	$(DEMO)/bin/python -m pip install --quiet --editable '.[lambda]' 'aws-durable-execution-sdk-python-testing>=1.4,<2'
+	@touch $@
+
+$(DEMO)/.ready-dapr $(DEMO)/.ready-ui: $(DEMO)/.ready-%: $(DEMO)/.ready
+	$(DEMO)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
 $(PEERS_READY): pyproject.toml tests/temporal/requirements.txt  # apart: what they require is not what the tests are run with
@@ -41,20 +60,20 @@ $(PEERS_DAPR_READY): bench/dapr/requirements.txt  # apart: what it requires over
 	$(PEERS_DAPR)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-demo: $(READY)  ## Kill a travel agent in the middle of a booking, and resume it
-	$(BIN)/strands-durable demo
+demo: $(DEMO)/.ready  ## Kill a travel agent in the middle of a booking, and resume it
+	$(DEMO)/bin/strands-durable demo
 
-demo-temporal: $(READY)  ## The same on a Temporal server of its own
-	$(BIN)/strands-durable demo --backend temporal
+demo-temporal: $(DEMO)/.ready-temporal  ## The same on a Temporal server of its own
+	$(DEMO)/bin/strands-durable demo --backend temporal
 
-demo-lambda: $(READY)  ## The same on AWS's local runner for durable functions
-	$(BIN)/strands-durable demo --backend lambda
+demo-lambda: $(DEMO)/.ready-lambda  ## The same on AWS's local runner for durable functions
+	$(DEMO)/bin/strands-durable demo --backend lambda
 
-demo-dapr: dapr-sidecar  ## The same beside two sidecars of Dapr
-	$(BIN)/strands-durable demo --backend dapr
+demo-dapr: $(DEMO)/.ready-dapr  ## The same beside two sidecars of Dapr, which are built once if they are not found: 3 to 10 minutes
+	$(DEMO)/bin/strands-durable demo --backend dapr
 
-demo-ui: $(READY)  ## Three runs in a browser: one killed and resumed, a Graph, and one that waits for your approval
-	$(BIN)/strands-durable demo --ui
+demo-ui: $(DEMO)/.ready-ui  ## Three runs in a browser: one killed and resumed, a Graph, and one that waits for your approval
+	$(DEMO)/bin/strands-durable demo --ui
 
 dapr-sidecar: $(READY)  ## Find daprd, placement and scheduler, or build them once: 3 to 10 minutes
 	$(BIN)/python -m strands_durable.testing.dapr
@@ -69,6 +88,9 @@ test: $(READY)  ## What a change usually breaks, in under ten minutes on two cor
 test-long: dapr-sidecar  ## The rest: fleets of workers, kills, freezes and outages on Temporal and Dapr, every feature, the demo and the examples on each engine, Lambda with a process for each invocation, and the web page in Chromium
 	$(TEST) -m long tests/crash --ignore tests/crash/test_lambda_kills.py
 	$(TEST) -m long tests/contract tests/unit tests/aws_lambda tests/dapr tests/examples tests/ui tests/crash/test_lambda_kills.py
+
+test-repeat:  ## `make test` in a new clone, N times (10), every second time on a busy machine; tests/repeat.jsonl records it
+	$(PYTHON) -m tests.repeat $(or $(N),10)
 
 test-ui: $(READY)  ## The web page, also in a real Chromium, which has to be at /usr/bin/chromium or named by CHROMIUM
 	$(TEST) tests/ui
@@ -123,4 +145,4 @@ bench-dapr: dapr-sidecar $(PEERS_DAPR_READY)  ## The same on sidecars of Dapr, b
 	$(BIN)/python -m bench.dapr
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(VENV)-3.* $(PEERS) $(PEERS_LAMBDA) $(PEERS_DAPR) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site
+	rm -rf $(VENV) $(VENV)-3.* $(DEMO) $(PEERS) $(PEERS_LAMBDA) $(PEERS_DAPR) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .cache/strands-suite site

@@ -30,12 +30,15 @@ async def step(name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         return cast(T, effect.recorded.result)
     await effect.wait()
     with effect.holding():
+        inside = current_context.set(context.in_effect(effect.key))
         try:
             value = await _value(fn)
         except Exception as error:
             with effect_guard(context):
                 effect.fail(error)
             raise
+        finally:
+            current_context.reset(inside)
         with effect_guard(context):
             return cast(T, effect.close(value))
 

@@ -27,10 +27,10 @@ from .._journal.messages import MessageEncoder
 from .._journal.messages import read as read_messages
 from .._records import keys, model_states
 from .._records.calls import CallAddress, CallProgress, CallRecord
+from .._records.copies import copied
 from .._records.phases import Phase
 from .._strands.agents import is_interrupted
 from .._strands.fingerprints import config_of, fingerprint
-from .._strands.patches import copied
 from .._strands.watchers import force_output
 from .context import StepContext, StepPhase, current_context
 from .durable_call import CallContext, DurableCall
@@ -106,6 +106,7 @@ class Call(DurableCall):
         context.journal.load_steps(record.call_id)
         call._restore_messages(progress.ranges)
         call.head.restore(context.journal, record.call_id, parts)
+        call.tools.decisions.restore(parts)
         # After an answer the hooks run again, as they do in a process that did not restart.
         call.models.state = model_states.resumed(progress, is_interrupted=is_interrupted(agent))
         return call
@@ -225,6 +226,7 @@ class Call(DurableCall):
 
     def tools_end(self) -> None:
         """All tools of an answer have run, or one of our own errors was latched where Strands could swallow it."""
+        self.tools.decisions.batch_ends()
         self.check()
         self.enter_tools("after")
 

@@ -7,16 +7,18 @@ set only while the agent's own code runs, never across a yield to the consumer o
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._records.deadline import limited
 from .._records.keys import idempotency_key, path
+from .children import Children
 
 if TYPE_CHECKING:
     from .durable_call import DurableCall
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 CurrentStepKind = Literal["model", "tool", "tools", "node", "call"]
 """``tools`` are the hooks before and after all tools of one answer, ``call`` those around a whole call."""
 StepPhase = Literal["before", "running", "after"]
+
+
+_counting = threading.Lock()
+"""Direct calls of tools and calls of agents run in threads: several may be made in one step at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +71,54 @@ class StepContext:
     """The agent or orchestrator that this step runs: that of a node, or of an agent used as a tool."""
     changes: dict[str, str | None] = field(default_factory=dict)
     """State keys that the step wrote, with their recorded values; None means deleted."""
+    inside: StepContext | None = None
+    """Of a direct call of a tool, and of the function of a `durable.step`: what it is part of."""
+    effect: str = ""
+    """The key of the `durable.step` whose function runs, if one does."""
+    tries_again: bool = False
+    """Whether an earlier attempt of the step has ended in an error, after which its policy tries again."""
+    may_repeat: bool = True
+    """Whether the step simply runs again if it is in doubt."""
+    is_opaque: bool = False
+    """Whether the agents that the step's code calls are part of the step."""
+    is_over: bool = False
+    """Whether the step has ended: what it left running is not part of it."""
 
     @cached_property
-    def occurrences(self) -> Counter[str]:
-        """How often each `durable.step` name occurred here."""
+    def _occurrences(self) -> Counter[str]:
         return Counter()
+
+    @cached_property
+    def _children(self) -> Children:
+        return Children(self)
+
+    @property
+    def children(self) -> Children:
+        """The calls that the code of the whole step or hook makes."""
+        with _counting:
+            return self.recorded._children
+
+    def in_effect(self, key: str) -> StepContext:
+        """Return the context of the function of a `durable.step`: that around it, but calls belong to the effect."""
+        found = replace(self, effect=key, inside=self)
+        vars(found)["_occurrences"] = self._occurrences
+        return found
+
+    def place_of(self, call: str) -> str:
+        """Return the place of a call that code makes here, within the enclosing call."""
+        return f"{self.effect}/@{call}" if self.effect else f"{self.key}/{self.phase}@{call}"
+
+    def occurrence(self, name: str) -> int:
+        """Return how often ``name`` occurred here before: the name of a `durable.step`, or of a call made here."""
+        with _counting:
+            found = self._occurrences[name]
+            self._occurrences[name] += 1
+        return found
+
+    @property
+    def recorded(self) -> StepContext:
+        """The step or hook that records what happens here."""
+        return self if self.inside is None else self.inside.recorded
 
     @cached_property
     def view(self) -> CurrentStep:
@@ -119,8 +168,13 @@ def enclosing_steps(step_context: StepContext | None) -> tuple[tuple[int, str], 
     """Return the running steps that enclose ``step_context``, by call and key."""
     found = []
     while step_context is not None:
+        call_id = step_context.call.record.call_id
+        while step_context.inside is not None:
+            if step_context.effect:
+                found.append((call_id, step_context.effect))
+            step_context = step_context.inside
         if step_context.phase == "running":
-            found.append((step_context.call.record.call_id, step_context.key))
+            found.append((call_id, step_context.key))
         step_context = step_context.call.made_in
     return tuple(found)
 

@@ -29,7 +29,7 @@ from .._strands.agents import InterruptException
 from .._strands.orchestrators import OrchestratorAdapter
 from ..errors import DurableError, ExecutionCancelledError
 from .context import StepContext, StepPhase, current_context, enclosing_steps
-from .control import ExecutionControl
+from .control import ExecutionControl, ExecutionReleasedError
 
 if TYPE_CHECKING:
     from .head import Head
@@ -82,6 +82,8 @@ class DurableCall:
         self.invocation_state: dict[str, Any] | None = None
         self.made_in: StepContext | None = None if context.outer is None else current_context.get()
         """The step or hook of the outer call that made this one."""
+        self.is_new_child = False
+        """Whether code called it that had not called it in earlier attempts."""
         self.traced = 0
         """The attempt whose first span has begun."""
         self.unwritten_traces: str | None = None
@@ -229,14 +231,19 @@ class DurableCall:
         self.keep_error(error)
         raise UnwindLoop
 
-    def check(self) -> None:
-        """Unwind if one of our own errors was latched where Strands could swallow it."""
+    def check(self, *, ends: bool = False) -> None:
+        """Unwind if one of our own errors was latched where Strands could swallow it, or if no more steps may start.
+
+        An execution that is left waits for a step that must not run again, and for all inside it: such a step ``ends`` first.
+        """
         if self.failure is not None or self.crash is not None:
             raise UnwindLoop
+        halt = self.control.halt
         if self.outer is not None:
-            self.outer.check()
-        elif self.control.halt is not None:
-            self.fail(self.control.halt)
+            step = None if self.made_in is None else self.made_in.recorded
+            self.outer.check(ends=ends or (step is not None and not step.may_repeat))
+        elif halt is not None and not (ends and isinstance(halt, ExecutionReleasedError)):
+            self.fail(halt)
 
     def is_cancelled(self, error: BaseException) -> bool:
         """Return True if a call ends because its execution was cancelled; the root call also records that."""

@@ -48,9 +48,7 @@ class Effect:
 
     def __init__(self, enclosing: StepContext, name: str, *, intent: bool, model: str | None = None) -> None:
         self._call, self._enclosing, self._name, self._model = enclosing.call, enclosing, name, model
-        occurrence = enclosing.occurrences[name]
-        enclosing.occurrences[name] += 1
-        self.key = keys.effect_key(enclosing.key, enclosing.phase, name, occurrence)
+        self.key = keys.effect_key(enclosing.key, enclosing.phase, name, enclosing.occurrence(name))
         found = self._found()
         self.recorded: StepRecord | None = found if found is not None and found.status == "done" else None
         self.attempt = 1 if found is None else found.attempt + 1

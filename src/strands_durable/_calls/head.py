@@ -68,7 +68,7 @@ class Head:
         found = current_context.get()
         while found is not None and found.call.head is not self:
             found = found.call.made_in  # a call inside one of our tools writes to our state
-        if found is not None and found.phase == "running":
+        if found is not None and found.recorded.phase == "running":
             found.changes[key] = value
 
     def apply(self, changes: dict[str, str | None]) -> None:

@@ -122,6 +122,8 @@ class LocalExecution:
         default_factory=weakref.WeakKeyDictionary
     )
     """The tools and calls inside the root call that may not have ended, and their event loops."""
+    said: set[Any] = field(default_factory=set)
+    """What was logged here, and is not logged again."""
     _writers: dict[str, object] = field(default_factory=dict)
     """By agent_id, the last writer to the log that all objects with that agent_id share."""
     _recorded_as: tuple[bytes, int] | None = None

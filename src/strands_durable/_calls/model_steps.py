@@ -10,6 +10,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 from .._records import keys, model_states
 from .._records.changed import changed
 from .._records.codec import decode, encode, read_back
+from .._records.copies import copied
 from .._records.counters import count, count_tokens
 from .._records.exceptions import describe, revive
 from .._records.model_states import ModelState
@@ -17,9 +18,9 @@ from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.steps import StepEnd, StepRecord
 from .._strands.agents import restore_retries, set_model_state
 from .._strands.fingerprints import Config, config_of, fingerprint, model_id
-from .._strands.patches import copied
 from .._strands.watchers import forced_output
 from .context import StepPhase
+from .decisions import AFTER_TOOLS
 from .metrics import place_in_loop
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ class ModelSteps:
         seq = call.history.replaced(message)
         form = decode(journal.message_rows(lineage, [[seq, seq]])[0])
         journal.overwrite_message(lineage, seq, encode({"message": message}, "A message"))
+        journal.forget_part(call.record.call_id, AFTER_TOOLS)
         if "input" in form:
             journal.redact_input(form["input"])
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]

@@ -2,6 +2,7 @@
 
     call.begin   the input, and the topology                              ready
     node.start   a visit, before it begins, and the batch it belongs to   nodes
+    node.run     an opaque visit runs: no hook has stopped it             nodes
     node.done    its result                                               nodes
     call.end     the result                                               done, waiting, failed
 
@@ -50,6 +51,8 @@ class OrchestratorCall(DurableCall):
         self._last: dict[str, StepRecord] = {}
         self._before: dict[str, NodeResult | None] = {}
         self._doubtful: dict[str, StepRecord] = {}
+        self._running: list[str] = []
+        """The opaque visits that no hook has stopped."""
         self._left_out: set[str] = set()
 
     # Beginning
@@ -75,7 +78,7 @@ class OrchestratorCall(DurableCall):
         self.progress, parts = self.journal.head(self.record.call_id)
         rows = self.journal.nodes(self.record.call_id)
         self._last = {row.name: row for row in rows}
-        self._batch = json.loads(parts["batch"]) if "batch" in parts else []
+        self._batch, self._running = (json.loads(parts.get(name, "[]")) for name in ("batch", "running"))
         carried: dict[str, Any] = {
             name: decode(parts[name]) for name in ("carried", "invocation", "base") if name in parts
         }
@@ -166,6 +169,23 @@ class OrchestratorCall(DurableCall):
         """Return what `current_step` returns in a running visit."""
         row = self._last[node_id]
         return StepContext(self, "node", node_id, "running", row.key, lambda: (row.attempt, False)).view
+
+    def node_runs(self, node_id: str) -> None:
+        """Commit that an opaque visit runs, after every user hook has seen it."""
+        begun = {row.key for row in self._last.values() if row.status == "started"}
+        self._running = [*(key for key in self._running if key in begun), self.key_of(node_id)]
+        with self._committing("node.run", "nodes"):
+            self.journal.write_head(self.record.call_id, [("running", json.dumps(self._running))])
+
+    def is_on_record(self, node_id: str) -> bool:
+        """Return True if what the current visit of a node does had begun in an earlier attempt."""
+        key = self.key_of(node_id)
+        is_in_doubt = node_id in self._doubtful and key in self._running
+        return is_in_doubt or self.journal.call_in(self.record.call_id, key) is not None
+
+    def key_of(self, node_id: str) -> str:
+        """Return the key of the current visit of a node."""
+        return self._last[node_id].key
 
     def _enter_node(self, node_id: str, phase: StepPhase) -> None:
         row, delegate = self._last[node_id], self.adapter.executors()[node_id]

@@ -15,9 +15,10 @@ from .._records.exceptions import describe
 from .._records.json_text import writer
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
-from .._records.steps import StepEnd, StepRecord, StepStatus
+from .._records.steps import StepEnd, StepRecord, StepStatus, shown_status
 from ..errors import NotSerializableError, PayloadTooLargeError
 from .context import StepPhase
+from .decisions import Decisions
 
 if TYPE_CHECKING:
     from .agent_call import Call
@@ -52,7 +53,9 @@ class ToolSteps:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self.decisions = Decisions(call)
         self._uses: list[tuple[int, Any]] = []
+        self._rewritten: list[tuple[int, Any]] = []
         self._passes: Counter[int] = Counter()
         self._last: ToolRequest | None = None
         self._latest: dict[str, StepRecord] = {}
@@ -64,9 +67,14 @@ class ToolSteps:
         """The tools of ``message`` are about to run: find out which of them have already run."""
         call = self._call
         self._uses = [(index, block["toolUse"]) for index, block in enumerate(message["content"]) if "toolUse" in block]
-        self._passes, self._reused, self._latest, self._last = Counter(), {}, {}, None
+        self._passes, self._reused, self._latest, self._last, self._rewritten = Counter(), {}, {}, None, []
         if call.record.attempt > 1:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
+        self.decisions.begin(len(self._uses), self._latest.values())
+
+    def requests(self) -> list[ToolRequest]:
+        """Return all tool calls of the answer."""
+        return [self._requested(use, 0) for _, use in self._uses]
 
     def request(self, tool_use: Any, back: int = 0) -> ToolRequest:
         """Return a tool call with its key; the hooks around it and its stage ask for the same one."""
@@ -74,6 +82,10 @@ class ToolSteps:
         if known is None or not self._is_for(known, tool_use, back):
             self._last = known = self._requested(tool_use, back)
         return known
+
+    def rewrite(self, request: ToolRequest, tool_use: Any) -> None:
+        """Know a tool call by what hooks made of it."""
+        self._rewritten.append((request.index, tool_use))
 
     def _is_for(self, known: ToolRequest, tool_use: Any, back: int) -> bool:
         return (
@@ -84,11 +96,12 @@ class ToolSteps:
         )
 
     def _requested(self, tool_use: Any, back: int) -> ToolRequest:
-        """Ids repeat, even in one message; the input object distinguishes duplicates."""
-        tool_use_id, given = str(tool_use.get("toolUseId")), tool_use.get("input")
-        twins = [(index, use) for index, use in self._uses if str(use.get("toolUseId")) == tool_use_id]
+        """Ids repeat, even in one message; the input object distinguishes duplicates. Hooks may write both."""
+        given, known = tool_use.get("input"), [*self._uses, *self._rewritten]
+        twins = [(index, use) for index, use in known if use.get("toolUseId") == tool_use.get("toolUseId")]
         same = (index for index, use in twins if use.get("input") is given)
         index = next(same, twins[0][0] if twins else 0)
+        tool_use_id = next((str(use.get("toolUseId")) for at, use in self._uses if at == index), "")
         retry = max(0, self._passes[index] - back)
         return ToolRequest(
             key=keys.tool_key(self._call.progress.ordinal, index, tool_use_id, retry),
@@ -152,7 +165,9 @@ class ToolSteps:
             else:
                 step_id = step.step_id
                 self._call.journal.end_step(step_id, end)
-        count("steps", "tool", end.status)
+            if status == "done":
+                self.decisions.settle_with_result(request)
+        count("steps", "tool", shown_status(end.status, has_error=end.error is not None))
         if recorded is not form:  # if equal, keep one copy: Strands' traces hold this one for good
             outcome = ToolOutcome.from_json(recorded)
         if status == "done":
@@ -169,7 +184,7 @@ class ToolSteps:
                 self._insert(request, attempt, started_at, end)
             else:
                 self._call.journal.end_step(step.step_id, end)
-        count("steps", "tool", end.status)
+        count("steps", "tool", shown_status(end.status, has_error=end.error is not None))
 
     def ending(
         self, request: ToolRequest, step: StepRecord | None, outcome: ToolOutcome, status: StepStatus, *, ran: bool
@@ -215,9 +230,10 @@ class ToolSteps:
         """Return runs and successes of the tools that are not steps."""
         return {name: list(found) for name, found in self._in_loop.items()}
 
-    def leave(self, request: ToolRequest) -> None:
+    def leave(self, request: ToolRequest, outcome: ToolOutcome) -> None:
         """Count a finished pass through the tool stage; the next one for the same call is a hook's retry."""
         self._passes[request.index] += 1
+        self.decisions.leave(request, outcome.result)
 
     def interrupt(
         self,

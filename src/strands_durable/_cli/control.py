@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from .._dispatch.handles import ExecutionHandle
 from .._dispatch.ports import DurableBackend
-from .._records.executions import ExecutionRecord, ExecutionStatus
+from .._records.executions import OTHER_VERSION, ExecutionRecord, ExecutionStatus
 from .._records.printable import one_line
 from .._records.results import OpenInterrupt
 from .._records.views import ExecutionDetail
@@ -129,7 +130,8 @@ def resume(execution_id: str | None, accept_drift: bool, place: BackendTarget, a
     on_drift="warn": the changes are logged, and finished tools do not run again. From then on the execution is bound to the
     version that resumed it.
 
-    In place of ID, filters as in ls name the executions; without --status, those that are FAILED. They are listed, you are
+    In place of ID, filters as in ls name the executions; without --status, those that are FAILED, and with --accept-drift also
+    those that wait for another version of their agent. They are listed, you are
     asked once, and each is reported. One that has changed in the meantime is skipped. If one cannot be resumed, the others
     are, and the exit code is not 0.
 
@@ -143,6 +145,8 @@ def resume(execution_id: str | None, accept_drift: bool, place: BackendTarget, a
     """
     filters = Filters.of(options, (S.FAILED,))
     refuse_both(execution_id, filters)
+    if filters is not None and accept_drift and not options["statuses"]:
+        filters = replace(filters, statuses=frozenset((S.FAILED, S.PENDING, S.RUNNING)), is_wanted=_waits_for_drift)
     if execution_id is None:
         assert filters is not None
         change = Change(verb="resume", done="resumed", question="Resume {what}?", make=_resumed(accept_drift))
@@ -174,6 +178,12 @@ def _resumed(accept_drift: bool) -> Callable[[DurableBackend, ExecutionRecord], 
         return f"Resumed {one_line(record.execution_id)}."
 
     return make
+
+
+def _waits_for_drift(record: ExecutionRecord) -> bool:
+    """Return whether an execution has failed, or waits for a version of its agent that no worker has."""
+    is_waiting = record.owner is None and OTHER_VERSION in (record.note or "").partition("\n")[0]
+    return record.status is S.FAILED or is_waiting
 
 
 def _can_resume(record: ExecutionRecord, accept_drift: bool) -> bool:

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PAGE = 500
 _ANY_ID = "~"
 """Stands for the id in a cursor that is made of a time alone; it only has to be there."""
-_NAMES = ("statuses", "agent", "since", "tags", "search", "older_than")
+_NAMES = ("statuses", "agent", "since", "tags", "search", "with_errors", "older_than")
 
 
 def filter_options(command: F) -> F:
@@ -40,6 +40,11 @@ def filter_options(command: F) -> F:
         ),
         tags_option("Only executions that have this tag. Can be repeated: all must match."),
         click.option("--search", metavar="TEXT", help="Only executions whose id begins with TEXT."),
+        click.option(
+            "--with-errors",
+            is_flag=True,
+            help="Only executions with a tool call that ended in an error; ls lists COMPLETED ones, unless --status is given.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -73,16 +78,18 @@ class Filters:
     """Further arguments of `DurableBackend.list`."""
     older_than: float | None
     """Only those that have not changed after this time, in seconds since the epoch."""
+    is_wanted: Callable[[ExecutionRecord], bool] = lambda record: True
+    """Whether one that matches all else is asked for."""
 
     @classmethod
     def of(cls, options: dict[str, Any], default: Iterable[ExecutionStatus]) -> Filters | None:
         """Return what the options of `bulk_options` ask for, without a status those of ``default``; None without filters."""
         given = {name: options[name] for name in _NAMES}
-        if not any(value not in (None, (), {}) for value in given.values()):
+        if not any(value not in (None, (), {}, False) for value in given.values()):
             return None
         return cls(
             statuses=frozenset(map(ExecutionStatus, given["statuses"])) or frozenset(default),
-            others={name: given[name] for name in ("agent", "since", "tags", "search")},
+            others={name: given[name] for name in ("agent", "since", "tags", "search", "with_errors")},
             older_than=given["older_than"],
         )
 
@@ -97,7 +104,7 @@ class Filters:
     def takes(self, record: ExecutionRecord) -> bool:
         """Return whether an execution has a status that is asked for, and has not changed for as long as is asked for."""
         is_old = self.older_than is None or record.updated_at <= self.older_than
-        return is_old and record.status in self.statuses
+        return is_old and record.status in self.statuses and self.is_wanted(record)
 
     async def _pages(self, backend: DurableBackend) -> AsyncIterator[list[ExecutionRecord]]:
         cursor = None if self.older_than is None else f"{math.nextafter(self.older_than, math.inf)!r}@{_ANY_ID}"

@@ -13,14 +13,15 @@ from .._records.origins import ForkChanges
 from ..errors import UnreadableError
 from .control import print_next, warn_unattended
 from .json_view import execution_json, print_json
-from .options import BackendTarget, backend_option, execution_argument, json_option
+from .numbers import Count
+from .options import BackendTarget, backend_option, execution_argument, json_option, strict_json
 
 
 @click.command()
 @execution_argument
 @click.option(
     "--at",
-    type=click.IntRange(min=0),
+    type=Count(),
     metavar="N",
     help="The number of a finished step, as show and watch print it; 0 is the beginning.  [default: the last one]",
 )
@@ -96,7 +97,7 @@ def edited(messages: list[Any], state: dict[str, Any], prompt: str | None) -> Fo
 
 def _changed(text: str, before: dict[str, Any]) -> dict[str, Any]:
     """Return what differs, as it was before it was written as JSON."""
-    after = json.loads(text, parse_constant=_refuse_constant)
+    after = strict_json(text)
     found = {name: after[name] for name in before}
     for name, kind in (("messages", list), ("state", dict)):
         if not isinstance(found[name], kind):
@@ -107,7 +108,3 @@ def _changed(text: str, before: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(changed.get("messages", []), list) or not isinstance(changed.get("state", {}), dict):
         raise TypeError("messages must be a list, and state an object")
     return changed
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"JSON has no {text}")

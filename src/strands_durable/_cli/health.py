@@ -20,6 +20,7 @@ import click
 
 from .._dispatch.examination import ANSWER_SECONDS, answers
 from .._dispatch.ports import DurableBackend
+from .._dispatch.quarantine import troubles
 from .._records.printable import masked_text, one_line
 from ..errors import DurableError
 
@@ -38,6 +39,7 @@ class Health:
         self._turned_at = self._answered_at = time.monotonic()
         self._is_connected = self._is_draining = False
         self._why = "the backend has not answered yet"
+        self._flaws: list[str] = []
 
     # Reported by the worker's event loop
 
@@ -70,6 +72,7 @@ class Health:
                 self._missed(f"{type(error).__name__}: {error}")
             else:
                 self._answered_at, self._is_connected, self._why = time.monotonic(), why is None, why or ""
+            self._flaws = troubles()
             await asyncio.sleep(LOOK_SECONDS)
 
     def _missed(self, why: str) -> None:
@@ -98,6 +101,10 @@ class Health:
         if not self._is_connected:
             why.append(self._why)
         return why
+
+    def degraded(self) -> list[str]:
+        """Return what is wrong with a worker that takes executions all the same."""
+        return self._flaws
 
 
 class HealthServer:
@@ -136,8 +143,10 @@ class _Handler(BaseHTTPRequestHandler):
         if ask is None:
             self._answer(404, {"status": "unknown", "reasons": ["ask for /live or /ready"]})
             return
-        reasons = [one_line(masked_text(why)) for why in ask()]
-        self._answer(503 if reasons else 200, {"status": "unavailable" if reasons else "ok", "reasons": reasons})
+        reasons, flaws = ask(), self.health.degraded()
+        status = "unavailable" if reasons else "degraded" if flaws else "ok"
+        said = [one_line(masked_text(why)) for why in (*reasons, *flaws)]
+        self._answer(503 if reasons else 200, {"status": status, "reasons": said})
 
     do_HEAD = do_GET
 
@@ -159,6 +168,6 @@ def address_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     if text is None:
         return None
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not an address. Use a form such as 127.0.0.1:8080.", ctx, param)
     return host.strip("[]") or "127.0.0.1", int(port)

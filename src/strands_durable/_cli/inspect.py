@@ -19,6 +19,7 @@ from .exit_codes import INTERRUPTED, code_of_status, leave
 from .filters import filter_options
 from .hints import next_step
 from .json_view import detail_json, execution_json, print_json, print_json_line, step_json
+from .numbers import Count
 from .options import BackendTarget, backend_option, cursor_of, execution_argument, json_option
 from .prompts import listed
 from .step_view import step_text, steps_named
@@ -32,7 +33,7 @@ T = TypeVar("T")
 @click.option("--waiting", is_flag=True, help="Only executions that wait, with what they wait for and why.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     metavar="N",
     default=50,
     show_default=True,
@@ -66,22 +67,22 @@ def list_executions(
       agent                    the agent's name
       status                   PENDING, RUNNING, SUSPENDED, COMPLETED,
                                FAILED or CANCELLED
-      is_cancelling            true if cancelling was requested and it has
-                               not stopped yet
+      is_cancelling            true if it was asked to stop and has not yet
       note                     why a worker did not take it, or null
       unreadable               why it cannot be read; null if it can
       run                      number of the current run: 0, and 1 more each
                                time the id was started over
-      calls, steps             number recorded in the current run
+      calls, steps             root calls and ended steps of the current run
       tags                     an object: names and values
       imported                 how it was imported: {execution_id, exported_at,
                                imported_at, by}, or null
       is_held                  true if neither retention nor rm removes it
       contents_removed_at      when retention removed its contents, or null
-      tokens                   of all model calls of the current run:
-                               {input, output, total}; null if unknown
-      duration_seconds         from start to end of its calls, summed;
-                               null before the first has begun
+      tokens                   {input, output, total} of the current run, or null
+      duration_seconds         from start to end of its calls, without waits
+                               for people; null before the first has begun
+      waited_seconds           how long it waited for people, so far
+      tool_errors              number of tool calls that ended in an error
       owner                    the process that runs it, or null
       created_at, updated_at   ISO 8601, UTC
       cursor                   for --before: list what follows
@@ -93,9 +94,6 @@ def list_executions(
       questions                as in show --json
     If there are more executions than listed, a note is printed on stderr.
     """
-    for name, given in (("--status", statuses), ("--before", options["before"])):
-        if waiting and given:
-            raise click.UsageError(f"{name} cannot be combined with --waiting.")
     (_list_waits if waiting else _list)(place, Page.of(statuses, options), as_json)
 
 
@@ -110,8 +108,9 @@ class Page:
     @classmethod
     def of(cls, statuses: tuple[str, ...], options: dict[str, Any]) -> Page:
         """Return what the options of ``ls`` ask for."""
-        filters = {name: options[name] for name in ("agent", "since", "tags", "search", "before")}
-        filters["status"] = [ExecutionStatus(status) for status in statuses] or None
+        filters = {name: options[name] for name in ("agent", "since", "tags", "search", "before", "with_errors")}
+        asked = statuses or (("COMPLETED",) if options["with_errors"] else ())
+        filters["status"] = [ExecutionStatus(status) for status in asked] or None
         return cls(filters=filters, limit=None if options["is_all"] else options["limit"])
 
     @property
@@ -148,7 +147,10 @@ def _list(place: BackendTarget, page: Page, as_json: bool) -> None:
 
 
 def _list_waits(place: BackendTarget, page: Page, as_json: bool) -> None:
-    filters = {name: value for name, value in page.filters.items() if name not in ("status", "before")}
+    refused = ("status", "before", "with_errors")
+    filters = {name: value for name, value in page.filters.items() if name not in refused}
+    if any(page.filters[name] for name in refused):
+        raise click.UsageError("--status, --before and --with-errors cannot be combined with --waiting.")
     waiting = page.cut(asyncio.run(waits(place.visited(), filters, page.one_more)))
     if as_json:
         print_json(masked([wait.to_json() for wait in waiting]))
@@ -164,7 +166,7 @@ def _list_waits(place: BackendTarget, page: Page, as_json: bool) -> None:
 @execution_argument
 @click.argument("step", required=False)
 @click.option("--full", "is_full", is_flag=True, help="Show all inputs, results and errors, not shortened.")
-@click.option("--run", type=click.IntRange(min=0), metavar="N", help="Show run N, if the id was started over.")
+@click.option("--run", type=Count(), metavar="N", help="Show run N, if the id was started over.")
 @click.option("--unmasked", is_flag=True, help="Do not mask values that look like secrets.")
 @backend_option
 @json_option
@@ -191,17 +193,17 @@ def show(
         kind, position, member, depth, scope, started_at, ended_at
         input, is_redacted, phase, attempt, stop_reason, structured_output
         status      as for an execution
-        failures    a list of {attempt, error, at}
+        failures    a list of {attempt, error, at, traceback}
         questions   open questions: a list of
                     {interrupt_id, name, reason, answers, expires_at}
         answers     recorded answers: a list of
                     {interrupt_id, name, answer, by, at, is_taken}
         unreadable  why a part of it cannot be read, or null
         steps       a list of objects, one for each attempt
-          key, number, name, input, result, attempt, error
+          key, number, name, input, result, attempt, error, traceback
           kind        model, tool, effect or node
-          status      as recorded: started, done, failed, interrupted,
-                      unstorable or discarded
+          status      started, done, error (of a tool), failed,
+                      interrupted, unstorable or discarded
           state       what became of it, as shown in the timeline
           in_doubt, started_at, ended_at, duration_seconds
           usage       {inputTokens, outputTokens, totalTokens, ...}
@@ -250,7 +252,7 @@ async def _detail(place: BackendTarget, execution_id: str, run: int | None = Non
 
 @click.command()
 @execution_argument
-@click.option("--after", default=0, metavar="N", help="Start after step number N.", show_default=True)
+@click.option("--after", type=Count(), default=0, metavar="N", help="Start after step number N.", show_default=True)
 @backend_option
 @json_option
 def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -45,6 +46,8 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "contents_removed_at": _iso(record.contents_removed_at),
         "tokens": None if record.tokens is None else vars(record.tokens),
         "duration_seconds": None if record.duration_seconds is None else round(record.duration_seconds, 3),
+        "waited_seconds": round(record.waited_until(time.time()), 3),
+        "tool_errors": record.tool_errors,
         "owner": record.owner,
         "created_at": _iso(record.created_at),
         "updated_at": _iso(record.updated_at),
@@ -144,5 +147,6 @@ def step_json(step: StepSummary) -> dict[str, Any]:
         "usage": step.usage,
         "result": step.result,
         "error": step.error,
+        "traceback": step.traceback,
         "state_changes": step.state_changes,
     }

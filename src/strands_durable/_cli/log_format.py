@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LogFormat = Literal["text", "json"]
 VARIABLE = "STRANDS_DURABLE_LOG_FORMAT"
 _TEXT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
-_FIELD = re.compile(r"(%s|\w+)=<(%[^>]+)>(?:, |$)")
+_FIELD = re.compile(r"(%s|(?<!\w)\w++)=<(%[^<>]+)>(?:, |$)")
 _OWN = ("time", "level", "logger", "message", "exception")
 
 
@@ -58,6 +58,8 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             found["exception"] = masked_text(self.formatException(record.exc_info))
+        elif record.exc_text:
+            found["exception"] = record.exc_text
         return json.dumps(found)
 
 

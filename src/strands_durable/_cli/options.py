@@ -51,6 +51,8 @@ class BackendTarget:
 
 def _place(ctx: click.Context, param: click.Parameter, value: str) -> BackendTarget:
     assert param.name is not None
+    if not value.strip():
+        raise click.BadParameter("It is empty. Pass the path of a SQLite file, or a URL.", ctx, param)
     return BackendTarget(url=value, is_said=ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE)
 
 
@@ -66,7 +68,8 @@ def backend_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         callback=_place,
-        help="Where executions are stored: a SQLite file (PATH or sqlite:///PATH), or temporal://HOST:PORT.",
+        help="Where executions are stored: a SQLite file (PATH or sqlite:///PATH), temporal://HOST:PORT,"
+        " lambda://FUNCTION:ALIAS, or dapr://HOST:PORT.",
     )(command)
 
 
@@ -86,8 +89,11 @@ def optional_execution_argument(command: F) -> F:
 
 
 def strict_json(text: str) -> Any:
-    """Parse strict JSON: NaN and Infinity are refused."""
-    return json.loads(text, parse_constant=_refuse)
+    """Parse strict JSON; raise ValueError if it is none, has NaN or Infinity, or is nested too deeply to be read."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _refuse(constant: str) -> Any:

@@ -26,6 +26,7 @@ from ..errors import ExecutionCancelledError, ExecutionFailedError, InvalidIdErr
 from .control import asked, warn_unattended
 from .exit_codes import INTERRUPTED, code_of, code_of_status, leave, leave_at_once, print_error
 from .log_format import LogFormat, configure, log_format_option
+from .numbers import Seconds
 from .options import BackendTarget, backend_option, json_option, not_json, strict_json, tags_option
 from .prompts import is_terminal, listed
 
@@ -116,7 +117,7 @@ def _state(ctx: click.Context, param: click.Parameter, text: str) -> dict[str, A
 @click.option("--detach", is_flag=True, help="Let a worker run it: print the id and return at once.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     metavar="SECONDS",
     help="Exit after this time with code 7; the execution is not cancelled.",
 )

@@ -40,6 +40,8 @@ def _step_lines(call: CallSummary, step: StepSummary, hide: Callable[[Any], Any]
         yield from _block("result", _result(step.kind, hide(step.result)))
     if step.error is not None:
         yield from _block("error", hide(step.error))
+    if step.traceback is not None:
+        yield from _block("trace", hide(step.traceback))
     for of, changes in (step.state_changes or {}).items():
         yield from _block("changed", "\n".join(_changed(of, hide(changes))))
 

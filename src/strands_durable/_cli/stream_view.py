@@ -12,7 +12,14 @@ from .._records.results import StreamEvent
 from .._records.views import label_of, short
 
 _PLACE = re.compile(r"(?P<scope>.*)#\d+/(?P<key>.*)", re.DOTALL)
-_COLOURS = {"done": "green", "failed": "red", "interrupted": "magenta", "unstorable": "red", "discarded": None}
+_COLOURS = {
+    "done": "green",
+    "error": "red",
+    "failed": "red",
+    "interrupted": "magenta",
+    "unstorable": "red",
+    "discarded": None,
+}
 _NAME_WIDTH, _TEXT_LENGTH = 22, 80
 
 

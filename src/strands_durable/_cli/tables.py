@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 _PIPED_WIDTH = 200
 _GAP, _BESIDE_ID = 2, 40
-_NUMBERS = ("TOKENS", "TOOK")
+_NUMBERS = ("TOKENS", "TOOK", "WAITED")
 _STYLES = {
     "done": "green", "COMPLETED": "green", "running": "cyan", "RUNNING": "cyan", "answered": "dim", "discarded": "dim",
     "PENDING": "yellow", "error": "red", "failed": "red", "FAILED": "red", "CANCELLED": "dim", "not storable": "red",
     "unreadable": "red",
     "in doubt": "yellow", "waiting for a person": "magenta", "SUSPENDED": "magenta",
 }  # fmt: skip
+_WORTH_SAYING = 0.3
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -117,9 +118,11 @@ def execution_table(records: list[ExecutionRecord], width: int) -> Table:
 
 def _beside(records: list[ExecutionRecord]) -> dict[str, list[str]]:
     """Return the columns that only a wide table has, in the order in which they are omitted, without empty ones."""
+    now = time.time()
     columns = {
         "TOKENS": ["" if each.tokens is None else f"{each.tokens.total:,}" for each in records],
         "TOOK": [_seconds(each.duration_seconds) for each in records],
+        "WAITED": [waited_text(each.waited_until(now)) for each in records],
         "TAGS": [tags_text(each.tags) for each in records],
         "ORIGIN": ["" if each.imported is None else "import" for each in records],
         "OWNER": [_owner(each) for each in records],
@@ -130,6 +133,17 @@ def _beside(records: list[ExecutionRecord]) -> dict[str, list[str]]:
 def tags_text(tags: Mapping[str, str]) -> str:
     """Return tags in one line."""
     return one_line(" ".join(f"{name}={value}" for name, value in tags.items()))
+
+
+def duration_text(seconds: float | None, waited: float) -> str:
+    """Return how long a run took, and how long people took besides, unless that does not count."""
+    text = waited_text(waited) if seconds is not None else ""
+    return _seconds(seconds) + (f" (waited {text})" if text else "")
+
+
+def waited_text(seconds: float) -> str:
+    """Return how long people took, unless that does not count."""
+    return _seconds(seconds) if seconds >= _WORTH_SAYING else ""
 
 
 def _seconds(seconds: float | None) -> str:
@@ -248,7 +262,7 @@ def _print_totals(out: Console, execution: ExecutionRecord) -> None:
     if (used := execution.tokens) is not None:
         _print_fact(out, "tokens", f"{used.total:,} ({used.input:,} input, {used.output:,} output)")
     if execution.duration_seconds is not None:
-        _print_fact(out, "took", _seconds(execution.duration_seconds))
+        _print_fact(out, "took", duration_text(execution.duration_seconds, execution.waited_until(time.time())))
 
 
 def _print_runs(out: Console, detail: ExecutionDetail, place: BackendTarget) -> None:
@@ -299,6 +313,8 @@ def _facts_of(call: CallSummary, now: float, how: How) -> Iterator[tuple[str, st
     yield "input", how.shown(call.input) or ("(redacted)" if call.is_redacted else "(none)")
     for failure in call.failures:
         yield "failed", f"attempt {failure.attempt}, {ago(now - failure.at)}: {how.shown(failure.error, ERROR_LENGTH)}"
+        if failure.traceback is not None and how.is_full:
+            yield "trace", how.shown(failure.traceback)
     for question in call.questions:
         reason = how.shown(question.reason)
         name, interrupt_id = one_line(question.name), one_line(question.interrupt_id)

@@ -24,7 +24,12 @@ _STDIO = "-"
 @click.command("export")
 @execution_argument
 @click.option(
-    "--to", "target", default=_STDIO, metavar="FILE", help="Where to write it; - is standard output.  [default: -]"
+    "--to",
+    "target",
+    default=_STDIO,
+    metavar="FILE",
+    callback=lambda ctx, param, text: _target(ctx, param, text),
+    help="Where to write it; - is standard output.  [default: -]",
 )
 @click.option("--redacted", is_flag=True, help="Leave out all contents: for a bug report. It cannot be imported.")
 @backend_option
@@ -51,8 +56,23 @@ async def _export(place: BackendTarget, execution_id: str, target: str, redacted
     if target == _STDIO:
         click.echo(text, nl=False)
         return
-    _write(Path(target), text)
+    try:
+        _write(Path(target), text)
+    except OSError as error:
+        raise click.ClickException(f"{target} cannot be written: {error.strerror}. Name another file.") from None
     click.echo(f"Exported {execution_id} to {target}{' without contents' if redacted else ''}.")
+
+
+def _target(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    """Return the name of a file that can be written, as far as that can be known before."""
+    path = Path(text)
+    if text != _STDIO and (not text.strip() or path.is_dir()):
+        raise click.BadParameter(f"{text!r} is a folder. Name a file.", ctx, param)
+    if text != _STDIO and not path.parent.is_dir():
+        raise click.BadParameter(
+            f"{str(path.parent)!r} is not a folder. Make it first, or name another one.", ctx, param
+        )
+    return text
 
 
 def _write(path: Path, text: str) -> None:

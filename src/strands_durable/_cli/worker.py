@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,8 +23,10 @@ from .._records.retention import RetentionRules
 from .exit_codes import leave_at_once
 from .health import Health, HealthServer, address_of
 from .log_format import LogFormat, configure, log_format_option
+from .numbers import Count, Seconds
 from .options import BackendTarget, backend_option
 from .retention import retention_option
+from .signals import StopSignals
 
 if TYPE_CHECKING:
     from .._dispatch.registry import DurableAgent
@@ -64,7 +65,7 @@ class Work:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--concurrency",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     metavar="N",
     default=10,
     show_default=True,
@@ -72,7 +73,7 @@ class Work:
 )
 @click.option(
     "--drain-seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     metavar="SECONDS",
     default=25.0,
     show_default=True,
@@ -125,8 +126,11 @@ def work(place: BackendTarget, files: tuple[str, ...], log_level: int | None, **
     With --retention, one of the workers removes executions that have ended long enough ago, about once an hour, as prune does.
     """
     from .._dispatch.agent_files import agents_of
+    from .._enginekit.trial import end_with_worker
     from .._strands.patches import silence_printing
 
+    if options["is_trial"]:
+        end_with_worker()
     with silence_printing():
         agents = agents_of(list(files))
         if options["is_trial"] and _TRIAL_URL in os.environ:
@@ -154,7 +158,10 @@ def _notify(backend: DurableBackend, url: str | None, secret_file: str | None, e
         if secret_file is not None or events:
             raise click.UsageError("--webhook-secret-file and --webhook-event need --webhook URL.")
         return
-    secret = os.environ.get(SECRET, "") if secret_file is None else Path(secret_file).read_text().strip()
+    try:
+        secret = os.environ.get(SECRET, "") if secret_file is None else Path(secret_file).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise click.UsageError(f"--webhook-secret-file {secret_file} cannot be read. Pass a text file.") from None
     if not secret:
         raise click.UsageError(f"--webhook needs a secret: pass --webhook-secret-file PATH, or set {SECRET}.")
     try:
@@ -185,22 +192,20 @@ def _backend_of(agents: list[DurableAgent]) -> DurableBackend:
 
 def _work(request: Work, backend: DurableBackend) -> None:
     """Work until stopped; unlike `asyncio.run`, without waiting for tools in threads, which cannot be stopped."""
-    loop = asyncio.new_event_loop()
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
     try:
-        is_clean = loop.run_until_complete(_until_stopped(request, backend))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        if not is_clean:
-            logger.warning("seconds=<%g> | a tool is still running, its step is left in doubt", request.drain_seconds)
-            leave()
-            leave_at_once(0)
+        with StopSignals(loop, stop, request.drain_seconds).heard():
+            is_clean = loop.run_until_complete(_until_stopped(request, backend, stop))
+            if not is_clean:
+                logger.warning("seconds=<%g> | what is still running is left, a step in doubt", request.drain_seconds)
+                leave()
+                leave_at_once(0)
+            loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
 
 
-async def _until_stopped(request: Work, backend: DurableBackend) -> bool:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
+async def _until_stopped(request: Work, backend: DurableBackend, stop: asyncio.Event) -> bool:
     async with _reported(request, backend, stop):
         return await backend.work(
             concurrency=request.concurrency,
@@ -225,10 +230,3 @@ async def _reported(request: Work, backend: DurableBackend, stop: asyncio.Event)
             yield
     finally:
         server.close()
-
-
-def _interrupted(stop: asyncio.Event) -> None:
-    """Stop gracefully; the next Ctrl-C ends the process at once."""
-    stop.set()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    click.echo("\nStopping. Press Ctrl-C again to stop at once.", err=True)

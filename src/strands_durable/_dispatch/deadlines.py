@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from .._records.crash_points import reach
 from .._records.logs import safe_logger
 from .._records.questions import DEADLINE
+from .._records.stopping import cancelled
 from .._records.views import OpenQuestion
 from ..errors import BackendUnavailableError, ExecutionCancelledError, ExecutionNotFoundError, InputMismatchError
 from .ports import DurableBackend
@@ -86,8 +87,7 @@ async def expiring(backend: DurableBackend, seconds: float) -> AsyncIterator[Non
         yield
     finally:
         stop.set()  # an engine's client may turn the cancellation of a request into an error of its own
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await cancelled(task)
 
 
 async def _keep(keeper: DeadlineKeeper, seconds: float, stop: asyncio.Event) -> None:

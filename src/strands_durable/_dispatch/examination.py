@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from .._records.executions import NO_AGENT, OTHER_VERSION, ExecutionRecord, ExecutionStatus
-from .._records.findings import Finding
-from .._records.printable import url_for_people
+from .._records.executions import NO_AGENT, NO_TRIAL, OTHER_VERSION, ExecutionRecord, ExecutionStatus
+from .._records.findings import ANY_ID, Finding, by_reason, few
+from .._records.printable import one_line, url_for_people
 from ..errors import DurableError, ExecutionNotFoundError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ async def examined(backend: DurableBackend) -> list[Finding]:
     return [
         Finding(check="reachable", level="ok", text=f"{where} answers in {milliseconds:.0f} ms"),
         *_of_queue(backend, records, unattended),
+        *_of_trials(records),
         *_of_records(records),
         _of_clock(records),
     ]
@@ -62,6 +63,7 @@ def _of_queue(backend: DurableBackend, records: list[ExecutionRecord], unattende
     if unattended is not None:
         return [Finding(check="workers", level="warning", text=unattended)]
     late = [record for record in waiting if time.time() - record.updated_at > _WAIT_SECONDS]
+    late = [record for record in late if NO_TRIAL not in (record.note or "")]
     if not late:
         return [
             Finding(check="workers", level="ok", text=f"{len(waiting)} executions wait for a worker, none for long")
@@ -76,15 +78,33 @@ def _of_queue(backend: DurableBackend, records: list[ExecutionRecord], unattende
     return [Finding(check="workers", level="warning", text=text, remedy=backend.invoker or remedy)]
 
 
+def _of_trials(records: list[ExecutionRecord]) -> list[Finding]:
+    """Return what cannot be tried because a worker cannot start the process for it."""
+    notes = {record.execution_id: record.note or "" for record in records if NO_TRIAL in (record.note or "")}
+    if not notes:
+        return []
+    first, note = next(iter(notes.items()))
+    text = f"{len(notes)} suspected executions wait, such as {first!r}: {one_line(note)}"
+    remedy = (
+        "A second process must be able to import the worker's files while the worker runs: let them take no fixed port "
+        "and no exclusive lock. The reason is in the worker's log."
+    )
+    return [Finding(check="trials", level="warning", text=text, remedy=remedy)]
+
+
 def _of_records(records: list[ExecutionRecord]) -> list[Finding]:
     asked = [record for record in records if record.status is S.SUSPENDED]
     found = [Finding(check="questions", level="ok", text=f"{len(asked)} executions wait for a person")]
-    for record in records:
-        if record.unreadable is not None:
-            text = f"execution {record.execution_id!r} cannot be read: {record.unreadable}"
-            remedy = f"Remove it: strands-durable rm {record.execution_id}"
-            found.append(Finding(check="readable", level="problem", text=text, remedy=remedy))
-    return found
+    damaged = [(record.execution_id, record.unreadable) for record in records if record.unreadable is not None]
+    return [*found, *(_unreadable(ids, why) for why, ids in by_reason(damaged).items())]
+
+
+def _unreadable(ids: list[str], why: str) -> Finding:
+    text, name = f"execution {ids[0]!r} cannot be read: {why}", ids[0]
+    if len(ids) > 1:
+        text, name = f"{len(ids)} executions cannot be read: {few(list(map(repr, ids)))}: {why}", ANY_ID
+    remedy = f"Remove {'it' if name is not ANY_ID else 'each'}: strands-durable rm {name}"
+    return Finding(check="readable", level="problem", text=text, remedy=remedy)
 
 
 def _of_clock(records: list[ExecutionRecord]) -> Finding:

@@ -91,6 +91,7 @@ class DurableBackend(Upkeep, ABC):
         search: str | None = None,
         before: str | None = None,
         limit: int | None = None,
+        with_errors: bool = False,
     ) -> list[ExecutionRecord]:
         """Return executions, most recently changed first.
 
@@ -103,12 +104,14 @@ class DurableBackend(Upkeep, ABC):
             before: Only those that follow in the list: the ``cursor`` of the last execution of the page before. None is left
                 out; one that changes in the meantime moves to the front, and one that runs may appear again.
             limit: At most this many.
+            with_errors: Only those with a tool call that ended in an error, whatever became of the run.
         """
         return await self.listed(
             Listing.of(
-                status=status, agent=agent, since=since, tags=tags, search=search or None, before=before, limit=limit
+                status=status, agent=agent, since=since, tags=tags, search=search or None, before=before, limit=limit,
+                with_errors=with_errors,
             )
-        )
+        )  # fmt: skip
 
     async def listed(self, asked: Listing) -> builtins.list[ExecutionRecord]:
         """Return the executions that are asked for, most recently changed first: what an engine implements of `list`."""
@@ -224,9 +227,10 @@ class DurableBackend(Upkeep, ABC):
     ) -> bool:
         """Run executions of the agents that are registered in this process, until ``stop`` is set.
 
-        Return True if all current steps have ended by then. A sync tool that took too long may still run in a thread: as long
-        as it does, this process owns its execution and records the result when the tool returns. A process that cannot wait
-        for it exits with `os._exit`, and the step is in doubt.
+        It returns within ``drain_seconds`` and 5 s, whatever it waits for: True if all current steps have ended, else False;
+        the log has what is left. A sync tool that took too long may still run in a thread: as long as it does, this process
+        owns its execution and records the result when the tool returns. A process that cannot wait for it exits with
+        `os._exit`, and the step is in doubt.
 
         Args:
             concurrency: How many executions at a time.

@@ -157,6 +157,7 @@ class Queue:
                 if len(found) < limit and (queued := self._look_at(row_id)) is not None:
                     found.append(queued)
             if len(rows) < values["limit"] or len(found) == limit:
+                aside.log()
                 return found
             values["limit"] = _MANY  # some were put aside: those behind them must not wait for the next search
 
@@ -168,15 +169,23 @@ class Queue:
         except UnreadableError as error:
             name = self._dispatches.name_of(row_id)
             if name is not None:
-                self.put_aside(row_id, name, error)
+                self._put_aside(row_id, name, error)
             return None
 
     def put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
         """Skip an execution that this process cannot read, and note on it why it waits, if its row can be written."""
+        self._put_aside(row_id, execution_id, error)
+        aside.log()
+
+    def _put_aside(self, row_id: int, execution_id: str, error: UnreadableError) -> None:
         aside.put(self._store, row_id, execution_id, error)
         note = f"it cannot be read: {error.reason}"
         if isinstance(error, TypeNotRegisteredError):
             note = f"{Owner.me()} cannot read it: the type {error.name!r} is not registered there"
+        self.note_on(row_id, note)
+
+    def note_on(self, row_id: int, note: str) -> None:
+        """Note on an execution why it waits, if its row can be written."""
         with suppress(BackendUnavailableError), self._store.transaction("note", lasting=False):
             self._dispatches.note(row_id, note)
 

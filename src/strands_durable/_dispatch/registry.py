@@ -170,7 +170,7 @@ class DurableAgent:
         from .._execution.attached import options_of
 
         own = options_of(subject) or Options(path=path, execution_id=None)
-        return replace(self.policies.over(own), path=path)
+        return replace(self.policies.over(own), path=path, replay_events=False)  # the stream of a worker has no reader
 
     def build(self, arguments: Mapping[str, Any]) -> Any:
         """Return a new agent, Graph or Swarm."""
@@ -278,8 +278,7 @@ class DurableAgent:
         if step is None or step_context is None:
             return None
         what = f"{self.name}-{digest([prompt, dict(arguments)])[:8]}"
-        step_context.occurrences[what] += 1
-        return f"{what}-{step.idempotency_key}-{step_context.occurrences[what]}"
+        return f"{what}-{step.idempotency_key}-{step_context.occurrence(what) + 1}"
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
         unknown = sorted(set(arguments) - set(self._parameters))

@@ -17,6 +17,9 @@ from .._calls.control import ExecutionControl, ExecutionReleasedError
 from .._calls.local_execution import local_executions
 from .._execution.agent_invocation import running_agents
 from .._plugin.attach import attach
+from .._plugin.unkept import warn_of_unkept
+from .._records.exceptions import TRACEBACK
+from .._records.exceptions.tracebacks import traceback_of
 from .._records.executions import NO_AGENT, OTHER_VERSION, TRACE, ExecutionStatus
 from .._records.logs import safe_logger
 from .._records.questions import interrupts_of
@@ -72,10 +75,10 @@ class ExecutionRunner:
             if is_damage(error):  # retrying at once would never end
                 _put_off(queue, claim, str(error))
         except Exception as error:
-            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error)
+            _log_failed(execution_id, error)
             _fail(queue, claim, error)  # unless the call has: an error before it began would be raised again for ever
         except BaseException as death:  # a tool asks to exit the process, which is not its decision in a worker
-            logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, death)
+            _log_failed(execution_id, death)
             _fail(queue, claim, death)
 
     async def _run_built(self, queue: Queue, claim: Claim, seen: Callable[[], None]) -> None:
@@ -132,6 +135,7 @@ class ExecutionRunner:
                 cipher=claim.control.lease.store.cipher,
             ),
         )
+        warn_of_unkept(subject, options.tool_policies)
         given = claim.queued.given
         state = dict(given["invocation_state"])
         if "execution_id" in state:  # it must not name another execution
@@ -187,10 +191,11 @@ def _adopt(queue: Queue, claim: Claim) -> None:
     changes = spec_changes(queued.spec.to_json(), here.to_json())
     if here.kind != queued.spec.kind:
         raise DriftError(queued.execution_id, "its dispatch", changes)
-    logger.warning(
-        "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, resuming with this version",
-        queued.execution_id, here.shown_version, "; ".join(changes),
-    )  # fmt: skip
+    if changes or queued.spec.fingerprint not in ("", here.fingerprint):  # a fork has none: it accepts every version
+        logger.warning(
+            "execution_id=<%s>, version=<%s>, changes=<%s> | drift accepted, resuming with this version",
+            queued.execution_id, here.shown_version, "; ".join(changes),
+        )  # fmt: skip
     queue.adopt(claim, here)
 
 
@@ -199,6 +204,11 @@ def _fail(queue: Queue, claim: Claim, error: BaseException) -> None:
         queue.fail(claim.control, error)
     except DurableError as unrecorded:
         logger.warning("execution_id=<%s>, error=<%s> | failure not recorded", claim.control.execution_id, unrecorded)
+
+
+def _log_failed(execution_id: str, error: BaseException) -> None:
+    extra = {TRACEBACK: traceback_of(error)}
+    logger.error("execution_id=<%s>, error=<%r> | execution failed", execution_id, error, extra=extra)
 
 
 def _log_end(claim: Claim) -> None:

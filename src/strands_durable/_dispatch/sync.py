@@ -12,6 +12,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -43,12 +44,16 @@ class _Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run async code to its end, in the context of the caller; if the caller is interrupted, cancel it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._running())
+        future = self.begin(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to run async code."""
+        return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():  # before the lock: in a fork, a thread of the parent may hold it for ever
@@ -67,6 +72,11 @@ _loop = _Loop()
 def in_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run async code to its end from sync code."""
     return _loop.run(work)
+
+
+async def aside(work: Coroutine[Any, Any, T]) -> T:
+    """Run async code on that loop from any other; it runs to its end even if the caller is cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(_loop.begin(work)))
 
 
 class SyncHandle:
@@ -206,11 +216,13 @@ class SyncBackend:
         search: str | None = None,
         before: str | None = None,
         limit: int | None = None,
+        with_errors: bool = False,
     ) -> builtins.list[ExecutionRecord]:
         """Return executions, most recently changed first; see `DurableBackend.list`."""
         listing = self._backend.list(
-            status=status, agent=agent, since=since, tags=tags, search=search, before=before, limit=limit
-        )
+            status=status, agent=agent, since=since, tags=tags, search=search, before=before, limit=limit,
+            with_errors=with_errors,
+        )  # fmt: skip
         return in_loop(listing)
 
     def questions(self, *, since: float | None = None, limit: int | None = None) -> builtins.list[OpenQuestion]:

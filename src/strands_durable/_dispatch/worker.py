@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Literal
 from .._calls.control import ExecutionControl, ExecutionReleasedError
 from .._records.cipher import Cipher
 from .._records.codec import encode
+from .._records.findings import by_reason, few
 from .._records.logs import safe_logger
 from .._sqlite.change_feed import ChangeEvent, change_feed
 from .._sqlite.database import Store
@@ -25,6 +25,7 @@ from .._sqlite.heartbeat import LeaseRenewer
 from .._sqlite.open_files import stores
 from ..errors import BackendUnavailableError
 from .factories import in_time
+from .quarantine import QuarantineProcess, untried
 from .queue import Claim, Queue, QueuedExecution, local_claims
 from .registry import DurableAgent, agents
 from .runner import ExecutionRunner, Threads, cancel, refusal
@@ -40,7 +41,7 @@ MAX_VERSIONS = 1000
 MIN_PRUNED = 100
 """From how many ids in ``only`` a worker removes those of executions that have ended."""
 
-Suspects = Literal["when idle", "never", "only"]
+Suspects = Literal["when idle", "only"]
 
 
 class Worker:
@@ -49,9 +50,9 @@ class Worker:
     Args:
         path: The store.
         concurrency: How many executions at a time.
-        suspects: What to do with executions that may have killed their worker: run one when nothing else runs here, leave
-            them to another process, or run only those.
-        on_suspects: Called when there are some and they are left to another process.
+        suspects: What to do with executions that may have killed their worker: run one when nothing else runs here, or run
+            only those.
+        quarantine: The process to which they are left, unless it cannot be started.
         only: The ids of the executions to run, if not all; more may be added, and those that have ended are removed.
         cipher: The keys of an encrypted store.
     """
@@ -63,7 +64,7 @@ class Worker:
         concurrency: int = 10,
         lease_seconds: float = 10.0,
         suspects: Suspects = "when idle",
-        on_suspects: Callable[[], None] | None = None,
+        quarantine: QuarantineProcess | None = None,
         only: set[str] | None = None,
         cipher: Cipher | None = None,
     ) -> None:
@@ -71,7 +72,9 @@ class Worker:
             raise ValueError("concurrency must be at least 1")
         self._path, self._concurrency, self._lease_seconds = path, concurrency, lease_seconds
         self._cipher = cipher
-        self._suspects, self._on_suspects, self._only = suspects, on_suspects, only
+        self._suspects, self._quarantine, self._only = suspects, quarantine, only
+        self._untried: dict[int, str] = {}
+        """Why suspected executions wait for a moment when nothing runs here, as it is noted on them."""
         self._running: dict[int, tuple[Claim, asyncio.Task[None]]] = {}
         self._refused: dict[str, str] = {}
         self._refused_with: dict[str, DurableAgent | None] = {}
@@ -84,6 +87,8 @@ class Worker:
         """By version, the factory that it waits for."""
         self._runner = ExecutionRunner(lease_seconds)
         self._prune_at = MIN_PRUNED
+        self._left: list[tuple[str, str]] = []
+        """Executions that were refused since the last look, with the reasons."""
         self._change: ChangeEvent | None = None
 
     @property
@@ -155,6 +160,8 @@ class Worker:
         self._cancel(queue)
         self._look_for(queue, renewer, suspected=True)
         self._look_for(queue, renewer, suspected=False)
+        _log_left(self._left)
+        self._left = []
         if self._refused:
             queue.note(self._refused)
 
@@ -165,7 +172,7 @@ class Worker:
             self._prune_at = max(MIN_PRUNED, 2 * len(self._only))
 
     def _look_for(self, queue: Queue, renewer: LeaseRenewer, *, suspected: bool) -> None:
-        is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._suspects == "never"
+        is_for_me = self._suspects != "only" if not suspected else not self._at_work() or self._quarantine is not None
         taken, before = 1, -1
         while (taken or len(self._refused) + len(self._unknown) > before) and is_for_me and self._has_room():
             before = len(self._refused) + len(self._unknown)
@@ -184,7 +191,7 @@ class Worker:
 
     def _take(self, queue: Queue, renewer: LeaseRenewer, queued: QueuedExecution) -> bool:
         """Claim an execution and start it, if this worker may run it."""
-        if not self._has_room() or not self._has(queued) or not self._may_try(queued):
+        if not self._has_room() or not self._has(queued) or not self._may_try(queue, queued):
             return False
         if not local_claims.add(self._path, queued.row_id):
             return False
@@ -197,18 +204,29 @@ class Worker:
         if claim is None:
             local_claims.release(self._path, queued.row_id)
             return False
+        self._untried.pop(queued.row_id, None)
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", queued.execution_id, queued.agent, alone)
         renewer.add(claim.control.lease)
         run = contextvars.Context().run(asyncio.ensure_future, self._run_claim(renewer, claim))  # a trace of its own
         self._running[queued.row_id] = (claim, run)
         return True
 
-    def _may_try(self, queued: QueuedExecution) -> bool:
+    def _may_try(self, queue: Queue, queued: QueuedExecution) -> bool:
         if not queued.is_suspected:
             return self._suspects != "only"
-        if self._suspects == "never" and self._on_suspects is not None:
-            self._on_suspects()
-        return self._suspects != "never" and not self._at_work()
+        if self._quarantine is not None:
+            self._quarantine.begin()
+            if self._quarantine.trouble is None:
+                return False
+            if self._at_work():
+                self._explain(queue, queued, untried(self._quarantine.trouble))
+        return not self._at_work()
+
+    def _explain(self, queue: Queue, queued: QueuedExecution, why: str) -> None:
+        """Note on an execution why it waits, once."""
+        if self._untried.get(queued.row_id) != why:
+            self._untried[queued.row_id] = why
+            queue.note_on(queued.row_id, why)
 
     def _has(self, queued: QueuedExecution) -> bool:
         """Return True if this worker has the same version of the agent; log once if it has not."""
@@ -254,7 +272,7 @@ class Worker:
                 del self._taken[next(iter(self._taken))]
             self._taken[queued.version] = agent
             return True
-        logger.warning("execution_id=<%s> | left unclaimed: %s", queued.execution_id, why)
+        self._left.append((queued.execution_id, str(why)))
         self._refused_with[queued.version] = agent
         self._refused[queued.version] = f"{why}; {hint}" if hint else str(why)
         return False
@@ -308,3 +326,12 @@ class Worker:
         control.release()
         local_claims.release(self._path, control.lease.row_id)
         self._look_again()
+
+
+def _log_left(found: list[tuple[str, str]]) -> None:
+    """Log a line for each reason for which executions are left to others."""
+    for why, ids in by_reason(found).items():
+        if len(ids) == 1:
+            logger.warning("execution_id=<%s> | left unclaimed: %s", ids[0], why)
+        else:
+            logger.warning("executions=<%d>, execution_ids=<%s> | left unclaimed: %s", len(ids), few(ids), why)

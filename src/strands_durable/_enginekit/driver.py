@@ -182,7 +182,7 @@ class Driver:
             self._batches += 1
             reported = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
             self._unreported, self._has_results = [], False
-            inner = frozenset(ticket_id for ticket_id, ticket in reported.items() if self._is_inner(ticket))
+            inner = frozenset(ticket_id for ticket_id, ticket in reported.items() if self._around(ticket))
             return Batch(number=self._batches, rows=self._replica.changes(), tickets=reported, inner=inner)
 
     def report_again(self, before: int) -> tuple[Batch, dict[str, StepTicket]]:
@@ -255,12 +255,19 @@ class Driver:
             self._withdrawn = [self._tickets[ticket_id] for ticket_id in self._open]
         self.halt(ExecutionReleasedError())
 
-    def _is_inner(self, ticket: StepTicket) -> bool:
-        return any((self._tickets[each].call_id, self._tickets[each].key) in ticket.around for each in self._open)
+    def _around(self, ticket: StepTicket) -> list[StepTicket]:
+        """Return the steps that run and enclose another."""
+        running = [self._tickets[each] for each in self._open]
+        return [each for each in running if (each.call_id, each.key) in ticket.around]
 
     def _is_let_go(self, ticket: StepTicket) -> bool:
-        """Return whether a ticket need not be waited for any more: a running step ends with it."""
-        return self._is_gentle and ticket.kind == "effect" and not ticket.until and self._is_inner(ticket)
+        """Return whether a ticket need not be waited for any more: a running step ends with it.
+
+        One with agents inside that may start over is left at the next step inside.
+        """
+        if not self._is_gentle or ticket.until:
+            return False
+        return any(ticket.kind == "effect" or not each.may_repeat for each in self._around(ticket))
 
     # What the agent's side calls
 

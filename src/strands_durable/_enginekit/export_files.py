@@ -23,6 +23,7 @@ from .. import __version__
 from .._records.change_sets import FORMAT, ChangeSet, Row, upgrade
 from .._records.json_text import writer
 from .._records.origins import IMPORTED
+from .._records.steps import shown_status
 from .._sqlite.tables import tables
 from ..errors import FormatVersionError, InvalidExportError
 from .export_columns import TABLES, columns
@@ -174,7 +175,10 @@ def _place(row: Row, key: tuple[str, ...]) -> list[tuple[int, Any]]:
 
 def _embedded(table: str, row: Row) -> Row:
     names = FORMS.get(table, ())
-    return {name: _read(cell) if name in names else cell for name, cell in row.items()}
+    found = {name: _read(cell) if name in names else cell for name, cell in row.items()}
+    if table == "steps":
+        found["status"] = shown_status(row["status"], has_error=row.get("error") is not None)
+    return found
 
 
 def _read(text: Any) -> Any:
@@ -194,6 +198,8 @@ def _stored(table: str, row: Row) -> Row:
     cells = {
         name: _dump(cell) if name in names and isinstance(cell, (dict, list)) else cell for name, cell in row.items()
     }
+    if table == "steps" and row.get("status") == "error" and row.get("error") is not None:
+        cells["status"] = "done"
     added: dict[str, Row] = {"calls": {"input_hash": _UNHASHED}, "executions": _NO_LEASE}
     return {**cells, **added.get(table, {})}
 

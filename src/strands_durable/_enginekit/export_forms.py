@@ -74,7 +74,7 @@ def _pair(first: Form, second: Form) -> Form:
 
 def is_error(value: Any) -> bool:
     """Return True for a recorded exception."""
-    more = {"args": _list(_is_anything), "attributes": _by_name(_is_attribute), "cause": is_error}
+    more = {"args": _list(_is_anything), "attributes": _by_name(_is_attribute), "cause": is_error, "traceback": is_text}
     return _fields({"type": is_text, "text": is_text}, more)(value)
 
 
@@ -163,9 +163,11 @@ PARTS: dict[str, Form] = {
     "turn": is_object,
     "carried": is_object,
     "batch": _list(_pair(is_text, is_count)),
+    "running": _list(is_text),
     "traces": _list(_is_anything),
     "deadlines": _by_name(_is_number),
     "answered": _by_name(is_object),
+    "after": _by_name(_fields({}, {"retry": lambda value: value is True, "result": is_object})),
     "origin": _fields(
         {"execution_id": is_text, "run": is_count, "step": is_count, "forked_at": _is_number, "by": is_text},
         {"changed": _list(is_text), "drift": _list(is_text)},

@@ -172,8 +172,8 @@ class LogHandle(ExecutionHandle):
             is_due = accept_drift and known.status is not S.COMPLETED
             if known.status is not S.FAILED and not is_due:
                 return
-            if (await self._presence(known)).owner is not None:
-                return  # it is running, with the version that it accepted
+            if known.status is not S.FAILED and (await self._presence(known)).owner is not None:
+                return  # it is running, with the version that it accepted; the worker of a failed one is about to leave it
             Requests(known.replica).resume(self.execution_id, accept_drift=accept_drift)
             if await self._resumed(known):
                 return

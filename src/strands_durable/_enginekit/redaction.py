@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from .._records.exceptions import without_traceback
 from .redacted_keys import Known, length
 
 Row = dict[str, Any]
@@ -101,7 +102,7 @@ def _cell(table: str, row: Row, column: str, cell: Any, known: Known) -> Any:
     if table == "messages" and isinstance(cell, dict) and "message" not in cell:
         return _source(cell, known)
     if column == "error" and isinstance(cell, dict):
-        return {**_shape(cell, known), **_class_of(cell)}
+        return {**_shape(without_traceback(cell), known), **_class_of(cell)}
     if table in ("heads", "past_heads") and row.get("part") in _COUNTS:
         return _shape(cell, known, counts=True)
     return _shape(_parsed(cell), known)

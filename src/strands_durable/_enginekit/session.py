@@ -200,6 +200,10 @@ class SessionPool:
         try:
             await asyncio.wait_for(self._until_idle(), seconds)
         except TimeoutError:
+            left = ", ".join(sorted({session.execution_id for session in self._sessions}))
+            logger.warning(
+                "executions=<%s>, seconds=<%g> | not released in time, their steps are left in doubt", left, seconds
+            )
             return False
         return not self._loop.threads.is_busy
 

@@ -23,12 +23,13 @@ from .._records.phases import Phase
 from .._records.questions import answers_in
 from .._strands import fingerprints, sessions
 from .._strands.agents import (
-    Interrupt,
+    AgentResultEvent,
     agent_behind,
     has_session,
     is_interrupted,
     knows_interrupt,
     output_model,
+    own_interrupt,
     passes_on_interrupts,
     wait_for_answers,
 )
@@ -175,11 +176,14 @@ class AgentInvocation(Invocation[Call]):
         call.end(phase, _recorded_result(self._agent, result))
         self._resolver.ended(call.record)
         self._is_over = phase == "done"
-        if phase == "waiting":
+        if phase == "waiting" and call.outer is None:
             vars(self._agent)[_SUSPENDED] = call  # on the agent itself, so that the call does not outlive it
 
     def _forget(self) -> None:
         self._tracker.forget()
+
+    def _result_event(self, result: Any) -> dict[str, Any]:
+        return AgentResultEvent(result).as_dict()
 
     # Returning what is recorded
 
@@ -198,7 +202,9 @@ class AgentInvocation(Invocation[Call]):
             message=message,
             metrics=self._agent.event_loop_metrics,
             state=result.state,
-            interrupts=[Interrupt(**found) for found in result.interrupts] if result.interrupts else None,
+            interrupts=[own_interrupt(self._agent, found) for found in result.interrupts]
+            if result.interrupts
+            else None,
             structured_output=None if structured is None or model is None else model.model_validate(structured),
         )
 

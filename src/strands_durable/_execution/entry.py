@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 from strands.types.exceptions import ConcurrencyException
 
+from .._calls import tracing
+from .._calls.auxiliary_model import offered
 from .._calls.context import current_context, enclosing
 from .._calls.control import ExecutionControl
 from .._calls.durable_call import CallContext
+from .._calls.effects import pause
 from .._calls.head import MADE_UP
 from .._calls.local_execution import Cursor, LocalExecution, local_executions, take_handover
 from .._calls.running_tools import wait_for_tools
@@ -33,11 +36,29 @@ from .._sqlite.database import Store
 from .._sqlite.heartbeat import LeaseRenewer
 from .._sqlite.lease import acquire, look
 from .._sqlite.open_files import stores
-from ..errors import BackendUnavailableError, CipherError, DurableError, ExecutionBusyError, UnreadableError
-from . import admission, keyboard_interrupt
+from .._strands.fingerprints import Config
+from .._strands.patches import DurableSeams
+from .._strands.watchers import note_model_state
+from ..errors import (
+    BackendUnavailableError,
+    CipherError,
+    DurableError,
+    ExecutionBusyError,
+    NotSerializableError,
+    UnreadableError,
+)
+from . import admission, keyboard_interrupt, part_of_step
 from .admission import Caller
 from .event_stream import give_way
-from .resolver import CallResolver, DispatchedResolver, ListResolver, SingleResolver, nested_resolver, recorded_at
+from .resolver import (
+    CallResolver,
+    DispatchedResolver,
+    ListResolver,
+    NestedResolver,
+    SingleResolver,
+    nested_resolver,
+    recorded_at,
+)
 
 logger = safe_logger(__name__)
 
@@ -49,6 +70,7 @@ _CLOSING_SECONDS = 1.0
 
 _LAYERS = 20
 """More than the depth of nested Strands generators in a call."""
+_seams = DurableSeams(lambda: enclosing.get() is not None, offered, pause, tracing.mark, note_model_state)
 
 _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """The execution with a generated id in which an agent or orchestrator waits for answers."""
@@ -60,6 +82,11 @@ class Subject(Protocol):
     me: Any
     name: str
     kind: CallKind
+    is_guest: bool
+    """Whether it is attached for this call only, because code inside a step makes it."""
+
+    def config(self) -> Config:
+        """Return its current configuration."""
 
     def is_interrupted(self) -> bool:
         """Return True if it waits for answers; it then accepts nothing else."""
@@ -104,7 +131,9 @@ def call(options: Options | None, subject: Subject, prompt: Any, given: dict[str
     if busy_in is not None and (is_inside or not _names(options, given, busy_in)):
         return subject.original(prompt, given)  # Strands refuses or joins a second call of a busy agent
     if is_inside:
-        return _nested(subject, prompt, given)
+        step_context = current_context.get()
+        is_part = options is None and step_context is not None and step_context.recorded.is_opaque
+        return subject.original(prompt, given) if is_part else _nested(subject, prompt, given)
     if options is None:
         return subject.original(prompt, given)
     target = _target(options, subject, prompt, given.get("invocation_state"))
@@ -147,13 +176,18 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
     assert outer is not None
     if step_context is None or step_context.call is not outer:
         step_context = outer.context_of_call("before")
+    resolver = None
     try:
-        resolver = nested_resolver(step_context, subject.name, subject.me, prompt)
+        resolver = nested_resolver(step_context, subject.name, subject.me, prompt, subject.config)
+        resolver.compares_base = not subject.is_guest  # one that outlives the step has what other executions left in it
         context = CallContext(outer.control, outer.local, outer.options, outer)
         events = subject.open(context, resolver, prompt, given)
-    except DurableError as error:
-        outer.fail(error)  # raised through Strands it would become a tool result or a failed node
-        raise
+    except Exception as error:
+        if not _is_left_out(subject, resolver, error):
+            outer.fail(error)  # raised through Strands it would become a tool result or a failed node
+        outer.local.trackers.pop(subject.me, None)
+        part_of_step.say(step_context, subject.name, str(error) or repr(error))
+        events = subject.original(prompt, given)
     outer.local.follow(events)
     try:
         async for event in events:
@@ -162,10 +196,17 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         await events.aclose()
 
 
+def _is_left_out(subject: Subject, resolver: NestedResolver | None, error: Exception) -> bool:
+    """Return True if a guest cannot be attached, and nothing is on record of its call: a tool must not fail for that."""
+    is_of_guest = isinstance(error, NotSerializableError) or not isinstance(error, DurableError)
+    return subject.is_guest and is_of_guest and (resolver is None or not resolver.is_recorded())
+
+
 async def _owned(options: Options, subject: Subject, target: Target, prompt: Any, given: dict[str, Any]) -> Events:
     handover = take_handover(target.execution_id)
     local = local_executions.execution(options.path, target.execution_id) if handover is None else handover.local
     await _enter(options, subject, local, target, prompt)
+    _seams.open()
     try:
         if handover is not None:  # the worker that claimed the execution renews the lease
             control, release = handover.control, handover.control.release
@@ -204,6 +245,7 @@ async def _owned(options: Options, subject: Subject, target: Target, prompt: Any
     except UnreadableError as error:
         raise error.of(target.execution_id) from error.__cause__
     finally:
+        _seams.close()
         local.leave()
         (local.waiting.add if subject.is_interrupted() else local.waiting.discard)(subject.me)
         if target.is_made_up:

@@ -81,6 +81,12 @@ async def only(event: Any) -> Events:
     yield event
 
 
+async def failing(error: Exception) -> Events:
+    """Return the stream of a call that runs nothing and raises its recorded error."""
+    raise error
+    yield
+
+
 @types.coroutine
 def give_way() -> Generator[None, None, None]:
     """Yield to the event loop once. Not ``asyncio.sleep``: tests of agents count its calls as pauses between retries."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -16,11 +16,12 @@ from .._records.logs import safe_logger
 from .._records.questions import answers_in
 from .._strands.fingerprints import Config
 from ..errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
-from . import reruns
+from . import drift, reruns
 from .admission import RaiseRecorded, Resume, ResumeWithAnswers, ReturnRecorded, Start
-from .event_stream import only, stream_call
+from .event_stream import failing, only, stream_call
 from .keyboard_interrupt import Interrupted
 from .recorded_returns import say_returned
+from .recorded_steps import before, finished_steps
 from .resolver import CallResolver
 
 logger = safe_logger(__name__)
@@ -49,25 +50,42 @@ class Invocation(ABC, Generic[AnyCall]):
         if isinstance(admission, (ReturnRecorded, RaiseRecorded)):
             return self._over(admission, given)
         call, prompt = self._opened(admission, prompt, given)
-        start, close = partial(self._start, call, prompt, given), partial(self._close, call)
+        call.is_new_child = isinstance(admission, Start) and self._resolver.is_child
+        recorded = None if isinstance(admission, Start) else self._finished_steps(admission.record)
+        start, close = partial(self._start, call, prompt, given, recorded), partial(self._close, call)
         return stream_call(call, start, partial(self._seen, call), partial(self._failed, call), close)
 
     def _over(self, admission: ReturnRecorded | RaiseRecorded, given: dict[str, Any]) -> Events:
         """Return or raise the recorded end of a call, and run nothing."""
         record = admission.record
+        recorded = self._finished_steps(record)
         if isinstance(admission, ReturnRecorded):
             say_returned(self._journal, record, self._config)
         reruns.note_object(self._subject, self._journal, record)
         if isinstance(admission, RaiseRecorded):
             self.restored(record)
             self._resolver.raised(record, ran_here=False)
-            raise admission.error
+            if recorded is None:
+                raise admission.error
+            return before(recorded, failing(admission.error))
         result = self.returned(record, given)
         if record.status is ExecutionStatus.FAILED:  # an orchestrator had returned it; the call may be repeated
             self._resolver.raised(record, ran_here=False)
         else:  # only once there is something to return: if that fails, the next call is this one again
             self._resolver.ended(record)
-        return only({"result": result, "recorded": True})
+        return self._preceded(recorded, only({**self._result_event(result), "recorded": True}))
+
+    @abstractmethod
+    def _result_event(self, result: Any) -> dict[str, Any]:
+        """Return the last event of a stream, as Strands makes it."""
+
+    def _finished_steps(self, record: CallRecord) -> Iterator[Any] | None:
+        """Return the events that the stream of a recorded root call begins with, if they are wanted."""
+        is_wanted = self._context.options.replay_events and self._context.outer is None
+        return finished_steps(self._journal, self._subject, record) if is_wanted else None
+
+    def _preceded(self, recorded: Iterator[Any] | None, events: Events) -> Events:
+        return events if recorded is None else before(recorded, events)
 
     @abstractmethod
     def _is_interrupted(self) -> bool:
@@ -85,21 +103,18 @@ class Invocation(ABC, Generic[AnyCall]):
 
     def _drifted(self, record: CallRecord, step: str, changes: list[str]) -> None:
         """Raise or warn that the resumed subject differs from the recorded one; a fork is there to be run with another."""
-        is_forked = self._journal.note_drift(record.call_id, changes)
-        if self._context.options.on_drift == "raise" and not is_forked:
-            raise DriftError(self._journal.execution_id, step, changes)
-        logger.warning(
-            "execution_id=<%s>, step=<%s>, changes=<%s> | agent changed, resuming",
-            self._journal.execution_id, step, "; ".join(changes),
-        )  # fmt: skip
+        drift.report(self._journal, self._context.options, record.call_id, step, changes)
 
     # Running
 
-    def _start(self, call: AnyCall, prompt: Any, given: dict[str, Any]) -> Events:
+    def _start(
+        self, call: AnyCall, prompt: Any, given: dict[str, Any], recorded: Iterator[Any] | None = None
+    ) -> Events:
         given = self._enter(call, given)
         self._resolver.began(call.record)
         events: Events = self._original(prompt, **given)
-        return reruns.first(events, self._subject, call, given.get("invocation_state"))
+        live = reruns.first(events, self._subject, call, given.get("invocation_state"))
+        return self._preceded(recorded, live)
 
     @abstractmethod
     def _enter(self, call: AnyCall, given: dict[str, Any]) -> dict[str, Any]:

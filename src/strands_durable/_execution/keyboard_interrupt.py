@@ -20,7 +20,7 @@ from typing import Any
 from .._calls.control import ExecutionControl, ExecutionReleasedError
 
 _listening: ContextVar[_Keyboard | None] = ContextVar("strands_durable_keyboard", default=None)
-_watched: set[type] = set()
+_own_types: dict[type, type] = {}
 
 
 class Interrupted(ExecutionReleasedError):
@@ -84,21 +84,28 @@ def hold(control: ExecutionControl, *, is_made_up: bool) -> None:
 
 
 def watch(subject: Any, is_durable: Callable[[Any], bool]) -> None:
-    """Listen for Ctrl-C during the sync calls of durable objects of this class."""
-    defining = next((found for found in type(subject).__mro__ if "__call__" in vars(found)), None)
-    if defining is None or defining in _watched:
-        return
-    _watched.add(defining)
-    original: Any = vars(defining)["__call__"]
+    """Listen for Ctrl-C during the sync calls of an object: it gets a class of its own, as Python looks up calls there."""
+    if callable(subject) and type(subject) not in _own_types.values():
+        with suppress(Exception):  # a class may refuse to be extended: its calls end with Ctrl-C as those of Strands do
+            subject.__class__ = _own_type(type(subject), is_durable)
 
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **given: Any) -> Any:
-        if not is_durable(self):
-            return original(self, *args, **given)
-        with _listened():
-            return original(self, *args, **given)
 
-    defining.__call__ = call  # type: ignore[method-assign]
+def _own_type(kind: Any, is_durable: Callable[[Any], bool]) -> type:
+    """Return a class that is like another one but listens; other objects of that class keep it as it is."""
+    if kind not in _own_types:
+
+        def call(self: Any, *args: Any, **given: Any) -> Any:
+            called = super(own, self).__call__
+            if not is_durable(self):
+                return called(*args, **given)
+            with _listened():
+                return called(*args, **given)
+
+        names = ("__module__", "__qualname__", "__doc__")
+        facts = {"__call__": functools.wraps(kind.__call__)(call), **{name: getattr(kind, name) for name in names}}
+        own = type(kind)(kind.__name__, (kind,), facts)
+        _own_types[kind] = own
+    return _own_types[kind]
 
 
 @contextmanager

@@ -47,6 +47,8 @@ async def _stream(executor: Any, original: Any, prompt: Any = None, *args: Any, 
             doubtful = call.doubtful(step_context.name)
             if result is None and doubtful is not None and doubtful.status == "started":
                 run_again("node", call.view(step_context.name), step_context.look()[0])
+            if result is None:
+                call.node_runs(step_context.name)
         live = _live(call, step_context, executor, original, prompt, *args, **given) if result is None else None
         events = only({"result": result}) if live is None else _in_turn(call, step_context, executor, live)
     try:

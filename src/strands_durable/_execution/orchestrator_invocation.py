@@ -6,26 +6,25 @@ import weakref
 from typing import Any
 
 from strands import Agent
-from strands.agent import AgentResult
 from strands.multiagent.base import MultiAgentBase, MultiAgentResult, NodeResult, Status
-from strands.telemetry import EventLoopMetrics
 
 from .._calls.durable_call import CallContext
 from .._calls.head import Head
 from .._calls.orchestrator_call import OrchestratorCall, has_outcome, has_returned_failure
-from .._journal import messages
 from .._records.calls import CallRecord
 from .._records.exceptions import revive
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
-from .._records.outcomes import AgentCallResult, OrchestratorCallResult, VisitOutcome
+from .._records.outcomes import OrchestratorCallResult, VisitOutcome
 from .._records.steps import StepRecord
 from .._strands import fingerprints
 from .._strands.agents import Interrupt, is_agent
+from .._strands.events import MultiAgentResultEvent
 from .._strands.orchestrators import OrchestratorAdapter, Visit, adapter_of
 from .admission import Resume, ResumeWithAnswers, Start
 from .agent_invocation import AgentInvocation
 from .invocation import Invocation, responses
+from .recorded_steps import recorded_result
 from .resolver import CallResolver
 
 logger = safe_logger(__name__)
@@ -122,6 +121,9 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
     def _forget(self) -> None:
         """Do nothing: an orchestrator has no state outside its calls."""
 
+    def _result_event(self, result: Any) -> dict[str, Any]:
+        return MultiAgentResultEvent(result).as_dict()
+
     # Returning what is recorded
 
     def restored(self, record: CallRecord) -> None:
@@ -186,24 +188,10 @@ class OrchestratorInvocation(Invocation[OrchestratorCall]):
             inner = OrchestratorInvocation(adapter, self._context, self._resolver, None)
             value = inner.returned(record, {}) if is_last else None
         elif record is not None:
-            value = self._gone_result(record)
+            value = recorded_result(self._journal, record)
         elif row.error is None:
             value = NodeResult.from_dict({"result": found.result, "status": found.status}).result
         return value if row.error is None else revive(row.error)
-
-    def _gone_result(self, record: CallRecord) -> Any:
-        """Return what a finished call had returned whose node was removed or replaced."""
-        if record.result is None:
-            return None
-        if record.kind != "agent":
-            over = OrchestratorCallResult.from_json(record.result)
-            return MultiAgentResult(status=Status(over.status), accumulated_usage=over.usage)
-        found = AgentCallResult.from_json(record.result)
-        message = found.message
-        if found.last is not None:
-            ranges = self._journal.head(record.call_id)[0].ranges
-            message = messages.read(self._journal, record.lineage, ranges)[found.last]
-        return AgentResult(found.stop_reason, message, EventLoopMetrics(), found.state)
 
     def _agent_result(self, agent: Agent, record: CallRecord, is_last: bool) -> Any:
         invocation = AgentInvocation(agent, self._context, self._resolver, None)

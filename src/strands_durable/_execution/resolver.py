@@ -9,9 +9,11 @@ distinguishes the calls.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .._calls.children import Children
 from .._calls.context import StepContext
 from .._calls.local_execution import Cursor
 from .._journal.port import Journal
@@ -22,6 +24,8 @@ from .._records.exceptions import describe
 from .._records.executions import ExecutionStatus
 from .._records.options import Options
 from .._records.questions import answers_in, asked_by, refuse_malformed
+from .._strands.agents import answer_passed_on
+from .._strands.fingerprints import Config
 from ..errors import CallCancelledError
 from . import admission
 from .admission import Caller
@@ -35,6 +39,10 @@ class CallResolver(Protocol):
     @property
     def compares_base(self) -> bool:
         """Whether an agent that resumes its first call must have the messages that the call began with."""
+
+    @property
+    def is_child(self) -> bool:
+        """Whether code inside a step or hook makes the call."""
 
     def address(self) -> CallAddress:
         """Return the address of a new call."""
@@ -59,6 +67,8 @@ def is_same_input(journal: Journal, record: CallRecord, prompt: Any) -> bool:
 
 class ListResolver:
     """Root calls under an id on the plugin: an object's n-th call is compared with the n-th recorded one of its agent_id."""
+
+    is_child = False
 
     def __init__(self, options: Options, journal: Journal, caller: Caller, cursor: Cursor) -> None:
         self._options, self._journal, self._caller, self._cursor = options, journal, caller, cursor
@@ -158,6 +168,7 @@ class ListResolver:
 class SingleResolver:
     """The one root call under an id that was given with the call, or that was dispatched; there is never a second one."""
 
+    is_child = False
     compares_base = False
     """An object that serves many ids has the messages of others, and a new one has none."""
 
@@ -220,9 +231,16 @@ class NestedResolver:
 
     journal: Journal
     own_address: CallAddress
-    beside: str | None
-    """Prefix of the places of all calls in the same step or hook; None for the agent of a node or tool, which is alone."""
-    compares_base = True
+    made_in: StepContext
+    """The step or hook that makes the call."""
+    children: Children | None
+    """All calls in the same step or hook; None for the agent of a node or tool, which is alone."""
+    compares_base: bool = True
+
+    @property
+    def is_child(self) -> bool:
+        """Whether code inside a step or hook makes the call."""
+        return self.children is not None
 
     def address(self) -> CallAddress:
         """Return the address of a new call."""
@@ -231,18 +249,19 @@ class NestedResolver:
     def resolve(self, prompt: Any) -> admission.Admission:
         """Return what the call means. Its caller is recorded, too, so its input is not compared."""
         answers = answers_in(prompt)
-        record = self._asked(answers) if answers is not None else None
-        if record is None:
-            address = self.own_address
-            record = self.journal.call_in(address.parent, address.place, address.position)
+        record = (self._asked(answers) if answers is not None else None) or self._recorded()
         if record is None:
             return admission.Start()
         if answers is not None:
-            if self.beside is None:  # a swarm passes on all its answers, including those to its own hooks' questions
+            if self.children is None:  # a swarm passes on all its answers, including those to its own hooks' questions
                 asked = asked_by(record) | set(self.journal.answers(record.call_id))
                 answers = {interrupt_id: answer for interrupt_id, answer in answers.items() if interrupt_id in asked}
             refuse_malformed(self.journal.execution_id, record, answers)
             return admission.admit_answers(self.journal, record, answers)
+        if record.status is S.SUSPENDED and self.children is not None:
+            answers = self._answered(record)
+            if answers:
+                return admission.admit_answers(self.journal, record, answers)
         if record.status in (S.SUSPENDED, S.COMPLETED):
             return admission.ReturnRecorded(record)
         if record.status is S.FAILED and self._is_followed(record):
@@ -258,38 +277,67 @@ class NestedResolver:
     def raised(self, record: CallRecord, *, ran_here: bool = True) -> None:
         """Do nothing: no call follows at its place."""
 
+    def is_recorded(self) -> bool:
+        """Return True if the call is on record."""
+        return self._recorded() is not None
+
+    def _recorded(self) -> CallRecord | None:
+        address = self.own_address
+        return self.journal.call_in(address.parent, address.place, address.position)
+
     def _calls_beside(self) -> list[CallRecord]:
-        return [] if self.beside is None else self.journal.calls_in(self.own_address.parent, self.beside)
+        return [] if self.children is None else self.children.all()
 
     def _is_followed(self, record: CallRecord) -> bool:
-        """Return True if the same step or hook made a later call: its code had then handled the failure of this one."""
-        return any(call.call_id > record.call_id for call in self._calls_beside())
+        """Return True if the same step or hook made a later call: its code had then handled the failure of this one.
+
+        If the step itself has failed since and is tried again, so is the call.
+        """
+        return not self.made_in.recorded.tries_again and any(
+            call.call_id > record.call_id for call in self._calls_beside()
+        )
 
     def _asked(self, answers: dict[str, Any]) -> CallRecord | None:
         """Return the call in the same step or hook that asked."""
         for call in reversed(self._calls_beside()):
             if set(answers) & (asked_by(call) | set(self.journal.answers(call.call_id))):
+                assert self.children is not None
+                self.children.is_made(call)
                 return call
         return None
 
+    def _answered(self, record: CallRecord) -> dict[str, Any]:
+        """Return the answers to a call's questions that its caller has: a tool had made them its own.
 
-def nested_resolver(step_context: StepContext, name: str, subject: Any, prompt: Any) -> NestedResolver:
+        The object that asked is gone with its process, so the tool calls a new one with the original input.
+        """
+        agent = self.made_in.call.agent
+        if agent is None:
+            return {}
+        found = {interrupt_id: answer_passed_on(agent, interrupt_id) for interrupt_id in asked_by(record)}
+        return {interrupt_id: answer for interrupt_id, answer in found.items() if answer is not None}
+
+
+def nested_resolver(
+    step_context: StepContext, name: str, subject: Any, prompt: Any, config: Callable[[], Config]
+) -> NestedResolver:
     """Return the resolver of a call that is made where ``step_context`` is."""
     outer, journal = step_context.call, step_context.call.journal
-    scope = keys.path(outer.record.scope, outer.record.position, step_context.key)
+    call_id, record = outer.record.call_id, outer.record
     if step_context.delegate is subject:
-        address = CallAddress(
-            parent=outer.record.call_id, place=step_context.key, position=0, member=step_context.name, scope=scope
-        )
-        return NestedResolver(journal, address, None)
-    tail = f"{step_context.phase}@{name}:{_digest(prompt)}"
-    place = f"{step_context.key}/{tail}"
-    position = step_context.occurrences[place]
-    step_context.occurrences[place] += 1
+        key = step_context.key
+        scope = keys.path(record.scope, record.position, key)
+        address = CallAddress(parent=call_id, place=key, position=0, member=step_context.name, scope=scope)
+        return NestedResolver(journal, address, step_context, None)
+    place, children = step_context.place_of(f"{name}:{_digest(prompt)}"), step_context.children
     address = CallAddress(
-        parent=outer.record.call_id, place=place, position=position, member=f"@{name}", scope=f"{scope}/{tail}"
+        parent=call_id,
+        place=place,
+        position=children.position(place, config),
+        member=f"@{name}",
+        scope=keys.path(record.scope, record.position, place),
     )
-    return NestedResolver(journal, address, f"{step_context.key}/{step_context.phase}@")
+    return NestedResolver(journal, address, step_context, children)
 
 
 def _digest(prompt: Any) -> str:

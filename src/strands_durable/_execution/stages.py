@@ -22,19 +22,21 @@ from .._calls.context import StepContext, current_context
 from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
+from .._records.copies import copied
 from .._records.exceptions import revive
 from .._records.keys import path
 from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
 from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, policy_of, put_for_tool
+from .._strands.decisions import tool_named
 from .._strands.events import RecordedEvent
-from .._strands.patches import copied
+from .._strands.public_tools import delegates
 from .._strands.watchers import changed_model_state
 from .event_stream import give_way
 from .in_doubt import Situation, judge_model, judge_tool
 from .retries import wait_for_retry
-from .tool_run import ToolRun
+from .tool_run import ToolRun, with_own_input
 
 Events = AsyncGenerator[Any, None]
 
@@ -131,6 +133,9 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     policy, own = _policy(call, context), put_for_tool(context.invocation_state)
     with journal_guard(call):
         request = call.tools.request(context.tool_use)
+        call.tools.decisions.enter(request)
+        if context.tool is not tool_named(call.agent, request.name) and context.tool is not None:
+            request = replace(request, name=context.tool.tool_name)  # a hook or middleware chose it
         recorded = call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)
     if recorded is not None and recorded.status == "done":
@@ -139,7 +144,7 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
     if recorded is not None and recorded.status == "failed":
         outcome = await wait_for_retry(call, policy, request, recorded, errors)
     while outcome is None:
-        run = ToolRun(call, policy, request, attempt, errors, own)
+        run = ToolRun(call, policy, request, attempt, errors, own, context.tool)
         with await run.begin(context):
             async for event in run.events(context, next_fn):
                 yield event
@@ -150,7 +155,7 @@ async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) ->
             await _let_go()
             last = call.tools.recorded(request)
             outcome = None if last is None else await wait_for_retry(call, policy, request, last, errors)
-    call.tools.leave(request)
+    call.tools.leave(request, outcome)
     exception = None if outcome.exception is None else revive(outcome.exception)
     yield ToolResultEvent(outcome.result, exception=exception)
 
@@ -165,7 +170,7 @@ async def run_in_loop(call: Call, context: ExecuteToolContext, next_fn: Any) -> 
     """Run a tool whose effect is the loop itself: it is not a step, only counted."""
     name = context.tool_use["name"]
     before, is_success = tool_runs(call.agent, name), False
-    async for event in next_fn(context):
+    async for event in next_fn(with_own_input(context, context.tool_use)):
         if isinstance(event, ToolResultEvent):
             is_success = event.tool_result.get("status") == "success"
         yield event
@@ -177,7 +182,7 @@ def _policy(call: Call, context: ExecuteToolContext) -> ToolPolicy:
     found = policy_of(context.tool, context.tool_use["name"], call.options.tool_policies)
     if call.options.player is not None:
         found = replace(found, retries=0, timeout=None)  # what was retried is on record, with its last outcome
-    return found if agent_behind(context.tool) is None else replace(found, inline=True)
+    return replace(found, inline=True) if delegates(context.tool) and not found.opaque else found
 
 
 async def _settle(

@@ -18,9 +18,12 @@ from .._calls.context import StepContext, within
 from .._calls.durable_call import journal_guard
 from .._calls.metrics import tool_runs
 from .._calls.tool_steps import ToolRequest
+from .._records.copies import copied, unshared
 from .._records.deadline import TimedOut
-from .._records.exceptions import describe
+from .._records.exceptions import TRACEBACK, describe
+from .._records.exceptions.tracebacks import text_of
 from .._records.keys import path
+from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
 from .._records.patches import difference
 from .._records.policy import ToolPolicy
@@ -34,12 +37,15 @@ from .._strands.agents import (
     with_function,
 )
 from .._strands.fingerprints import loaded_since, tools_of
-from .._strands.patches import copied
+from .._strands.public_tools import delegates, with_idempotency_key
+from .drift import refuse_other_children
 from .in_doubt import DECISIONS, Situation, judge_tool
 from .late_results import event_of
 from .reruns import note_rerun
 from .retries import is_tried_again
 from .tool_threads import ToolThread
+
+logger = safe_logger(__name__)
 
 Events = AsyncGenerator[Any, None]
 Before = tuple[Any, Any, Any]
@@ -48,15 +54,33 @@ Before = tuple[Any, Any, Any]
 _NO_RESULT = "A middleware of ExecuteToolStage did not yield a ToolResultEvent: it must pass on every event of next_fn."
 
 
+def with_own_input(context: ExecuteToolContext, tool_use: Any) -> ExecuteToolContext:
+    """Give a tool a copy of its input: what it does to that changes no recorded message, and no other attempt."""
+    own: Any = {**tool_use, "input": unshared(tool_use.get("input"))}
+    return context.replace(tool_use=own)
+
+
 class ToolRun:
     """One live attempt of a tool call."""
 
     def __init__(
-        self, call: Call, policy: ToolPolicy, request: ToolRequest, attempt: int, errors: int, own: dict[str, Any]
+        self,
+        call: Call,
+        policy: ToolPolicy,
+        request: ToolRequest,
+        attempt: int,
+        errors: int,
+        own: dict[str, Any],
+        tool: Any,
     ) -> None:
         self._call, self._policy, self._request, self._attempt, self._errors = call, policy, request, attempt, errors
         self._own = own
         """What the tool must find in the invocation state about its own agent."""
+        self._delegates = delegates(tool) and not policy.opaque
+        self._may_repeat = self._delegates or policy.in_doubt == "retry"
+        self._tool = tool
+        self._tool_use: Any = None
+        """As hooks and the recorded messages have it."""
         self._result: ToolResultEvent | None = None
         self._step: StepRecord | None = None
         self._started_at = time.time()
@@ -67,16 +91,19 @@ class ToolRun:
 
     async def begin(self, context: ExecuteToolContext) -> AbstractContextManager[None]:
         """Commit the intent, and wait until the tool may run; return what to hold while it runs."""
-        call, request, delegate = self._call, self._request, agent_behind(context.tool)
+        call, request = self._call, self._request
+        self._tool_use = context.tool_use
         with journal_guard(call):
+            refuse_other_children(call, request.name)
             if not self._policy.inline:
                 self._step = call.tools.start(request, self._attempt)
-            elif delegate is None:
+            elif not self._delegates:
                 call.sync_answer()
-        if delegate is not None:  # its own steps wait for the gate
+        if self._delegates:  # the steps inside wait for the gate
             return nullcontext()
-        may_repeat = self._policy.in_doubt == "retry"
-        ticket = call.ticket(request.key, self._attempt, "tool", request.name, request.title, may_repeat=may_repeat)
+        ticket = call.ticket(
+            request.key, self._attempt, "tool", request.name, request.title, may_repeat=self._may_repeat
+        )
         await call.wait_for(ticket)
         return call.holding(ticket)
 
@@ -85,10 +112,7 @@ class ToolRun:
         call, request = self._call, self._request
         context.invocation_state.update(self._own)
         before = copied(call.head.storable(context.invocation_state)), cancel_flags(call.agent), tools_of(call.agent)
-        delegate = agent_behind(context.tool)
-        step_context = StepContext(
-            call, "tool", request.name, "running", request.key, lambda: (self._attempt, False), delegate
-        )
+        step_context = self._context(context)
         self._runs_before = tool_runs(call.agent, request.name)
         context, events = self._begun(context, next_fn, step_context, before)
         chunk_writer = call.journal.chunk_writer(call.record.call_id, request.key, self._attempt, "tool", request.name)
@@ -100,7 +124,7 @@ class ToolRun:
                 if isinstance(event, ToolInterruptEvent):
                     self._take()
                     self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
-                elif delegate is None and "tool_stream_event" in event:
+                elif not self._delegates and "tool_stream_event" in event:
                     chunk_writer.write(event["tool_stream_event"].get("data"))
                 yield event
             if self._result is None and not self.interrupted:
@@ -117,19 +141,34 @@ class ToolRun:
                     )
                     return
         except Exception as error:  # from a middleware inside ours: the result that the executor would return
-            text = {"toolUseId": request.tool_use_id, "status": "error", "content": [{"text": f"Error: {error}"}]}
-            self._result = ToolResultEvent(text, exception=error)  # type: ignore[arg-type]
+            self._result = _error_event(request, error)
         except BaseException as death:
             if self._thread is not None:
                 self._thread.detach()
             call.notice(death)
             raise
         finally:
+            step_context.is_over = True
             chunk_writer.close()
         if not self.interrupted and self._result is not None:
             self._take()
             with journal_guard(call, starts=False):
                 self.outcome = self._finish(step_context, context, before)
+
+    def _context(self, context: ExecuteToolContext) -> StepContext:
+        """Return what encloses the tool's code."""
+        return StepContext(
+            self._call,
+            "tool",
+            self._request.name,
+            "running",
+            self._request.key,
+            lambda: (self._attempt, False),
+            delegate=agent_behind(context.tool),
+            tries_again=self._errors > 0,
+            may_repeat=self._may_repeat,
+            is_opaque=self._policy.opaque,
+        )
 
     def _begun(
         self, context: ExecuteToolContext, next_fn: Any, step_context: StepContext, before: Before
@@ -137,10 +176,14 @@ class ToolRun:
         """Return the events of the tool, with the context that it runs in; a player gives them in place of running it."""
         player = self._call.options.player
         if player is None or step_context.delegate is not None:
-            found = self._threaded(context, partial(self._finish_late, step_context, context, next_fn, before))
+            own = with_idempotency_key(self._own_input(context), lambda: step_context.view.idempotency_key)
+            found = self._threaded(own, partial(self._finish_late, step_context, context, next_fn, before))
             return found, next_fn(found)
         with journal_guard(self._call):
             return context, player.tool(self._call, self._request.key, context)
+
+    def _own_input(self, context: ExecuteToolContext) -> ExecuteToolContext:
+        return with_own_input(context, self._tool_use)
 
     def _finish(self, step_context: StepContext, context: ExecuteToolContext, before: Before) -> ToolOutcome | None:
         """Commit the outcome, with what has changed since the tool started; return None if the policy retries it."""
@@ -156,6 +199,7 @@ class ToolRun:
             started_at=self._started_at,
             ran=self._has_run(),
         )
+        self._log(outcome)
         return None if status == "failed" else recorded
 
     def _outcome_of(
@@ -171,7 +215,7 @@ class ToolRun:
             invocation=difference(state, self._call.head.storable(context.invocation_state)),
             cancel=cancelled if cancelled != flags else None,
             tools=loaded_since(self._call.agent, tools),
-            rerun=note_rerun(self._call, self._policy, context.tool, self._request),
+            rerun=note_rerun(self._call, self._policy, self._tool, self._request),
         )
 
     def _status_of(self, outcome: ToolOutcome, exception: Exception | None) -> Literal["done", "failed"]:
@@ -212,7 +256,7 @@ class ToolRun:
         if not outcome.done():
             thread.detach()
             return False
-        event = await event_of(context, next_fn, outcome)
+        event = await event_of(self._own_input(context), next_fn, outcome)
         if isinstance(event, ToolInterruptEvent):
             self._take()
             self._interrupt([found.to_dict() for found in event.interrupts], ran=True)
@@ -234,13 +278,28 @@ class ToolRun:
     ) -> None:
         """Record what a tool returned after its call had ended, in the tool's own thread."""
         tools, request = self._call.tools, self._request
-        event = asyncio.run(event_of(context, next_fn, outcome))
+        event = asyncio.run(event_of(self._own_input(context), next_fn, outcome))
         if isinstance(event, ToolInterruptEvent):
             end = tools.asking(request, [found.to_dict() for found in event.interrupts], ran=True)
         else:
             found = self._outcome_of(event, step_context, context, before)
             end = tools.ending(request, self._step, found, self._status_of(found, event.exception), ran=True)
         tools.finish_late(request, self._step, self._attempt, end, self._started_at)
+        if not isinstance(event, ToolInterruptEvent):
+            self._log(found)
+
+    def _log(self, outcome: ToolOutcome) -> None:
+        """Log a tool that raised, in a worker: a script has its own way to see that."""
+        call, error = self._call, outcome.exception
+        if error is None or call.options.player is not None or not call.journal.is_dispatched():
+            return
+        step = path(call.record.scope, call.record.position, self._request.key)
+        facts = (call.execution_id, step, self._attempt, self._request.name)
+        logger.warning(
+            "execution_id=<%s>, step=<%s>, attempt=<%d> | tool %s raised",
+            *facts,
+            extra={TRACEBACK: error.get(TRACEBACK)},
+        )
 
     def _interrupt(self, interrupts: list[dict[str, Any]], *, ran: bool) -> None:
         self.interrupted = True
@@ -250,3 +309,8 @@ class ToolRun:
     def _has_run(self) -> bool:
         """Return True if the tool itself was reached: a middleware inside ours may have answered or asked in its place."""
         return tool_runs(self._call.agent, self._request.name) > self._runs_before
+
+
+def _error_event(request: ToolRequest, error: Exception) -> ToolResultEvent:
+    content: Any = [{"text": f"Error: {text_of(error)}"}]
+    return ToolResultEvent({"toolUseId": request.tool_use_id, "status": "error", "content": content}, exception=error)

@@ -181,6 +181,9 @@ class Heads(Protocol):
     def write_head(self, call_id: int, parts: Iterable[tuple[str, str]]) -> None:
         """Overwrite parts of a call's head; what they were when earlier steps ended is kept apart."""
 
+    def forget_part(self, call_id: int, part: str) -> None:
+        """Forget a part of a call's head, and what it was: only a redaction does this."""
+
     def head(self, call_id: int) -> tuple[CallProgress, dict[str, str]]:
         """Return where a call stands, and the other parts of its head."""
 

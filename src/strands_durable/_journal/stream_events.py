@@ -8,7 +8,7 @@ from typing import Any
 from .._records.exceptions import summary
 from .._records.keys import path
 from .._records.results import StreamEvent
-from .._records.steps import shown_result
+from .._records.steps import shown_result, shown_status
 
 
 def step_event(row: Any) -> StreamEvent:
@@ -21,7 +21,7 @@ def step_event(row: Any) -> StreamEvent:
         attempt=attempt,
         kind=kind,
         name=name,
-        status=status,
+        status=shown_status(status, has_error=error is not None),
         result=shown_result(kind, None if result is None else json.loads(result)),
         error=None if error is None else summary(json.loads(error)),
         usage=None if usage is None else json.loads(usage),

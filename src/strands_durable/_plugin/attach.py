@@ -31,13 +31,11 @@ from strands.hooks import (
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, InvokeModelContext, InvokeModelStage
 from strands.multiagent.base import MultiAgentBase
 
-from .._calls import meters, tracing
-from .._calls.auxiliary_model import offered
-from .._calls.context import enclosing
+from .._calls import direct_calls, meters
+from .._calls.context import StepPhase, current_context, enclosing
 from .._calls.durable_call import CallContext
-from .._calls.effects import pause
 from .._calls.local_execution import LocalExecution
-from .._execution import entry, keyboard_interrupt, stages
+from .._execution import decided, entry, keyboard_interrupt, stages
 from .._execution.agent_invocation import AgentInvocation, running_agents, segments
 from .._execution.attached import attached, lasting
 from .._execution.opaque_node import Opaque
@@ -61,11 +59,14 @@ from .._strands.agents import (
     refuse_unsupported,
     stays_in_loop,
 )
+from .._strands.decisions import hide_cancel, wrap_hooks, wrap_middlewares
+from .._strands.fingerprints import Config, config_of
 from .._strands.orchestrators import OrchestratorAdapter, adapter_of
-from .._strands.patches import patch_auxiliary_model, patch_deepcopy, patch_retry_sleep, patch_tracer
-from .._strands.watchers import watch_model_states, watch_output
+from .._strands.streams import patch_streams
+from .._strands.watchers import watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
 from .policy_names import refuse_unknown
+from .pools import warn_of_pools
 
 logger = safe_logger(__name__)
 
@@ -74,6 +75,7 @@ Events = AsyncGenerator[Any, None]
 
 def attach(subject: Any, options: Options | None) -> None:
     """Attach to an agent or orchestrator and to its parts, once."""
+    patch_streams(current_context, _enter_guest)
     if subject not in attached:
         adapter = adapter_of(subject)
         if adapter is None:
@@ -98,12 +100,20 @@ def attach_parts(subject: Any) -> None:
     else:
         parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
         parts += agents_beside(subject)
+        warn_of_pools(subject)
     for part in parts:
         if is_agent(part) or (isinstance(part, MultiAgentBase) and adapter_of(part) is not None):
             attach(part, None)
         elif adapter is not None and part not in attached and hasattr(part, "stream_async"):
             attached[part] = None
             part.stream_async = Opaque(part, part.stream_async)
+
+
+def _enter_guest(*args: Any, **given: Any) -> Any:
+    """Make a call of an agent or orchestrator that code in a step or hook calls."""
+    from .guests import enter  # it is made of what is defined here
+
+    return enter(*args, **given)
 
 
 def _with_own_policies(subject: Any, context: CallContext) -> CallContext:
@@ -120,12 +130,18 @@ def _with_own_policies(subject: Any, context: CallContext) -> CallContext:
 # Agents
 
 
-class _AgentSubject:
+class AgentSubject:
     """An agent, as `entry` sees it."""
+
+    is_guest = False
 
     def __init__(self, agent: Agent, original: Any) -> None:
         self.me, self.name, self._original = agent, agent.agent_id, original
         self.kind: CallKind = "agent"
+
+    def config(self) -> Config:
+        """Return its current configuration."""
+        return config_of(self.me)
 
     def is_interrupted(self) -> bool:
         return is_interrupted(self.me)
@@ -175,17 +191,20 @@ def _attach_agent(agent: Agent) -> None:
         raise UnsupportedFeatureError(
             f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
         )
-    patch_tracer(tracing.mark)
-    meters.register()
-    patch_deepcopy()
-    watch_model_states()
-    watch_output(agent)
-    patch_auxiliary_model(offered)
-    patch_retry_sleep(pause)
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
+    hook_into_agent(agent)
+
+
+def hook_into_agent(agent: Agent) -> None:
+    """Wrap an agent's model calls, tool calls and hooks."""
+    meters.register()
+    watch_output(agent)
     agent.add_middleware(InvokeModelStage, _invoke_model)
     agent.add_middleware(ExecuteToolStage, _execute_tool)
     agent.add_middleware(AgentStreamStage, _run_pass)
+    wrap_middlewares(agent, partial(decided.around_middlewares, _execute_tool))
+    wrap_hooks(agent, decided.around_hooks)
+    hide_cancel(agent, partial(_is_running_on_record, agent))
     for event_type, callback, order in _AGENT_HOOKS:
         agent.hooks.add_callback(event_type, callback, order=order)
 
@@ -194,7 +213,7 @@ def _attach_agent(agent: Agent) -> None:
 
 
 def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any) -> Events:
-    return entry.call(attached.get(agent), _AgentSubject(agent, original), prompt, given)
+    return entry.call(attached.get(agent), AgentSubject(agent, original), prompt, given)
 
 
 def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
@@ -203,14 +222,24 @@ def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
 
 
 def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
+    if not is_model_driven(context.invocation_state):
+        return cast(Events, direct_calls.run(context, next_fn))
     call = running_agents.get(context.agent)  # type: ignore[call-overload]
-    if call is None or not is_model_driven(context.invocation_state):
+    if call is None:
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return stages.run_in_loop(call, context, next_fn)
+    request = call.tools.request(context.tool_use)
+    if call.tools.decisions.is_over(request):
+        return decided.once_more(call, request)
     events = stages.execute_tool(call, context, next_fn)
     call.local.follow(events)
     return events
+
+
+def _is_running_on_record(agent: Agent) -> bool:
+    call = running_agents.get(agent)
+    return call is not None and call.tools.decisions.batch is not None
 
 
 def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
@@ -221,12 +250,18 @@ def _run_pass(context: AgentStreamContext, next_fn: Any) -> Events:
 # Orchestrators
 
 
-class _OrchestratorSubject:
+class OrchestratorSubject:
     """An orchestrator, as `entry` sees it."""
+
+    is_guest = False
 
     def __init__(self, adapter: OrchestratorAdapter, original: Any) -> None:
         self.me, self.name, self.kind = adapter.me, adapter.name, adapter.kind
         self._adapter, self._original = adapter, original
+
+    def config(self) -> Config:
+        """Return its current configuration."""
+        return self._adapter.topology()
 
     def is_interrupted(self) -> bool:
         return self._adapter.is_interrupted()
@@ -260,15 +295,20 @@ class _OrchestratorSubject:
 def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
     me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
-    adapter.intercept(partial(running_orchestrators.get, me))
-    adapter.wrap_hooks(_around_hooks)
+    hook_into_orchestrator(adapter)
+
+
+def hook_into_orchestrator(adapter: OrchestratorAdapter) -> None:
+    """Wrap an orchestrator's nodes and hooks."""
+    adapter.intercept(partial(running_orchestrators.get, adapter.me))
+    wrap_hooks(adapter.me, _around_hooks)
 
 
 def _stream_orchestrator(me: Any, original: Any, task: Any, invocation_state: Any = None, **more: Any) -> Events:
     adapter = adapter_of(me)
     assert adapter is not None
     given = {"invocation_state": {} if invocation_state is None else invocation_state, **more}
-    return entry.call(attached.get(me), _OrchestratorSubject(adapter, original), task, given)
+    return entry.call(attached.get(me), OrchestratorSubject(adapter, original), task, given)
 
 
 # Hooks
@@ -287,10 +327,12 @@ async def _around_hooks(invoke: Any, event: Any) -> Any:
         call.node_begins(event.node_id, event.invocation_state or {})
     elif isinstance(event, AfterNodeCallEvent):
         call.node_returns(event.node_id)
-    result = await invoke(event)
-    if isinstance(event, AfterNodeCallEvent):
+    event, questions = await invoke(event)
+    if isinstance(event, BeforeNodeCallEvent):
+        questions = decided.before_node(call, event, questions)
+    elif isinstance(event, AfterNodeCallEvent):
         call.node_ends(event.node_id)
-    return result
+    return event, questions
 
 
 def _on(moment: Callable[[Any, Any], Any]) -> Any:
@@ -304,6 +346,19 @@ def _on(moment: Callable[[Any, Any], Any]) -> Any:
     return callback
 
 
+def _around_tool(phase: StepPhase) -> Any:
+    """Return a hook that enters the hooks before or after a tool call."""
+
+    def callback(event: Any) -> None:
+        call = running_agents.get(event.agent)
+        if not is_model_driven(event.invocation_state):
+            direct_calls.enter(event.tool_use, phase)
+        elif call is not None:
+            call.enter_tool(event.tool_use, phase)
+
+    return callback
+
+
 _FIRST, _LAST = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
 _AGENT_HOOKS: list[tuple[Any, Any, int]] = [
     (BeforeInvocationEvent, _on(lambda call, event: call.invocation_begins(event.invocation_state)), _FIRST),
@@ -311,8 +366,10 @@ _AGENT_HOOKS: list[tuple[Any, Any, int]] = [
     (AfterModelCallEvent, _on(lambda call, event: call.enter_model("after")), _FIRST),
     (MessageAddedEvent, _on(lambda call, event: call.message_added(event.message)), _LAST),
     (BeforeToolsEvent, _on(lambda call, event: call.tools_begin(event.message)), _FIRST),
-    (BeforeToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "before")), _FIRST),
-    (AfterToolCallEvent, _on(lambda call, event: call.enter_tool(event.tool_use, "after")), _FIRST),
+    (BeforeToolCallEvent, _around_tool("before"), _FIRST),
+    (AfterToolCallEvent, _around_tool("after"), _FIRST),
     (AfterToolsEvent, _on(lambda call, event: call.tools_end()), _FIRST),
     (AfterInvocationEvent, _on(lambda call, event: call.enter_call("after")), _FIRST),
 ]
+FUNCTIONS = {_invoke_model, _execute_tool, _run_pass, *(callback for _, callback, _ in _AGENT_HOOKS)}
+"""The middlewares and hooks of an attached agent."""

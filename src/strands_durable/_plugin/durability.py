@@ -20,6 +20,7 @@ from .._sqlite.database import path_of
 from .._strands.orchestrators import adapter_of
 from ..errors import UnsupportedFeatureError
 from .attach import attach
+from .unkept import warn_when_built
 
 
 class Durability(Plugin, MultiAgentPlugin):
@@ -38,6 +39,7 @@ class Durability(Plugin, MultiAgentPlugin):
         model_in_doubt: What to do with a model call that was running when its process died: ``retry``, ``ask`` or ``fail``.
         tool_policies: By tool name: what to do with a tool call that was running when its process died, retries, timeouts.
             The first call raises if no tool has the name.
+        replay_events: Whether the stream of a resumed or recorded call begins with every finished step, marked ``recorded``.
         tags: Names and values by which ``ls`` finds the run, such as ``{"tenant": "acme"}``; a run that exists keeps its own.
         lease_seconds: How long an owner whose process cannot be observed counts as alive without renewing its lease.
         segment_turns: After how many turns the inner loop is restarted. Invisible; bounds recursion and memory.
@@ -57,6 +59,7 @@ class Durability(Plugin, MultiAgentPlugin):
         on_completed: Literal["return", "restart"] = "return",
         model_in_doubt: ModelInDoubt = "retry",
         tool_policies: Mapping[str, ToolPolicy] | None = None,
+        replay_events: bool = False,
         tags: Mapping[str, str] | None = None,
         lease_seconds: float = 10.0,
         segment_turns: int = 20,
@@ -75,6 +78,7 @@ class Durability(Plugin, MultiAgentPlugin):
             busy_seconds=busy_seconds,
             model_in_doubt=model_in_doubt,
             tool_policies=checked_policies(tool_policies),
+            replay_events=replay_events,
             tags=checked_tags(tags),
             cipher=cipher_or_default(cipher),
         )
@@ -82,6 +86,7 @@ class Durability(Plugin, MultiAgentPlugin):
     def init_agent(self, agent: Agent) -> None:
         """Wrap the agent's calls, model calls and tool calls."""
         attach(agent, self._options)
+        warn_when_built(agent, self._options.tool_policies)
 
     def init_multi_agent(self, orchestrator: MultiAgentBase) -> None:
         """Wrap the orchestrator's calls and nodes."""
@@ -92,6 +97,7 @@ class Durability(Plugin, MultiAgentPlugin):
                 "Add Durability to the agents inside it, or make it a node of a Graph, where it is recorded as one step.",
             )
         attach(orchestrator, self._options)
+        warn_when_built(orchestrator, self._options.tool_policies)
 
     def register_hooks(self, registry: Any, **kwargs: Any) -> None:
         """Refuse to be used as a hook, which sees the loop but cannot make it durable."""

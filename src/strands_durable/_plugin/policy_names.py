@@ -14,10 +14,11 @@ from strands import Agent
 
 from .._records.logs import safe_logger
 from .._records.policy import ToolPolicy
-from .._strands.agents import agent_behind, agents_beside, is_agent, policy_of, providers_of
+from .._strands.agents import is_agent, policy_of, providers_of
 from .._strands.orchestrators import adapter_of
 from .._strands.public_tools import adds_tools
 from ..errors import UnknownToolError
+from .parts import everything_in, tools_of
 
 logger = safe_logger(__name__)
 
@@ -32,30 +33,22 @@ class _Names:
     known: set[str] = field(default_factory=set)
     may_grow: bool = False
     """True if tools may be added later: by a server, a folder, or a tool that loads others."""
-    seen: set[int] = field(default_factory=set)
 
     def collect(self, subject: Any) -> None:
-        if id(subject) in self.seen:
-            return
-        self.seen.add(id(subject))
-        adapter = adapter_of(subject)
-        if is_agent(subject):
-            self._collect_agent(subject)
-        elif adapter is not None:
-            for node_id, executor in adapter.executors().items():
-                if not is_agent(executor) and adapter_of(executor) is None:
-                    self.known.add(node_id)  # one opaque step, with a policy of its own
-                self.collect(executor)
+        for part in everything_in(subject):
+            adapter = adapter_of(part)
+            if is_agent(part):
+                self._collect_agent(part)
+            elif adapter is not None:
+                for node_id, executor in adapter.executors().items():
+                    if not is_agent(executor) and adapter_of(executor) is None:
+                        self.known.add(node_id)  # one opaque step, with a policy of its own
 
     def _collect_agent(self, agent: Agent) -> None:
-        registry = agent.tool_registry
-        tools = {**registry.registry, **registry.dynamic_tools}
+        tools = tools_of(agent)
         self.known |= set(tools)
         self.may_grow |= bool(providers_of(agent)) or bool(agent.load_tools_from_directory)
         self.may_grow |= any(adds_tools(tool) or _is_rerun(policy_of(tool, name, {})) for name, tool in tools.items())
-        for part in (*map(agent_behind, tools.values()), *agents_beside(agent)):
-            if part is not None:
-                self.collect(part)
 
 
 def refuse_unknown(subject: Any, policies: dict[str, ToolPolicy]) -> None:

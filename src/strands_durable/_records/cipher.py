@@ -12,15 +12,21 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from ..errors import CipherError, UnsupportedFeatureError
+from .secret_texts import MASK
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
 _WRAPPED_FOR = b"strands-durable data key"
+_LIKE_A_KEY = re.compile(r"[\w+/-]{43}", re.ASCII)
+"""So long are 32 bytes in base64 without padding; in hexadecimal they are longer."""
+_KEY_IN_TEXT = re.compile(r"(?<![\w+/-])(?:[\w+/-]{43}=?|[0-9a-f]{64})(?![\w+/=-])", re.ASCII | re.I)
 _INSTALL = "Install it: pip install 'strands-durable[encryption]'"
 
 
@@ -60,6 +66,9 @@ class Cipher:
     def __init__(self, keys: Mapping[str, bytes | str] | KeyService, current: str | None = None) -> None:
         if isinstance(keys, Mapping):
             self._service: KeyService = _Keys(keys, current)
+        elif not all(hasattr(keys, name) for name in ("wrap", "unwrap")):
+            what = f"keys is a {type(keys).__name__}, neither a mapping nor a key service"
+            raise CipherError("The cipher", what, "Pass keys by id, as in Cipher({'2026-11': key}).")
         elif current is not None:
             raise CipherError("The cipher", "a key service decides itself which key is current", "Leave out current.")
         else:
@@ -144,7 +153,8 @@ class _Keys:
     """Keys that this process has."""
 
     def __init__(self, keys: Mapping[str, bytes | str], current: str | None) -> None:
-        self._secrets = {_checked_id(key_id): _secret(key_id, key) for key_id, key in keys.items()}
+        numbered = enumerate(keys.items(), 1)
+        self._secrets = {_checked_id(key_id, at): _secret(key, at) for at, (key_id, key) in numbered}
         self._keys: dict[str, DataKey] = {}
         known = ", ".join(map(repr, self._secrets))
         if current is None:
@@ -152,8 +162,8 @@ class _Keys:
                 hint = f"Name the key for new data: current=... (keys: {known or 'none'})."
                 raise CipherError("The cipher", f"it has {len(self._secrets)} keys, and none is current", hint)
             (current,) = self._secrets
-        if current not in self._secrets:
-            raise CipherError("The cipher", f"it has no key {current!r}", f"Its keys: {known}.", current)
+        if current not in self._secrets:  # not shown: it may be a key
+            raise CipherError("The cipher", "it has no key with the id given as current", f"Its keys: {known}.")
         self.current = current
 
     def wrap(self, key_id: str, data_key: bytes) -> bytes:
@@ -182,25 +192,32 @@ def _about(key_id: str) -> bytes:
     return _WRAPPED_FOR + b"\0" + key_id.encode()
 
 
-def _checked_id(key_id: str) -> str:
-    if not isinstance(key_id, str) or not key_id or len(key_id) > 200 or not key_id.isprintable():
-        hint = "Use a short printable text, such as '2026-11'."
-        raise CipherError("The cipher", f"{key_id!r} is not an id of a key", hint)
+# What is wrong with a key or an id is said without showing either: who confuses the two has given a key as an id.
+
+
+def _checked_id(key_id: str, position: int) -> str:
+    is_id = isinstance(key_id, str) and 0 < len(key_id) <= 200 and key_id.isprintable() and " " not in key_id
+    if not is_id or _LIKE_A_KEY.search(key_id):
+        what = f"the id of its key no. {position} is empty, too long, has blanks, or could be a key itself"
+        raise CipherError("The cipher", what, "Ids are stored in plain text. Use a short name, such as '2026-11'.")
     return key_id
 
 
-def _secret(key_id: str, key: bytes | str) -> bytes:
-    """Return the bytes of a key; no error shows any of them."""
-    try:
-        found = base64.b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
-    except (binascii.Error, ValueError, TypeError):
-        found = b""
+def _secret(key: bytes | str, position: int) -> bytes:
+    """Return the bytes of a key."""
+    found = bytes(key) if isinstance(key, (bytes, bytearray, memoryview)) else b""
+    if isinstance(key, str):
+        with suppress(binascii.Error, ValueError):
+            found = base64.b64decode(key, validate=True)
     if len(found) != KEY_BYTES:
-        hint = "Make one with: openssl rand -base64 32"
-        raise CipherError(
-            "The cipher", f"the key {key_id!r} is not {KEY_BYTES} bytes, or their base64 text", hint, key_id
-        )
+        what = f"its key no. {position} is not {KEY_BYTES} bytes, or their base64 text"
+        raise CipherError("The cipher", what, "Make one with: openssl rand -base64 32")
     return found
+
+
+def without_keys(text: str) -> str:
+    """Return text that a person has typed in which everything that is as long as a key is masked."""
+    return _KEY_IN_TEXT.sub(MASK, text)
 
 
 def _refused(where: str, key_id: str, error: Exception) -> CipherError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 import sys
 
 from ..errors import CipherError
@@ -14,6 +15,10 @@ OBJECT_VARIABLE = "STRANDS_DURABLE_CIPHER"
 """Names a `Cipher`, or a function that returns one: ``module:object``."""
 KEYS_VARIABLE = "STRANDS_DURABLE_CIPHER_KEYS"
 """Keys in base64 by id, the current one first: ``2026-11=...,2025-03=...``."""
+_FORM = "Give each key an id of its own, the current key first: 2026-11=BASE64,2025-03=BASE64."
+_OBJECT = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
+_MOST_CHARACTERS = 43
+"""So long is a key."""
 
 
 def cipher_or_default(given: Cipher | None) -> Cipher | None:
@@ -30,26 +35,39 @@ def cipher_or_default(given: Cipher | None) -> Cipher | None:
     return _imported(named) if named else _of_keys(keys) if keys else None
 
 
+# No error shows what a variable holds, or a part of it: it may be a key that was put into the wrong place.
+
+
 @functools.cache
 def _of_keys(text: str) -> Cipher:
     pairs = [part.partition("=") for part in text.replace("\n", ",").split(",") if part.strip()]
     if not pairs or any(not sign for _, sign, _ in pairs):
-        raise CipherError(KEYS_VARIABLE, "it is not of the form ID=BASE64,ID=BASE64", "The current key comes first.")
-    return Cipher({key_id.strip(): key.strip() for key_id, _, key in pairs}, current=pairs[0][0].strip())
+        raise CipherError(KEYS_VARIABLE, "it is not of the form ID=BASE64,ID=BASE64", _FORM)
+    keys = {key_id.strip(): key.strip() for key_id, _, key in pairs}
+    if len(keys) < len(pairs):
+        raise CipherError(KEYS_VARIABLE, "two of its keys have the same id", _FORM)
+    try:
+        return Cipher(keys, current=next(iter(keys)))
+    except CipherError as error:
+        raise CipherError(KEYS_VARIABLE, error.reason, error.hint) from None
 
 
 @functools.cache
 def _imported(named: str) -> Cipher:
-    module, _, name = named.partition(":")
-    if not module or not name:
-        raise CipherError(OBJECT_VARIABLE, f"{named!r} is not of the form module:object", "")
+    match = _OBJECT.fullmatch(named)
+    if match is None or len(match["module"]) >= _MOST_CHARACTERS:
+        raise CipherError(OBJECT_VARIABLE, "it is not of the form module:object", f"Keys belong into {KEYS_VARIABLE}.")
+    module, name = match["module"], match["name"]
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise CipherError(OBJECT_VARIABLE, f"{named!r} cannot be imported: {error}", "") from error
-    made = found if isinstance(found, Cipher) else found()
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise CipherError(OBJECT_VARIABLE, f"the module {module!r} cannot be imported: {error}") from error
+    if found is None:
+        raise CipherError(OBJECT_VARIABLE, f"the module {module!r} has no object of the name that follows the colon")
+    made = found() if callable(found) else found
     if not isinstance(made, Cipher):
-        raise CipherError(OBJECT_VARIABLE, f"{named!r} is a {type(made).__name__}, not a strands_durable.Cipher", "")
+        what = f"what it names in {module!r} is a {type(made).__name__}, and no strands_durable.Cipher"
+        raise CipherError(OBJECT_VARIABLE, what, "Name a Cipher, or a function that returns one.")
     return made

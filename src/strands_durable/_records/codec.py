@@ -23,7 +23,8 @@ _REGISTERED = re.compile(r'\{"\$":"type","name":"((?:[^"\\]|\\.)*)"')
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 """Where JSON would join two surrogates into one character."""
 _TOGETHER = 256
-_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
+_LONGEST_PATH = 200
+_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError, RecursionError)
 
 
 def encode(value: Any, what: str = "A value") -> str:
@@ -87,7 +88,7 @@ def decode_all(texts: list[str]) -> list[Any]:
         joined = ",".join(some)
         try:
             found = json.loads(f"[{joined}]")
-        except ValueError:
+        except (ValueError, RecursionError):
             found = []
         is_plain = len(found) == len(some) and not ("$" in joined and _MARK in joined)  # one character is found faster
         values += found if is_plain else map(decode, some)
@@ -141,6 +142,8 @@ def _encoded(value: Any, what: str) -> str:
 def _refused(error: Exception, value: Any, what: str) -> NotSerializableError:
     if isinstance(error, Unpackable):
         path = "value" + "".join(reversed(error.path))
+        if len(path) > _LONGEST_PATH:
+            path = f"{path[: _LONGEST_PATH // 2]} ... {path[-_LONGEST_PATH // 2 :]}"
         return NotSerializableError(what, path, error.type_name, error.detail)
     if isinstance(error, RecursionError):
         return NotSerializableError(what, "value", type(value).__name__, " that is nested too deeply")

@@ -8,6 +8,8 @@ from datetime import timedelta
 _UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _FORM = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
 
+_MOST_SECONDS = 1000 * 366 * 86_400.0
+
 Duration = str | float | timedelta
 """A text such as ``30d``, seconds, or a `timedelta`."""
 
@@ -25,6 +27,6 @@ def seconds_in(given: Duration) -> float:
         found = float(given)
     else:
         raise ValueError(f"{given!r} is not a duration. Use a form such as 30m, 2h or 7d.")
-    if not 0 <= found < float("inf"):
-        raise ValueError(f"{given!r} is not a duration: it must not be negative.")
+    if not 0 <= found <= _MOST_SECONDS:
+        raise ValueError("A duration must not be negative, nor more than 1000 years.")
     return found

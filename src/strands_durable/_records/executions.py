@@ -14,6 +14,8 @@ TRACE = "trace"
 """A key of a dispatch's input: the W3C trace context of the process that dispatched it. Its runs hang under that trace."""
 NO_AGENT, OTHER_VERSION = "no agent ", " was dispatched as "
 """In a note: the worker that did not claim the execution has no such agent, or another version of it."""
+NO_TRIAL = "the process that tries suspected executions alone"
+"""In a note: the execution may have killed its last worker, and this process, in which it would be tried, cannot start."""
 
 
 class ExecutionStatus(str, Enum):
@@ -55,6 +57,7 @@ class ExecutionRecord:
     run: int
     calls: int
     steps: int
+    """How many steps of the current run have ended: the ordinal of the last one, unless the id was started over."""
     owner: str | None
     created_at: float
     updated_at: float
@@ -75,12 +78,21 @@ class ExecutionRecord:
     contents_removed_at: float | None = None
     """When retention removed its input, result, messages and state, in seconds since the epoch; None if it did not."""
     duration_seconds: float | None = None
-    """Summed over the root calls of the current run: from the start of each to its end, or to its last change so far. The time
-    that a call waited for a person is part of it. None before the first has begun."""
+    """Summed over the root calls of the current run: from the start of each to its end, or to its last change so far, without
+    the time that they waited for a person. None before the first has begun."""
+    waited_seconds: float = 0.0
+    """How long it has waited for the answers that it got in the current run, from each question to its answer."""
+    tool_errors: int = 0
+    """How many tool calls of the current run ended in an error; one that a retry made good is not counted."""
     origin: Origin | None = None
     """What it was forked from; None if it is no fork, or if the engine's list does not say."""
     imported: ImportOrigin | None = None
     """How it was imported; None if it began where it is, or if the engine's list does not say."""
+
+    def waited_until(self, now: float) -> float:
+        """Return how long it has waited for people, with the questions that are open at ``now``, in seconds since the epoch."""
+        is_open = self.status is ExecutionStatus.SUSPENDED
+        return self.waited_seconds + (max(0.0, now - self.updated_at) if is_open else 0.0)
 
     @property
     def cursor(self) -> str:

@@ -48,6 +48,8 @@ class Listing:
     """Only those that have all of these."""
     search: str | None = None
     """Only those whose id begins with this."""
+    with_errors: bool = False
+    """Only those with a tool call that ended in an error."""
     before: Cursor | None = None
     """Only those that come after this place in the list."""
     limit: int | None = None
@@ -75,6 +77,7 @@ class Listing:
             and (self.before is None or _rank(record) > self.before.rank)
             and record.execution_id.startswith(self.search or "")
             and has_tags(record.tags, self.tags)
+            and (record.tool_errors > 0 or not self.with_errors)
         )
 
     def chosen(self, records: Iterable[ExecutionRecord]) -> list[ExecutionRecord]:

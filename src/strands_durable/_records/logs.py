@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .printable import masked_text, one_line
+from .printable import masked_text, one_line, printable
 
 _LENGTH = 4_000
 
@@ -19,7 +19,12 @@ def safe_logger(name: str) -> logging.Logger:
 
 
 def _clean(record: logging.LogRecord) -> bool:
-    """Clean the arguments and keep the template: handlers group records by it."""
+    """Clean the arguments and keep the template: handlers group records by it.
+
+    A recorded traceback, given as ``extra={"traceback": text}``, is printed as one of Python's would be; it has no secrets.
+    """
+    if (traceback := getattr(record, "traceback", None)) is not None:
+        record.exc_text = printable(traceback)
     if isinstance(record.args, tuple):
         record.args = tuple(value if isinstance(value, (int, float)) else _Line(value) for value in record.args)
     return True

@@ -27,6 +27,8 @@ class Options:
     busy_seconds: float = 10.0
     model_in_doubt: ModelInDoubt = "retry"
     tool_policies: dict[str, ToolPolicy] = field(default_factory=dict)
+    replay_events: bool = False
+    """Whether streams begin with what is recorded."""
     tags: dict[str, str] = field(default_factory=dict)
     player: StepPlayer | None = None
     """What is asked for the outcome of each step, in place of running it."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from .exceptions import without_traceback
+
 T = TypeVar("T")
 Interrupts = list[dict[str, Any]] | None
 """Open questions, each with its ``id``, ``name`` and ``reason``."""
@@ -47,8 +49,10 @@ class ToolOutcome:
         return {"type": "ToolResult", "text": " ".join(texts)[:160]}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the recorded form."""
-        return {name: value for name, value in vars(self).items() if value or name == "result"}
+        """Return the recorded form. The traceback is recorded once, with the error of the step."""
+        exception = None if self.exception is None else without_traceback(self.exception)
+        found = {**vars(self), "exception": exception}
+        return {name: value for name, value in found.items() if value or name == "result"}
 
     @staticmethod
     def result_in(data: dict[str, Any]) -> Any:

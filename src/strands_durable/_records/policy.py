@@ -66,6 +66,8 @@ class ToolPolicy:
             anything else, because their effect lives in the process; the model still sees the recorded results. A function
             of the tool's input returns True for the calls to run again. None: ``reuse``, except for the tools of
             strands-agents-tools whose effect lives in the process.
+        opaque: Record a call as one step, with the agents, Graphs and Swarms that the tool calls: their model and tool calls
+            are then no steps of their own, and share the tool's idempotency key. One with a `Durability` is still recorded.
     """
 
     in_doubt: InDoubt = "retry"
@@ -78,6 +80,7 @@ class ToolPolicy:
     timeout: float | None = None
     inline: bool = False
     on_resume: OnResume | None = None
+    opaque: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -104,6 +107,7 @@ class ToolPolicy:
             "backoff_max_seconds": not _is_number(self.backoff_max_seconds),
             "timeout": self.timeout is not None and not _is_number(self.timeout),
             "inline": not isinstance(self.inline, bool),
+            "opaque": not isinstance(self.opaque, bool),
             "on_resume": self.on_resume not in (None, "reuse", "rerun") and not callable(self.on_resume),
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
@@ -137,6 +141,7 @@ _EXPECTED = {
     "backoff_max_seconds": _NUMBER,
     "timeout": _NUMBER,
     "inline": "give True or False",
+    "opaque": "give True or False",
     "on_resume": 'give "reuse", "rerun" or a function of the tool\'s input',
 }
 
@@ -169,6 +174,7 @@ def policy(
     timeout: float | None = None,
     inline: bool = False,
     on_resume: OnResume | None = None,
+    opaque: bool = False,
 ) -> Callable[[T], T]:
     """Set a tool's policy where it is defined: put it above ``@tool``. Takes the arguments of `ToolPolicy`."""
     chosen = ToolPolicy(
@@ -182,6 +188,7 @@ def policy(
         timeout=timeout,
         inline=inline,
         on_resume=on_resume,
+        opaque=opaque,
     )
 
     def mark(tool: T) -> T:

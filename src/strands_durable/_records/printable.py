@@ -1,53 +1,28 @@
 """Foreign text made safe to print and to log: without control characters, and without what looks like a secret.
 
 Ids, names, questions and model text come from users, models and tools. Printed raw they can control a terminal, forge a log
-line or expose a password. Secrets are recognized by their field name or by their own format; one that has neither is not
-found. Imports neither Strands nor a store.
+line or expose a password. Secrets are recognized by their field name or by their own format (see `secret_texts`); one that has
+neither is not found. Imports neither Strands nor a store.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-MASK = "***"
+from .secret_texts import LONGEST_LOOK, MASK, TOKEN_END, is_secret_name, without_secrets
+
+T = TypeVar("T")
+_CUT = "…"
+_DEEPEST = 250
+"""More than the depth at which a value is recorded."""
+_SMALL = 4
+"""How many characters a number takes, or what separates two items."""
 _JOINERS = "\u200c\u200d"
 """Invisible, harmless, and part of words and emoji."""
-
-_WORDS = (
-    r"pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|account[_-]?key"
-    r"|secret[_-]?(?:access[_-]?)?key|signing[_-]?key|encryption[_-]?key|authorization|credentials?|cookie|session[_-]?id"
-    r"|connection[_-]?string|signature"
-)
-_FIELD = re.compile(
-    rf"(?:.*[^a-z]|.*(?=[A-Z])|)(?:x[_-])?(?:{_WORDS})(?:[_-]?(?:hash|value|b64|base64))?$", re.I | re.S
-)
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NAME = rf"[\w.-]{{0,40}}(?:{_WORDS})"
-_SECRET = re.compile(
-    # "password": "..." in JSON, also in JSON inside a JSON string, and also where the end is cut off
-    rf"(?P<field>\\*\"{_NAME}\\*\"\s*:\s*)(?:(?P<quote>\\*\")(?:(?!(?P=quote))(?:[^\\]|\\.))*(?:(?P=quote))?|[^,}}\]\s\"\\\[{{]+)"
-    # password=..., as in a query; api_key: ...; --password ...
-    rf"|(?P<pair>(?<![\w\"])(?:--)?{_NAME}\s{{0,3}}(?:=|:(?!//))\s{{0,3}})(?![\s*\"'\\{{\[]|(?:Bearer|Basic)\b)[^\s,;&\"'\\}}\])<>]+"
-    rf"|(?P<option>--{_NAME}\s)(?![\s*-])\S+"
-    r"|(?P<scheme>\b(?:Bearer|Basic)\s+)[\w.~+/=-]+"
-    r"|(?P<url>\b[a-z][a-z0-9+.-]{0,20}(?:://|%3A%2F%2F)[^\s/?#@:\"'%]{0,200}(?::|%3A))(?:(?!%40)[^\s/@\"']){1,400}(?=@|%40)"
-    r"|\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"  # a JSON Web Token
-    r"|\b(?:AKIA|ASIA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,}\b"
-    r"|\b(?:sk-|[srp]k_)(?:live[-_]|test[-_]|ant[-_]|proj[-_])?[\w-]{12,}"
-    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|hf_|npm_|pypi-|AIza|ya29\.)[\w.-]{12,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-
-_HINTS = (
-    "pass", "pwd", "secret", "token", "key", "authorization", "credential", "cookie", "session", "connection", "signature",
-    "bearer ", "basic ", "://", "%3a%2f", "eyj", "akia", "asia", "aida", "aroa", "abia", "acca", "sk-", "sk_", "rk_", "pk_",
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "hf_", "npm_", "pypi-", "aiza", "ya29.",
-)  # fmt: skip
-"""Every secret that can be found contains one of these: text without any of them skips the slow search."""
 
 
 def printable(text: str) -> str:
@@ -80,26 +55,73 @@ def masked(value: Any) -> Any:
 
 def masked_text(text: str) -> str:
     """Return text in which everything that looks like a secret is masked."""
-    if text[:1] in "{[":
+    if text[:1] in ("{", "["):
         try:
             data = json.loads(text)
-        except ValueError:
-            pass
-        else:
             hidden = masked(data)
             return text if hidden == data else json.dumps(hidden, ensure_ascii=False)
-    plain = text.lower()
-    return _SECRET.sub(_mask, text) if any(hint in plain for hint in _HINTS) else text
+        except (ValueError, RecursionError):  # it is no JSON, or is nested so deeply that it is looked through as text
+            pass
+    return without_secrets(text)
 
 
-def _mask(match: re.Match[str]) -> str:
-    kept = next((match[name] for name in ("field", "pair", "option", "scheme", "url") if match[name]), "")
-    return f"{kept}{MASK}"
+def masked_beginning(value: Any, length: int) -> tuple[Any, bool]:
+    """Return about the first ``length`` characters of JSON data, masked, and whether there is more, which is not looked at."""
+    part = _Beginning(length)
+    return part.of(value, 0), part.is_cut
+
+
+class _Beginning:
+    """The beginning of JSON data, as much as there is room for."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self.is_cut = room, False
+
+    def of(self, value: Any, depth: int) -> Any:
+        if depth > _DEEPEST:
+            self.is_cut = True
+            return _CUT
+        if isinstance(value, str):
+            return self._take(self._text(value))
+        if isinstance(value, dict):
+            return dict(self._item(name, item, depth) for name, item in self._fitting(value.items()))
+        if isinstance(value, (list, tuple)):
+            return [self.of(item, depth + 1) for item in self._fitting(value)]
+        self._room -= _SMALL
+        return value
+
+    def _item(self, name: Any, item: Any, depth: int) -> tuple[Any, Any]:
+        if _is_secret(name) and item is not None:
+            return self._take(name), self._take(MASK)
+        return self._take(name) if isinstance(name, str) else name, self.of(item, depth + 1)
+
+    def _fitting(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items as long as there is room."""
+        for item in items:
+            if self._room <= 0:
+                self.is_cut = True
+                return
+            self._room -= _SMALL
+            yield item
+
+    def _take(self, text: str) -> str:
+        shown = text[: max(0, self._room)]
+        self.is_cut = self.is_cut or len(shown) < len(text)
+        self._room -= len(shown)
+        return shown
+
+    def _text(self, text: str) -> str:
+        """Return the beginning of a text, masked as the whole is: a secret that is cut at its end is left out."""
+        looked_at = text[: max(0, self._room) + 2 * LONGEST_LOOK]
+        if len(looked_at) == len(text):
+            return masked_text(text)
+        self.is_cut = True
+        hidden = without_secrets(looked_at + TOKEN_END)
+        return hidden[:-LONGEST_LOOK] if hidden.endswith(TOKEN_END) else hidden
 
 
 def _is_secret(name: Any) -> bool:
-    """Return True if a field of this name holds a secret: password, apiKey, db_password; not max_tokens, not token_count."""
-    return isinstance(name, str) and _FIELD.fullmatch(_CAMEL.sub("_", name)) is not None
+    return isinstance(name, str) and is_secret_name(name)
 
 
 def url_for_people(url: str) -> str:

@@ -17,6 +17,10 @@ StepStatus = Literal["started", "done", "failed", "interrupted", "unstorable", "
 another. interrupted: waits for a person. unstorable: it ran, but its result has no recorded form. discarded: a model answer
 dropped after a change of the agent."""
 
+ShownStatus = Literal["started", "done", "error", "failed", "interrupted", "unstorable", "discarded"]
+"""A status as everything outside of a store names it. error: a tool call that ended in an error, which the model got as its
+result; a store has it as ``done`` with an error."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
@@ -68,6 +72,11 @@ def split_usage(recorded: dict[str, int] | None) -> tuple[dict[str, int] | None,
     usage = {name: count for name, count in recorded.items() if name not in _LOOP}
     loop = {name: count for name, count in recorded.items() if name in _LOOP}
     return usage or None, loop or None
+
+
+def shown_status(status: StepStatus, *, has_error: bool) -> ShownStatus:
+    """Return the status of a step as it is named outside of a store."""
+    return "error" if status == "done" and has_error else status
 
 
 def shown_result(kind: StepKind, recorded: Any) -> Any:

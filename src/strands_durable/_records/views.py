@@ -15,10 +15,10 @@ from .calls import CallKind
 from .executions import ExecutionRecord, ExecutionStatus
 from .keys import visit_of
 from .origins import Origin
-from .printable import masked, masked_text, one_line
+from .printable import masked_beginning, masked_text, one_line
 from .questions import default_answer
 from .spec import AgentSpec
-from .steps import StepKind, StepStatus
+from .steps import ShownStatus, StepKind
 
 StepState = Literal[
     "running", "done", "error", "failed", "in doubt", "waiting for a person", "answered", "not storable", "discarded"
@@ -28,6 +28,7 @@ StepState = Literal[
 INPUT_LENGTH, ERROR_LENGTH = 160, 300
 _LOOKED_AT = 4
 _STEP_KEY = re.compile(r"(?P<ordinal>\d+)/(?:model|(?P<index>\d+):.*)~(?P<retry>\d+)", re.DOTALL)
+_DIRECT_CALLS = re.compile(r"(?:/(?:before|running|after):direct\.[^/]*#\d+)+$")
 _EFFECT_KEY = re.compile(r"(?P<enclosing>.*)/(?:before|running|after):", re.DOTALL)
 
 
@@ -44,7 +45,7 @@ class StepSummary:
     """The input as recorded with the step, shortened."""
     input: Any
     """A tool's input; None for a model call, whose input is the conversation."""
-    status: StepStatus
+    status: ShownStatus
     state: StepState
     attempt: int
     started_at: float | None
@@ -60,6 +61,8 @@ class StepSummary:
     ordinal: int | None = None
     """How many steps of the execution had ended with it: its ``number`` in a stream, and what `ExecutionHandle.fork` takes.
     None before its end."""
+    traceback: str | None = None
+    """Where its error was raised, without secrets and without the values of variables; None if none is on record."""
 
     @property
     def in_doubt(self) -> bool:
@@ -84,6 +87,8 @@ class Failure:
     attempt: int
     error: str
     at: float
+    traceback: str | None = None
+    """Where it was raised, without secrets and without the values of variables; None if none is on record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +232,7 @@ def number_of(key: str, kind: StepKind) -> str:
     if kind == "node":
         return str(visit_of(key) + 1)
     effect = _EFFECT_KEY.match(key) if kind == "effect" else None
-    match = _STEP_KEY.fullmatch(effect["enclosing"] if effect else key)
+    match = _STEP_KEY.fullmatch(_DIRECT_CALLS.sub("", effect["enclosing"]) if effect else key)
     if match is None:
         return "call"
     number = str(int(match["ordinal"])) + (f".{int(match['index'])}" if match["index"] else "")
@@ -236,7 +241,10 @@ def number_of(key: str, kind: StepKind) -> str:
 
 def short(value: Any, length: int = INPUT_LENGTH) -> str:
     """Return one printable line for ``value``, with anything that looks like a secret masked."""
-    if not isinstance(value, str):
-        value = "" if value is None else json.dumps(masked(value), default=str, skipkeys=True, ensure_ascii=False)
-    text = one_line(masked_text(value[: _LOOKED_AT * length]))
-    return text if len(text) <= length else text[: length - 1] + "…"
+    if value is None:
+        return ""
+    beginning, is_cut = masked_beginning(value, _LOOKED_AT * length)
+    if not isinstance(beginning, str):  # masked again: names may be secrets, too
+        beginning = masked_text(json.dumps(beginning, default=str, skipkeys=True, ensure_ascii=False))
+    text = one_line(beginning)
+    return text if len(text) <= length and not is_cut else f"{text[: length - 1]}…"

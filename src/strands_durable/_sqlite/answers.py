@@ -14,12 +14,11 @@ class Answers(Recorded):
     """The answers of one execution."""
 
     def insert_answers(self, call_id: int, answers: dict[str, Any]) -> None:
-        """Record a person's answers."""
-        now = time.time()
+        """Record a person's answers, with the time at which they were given: from then on no one is waited for."""
+        now, given = time.time(), dict(self.store.rows("replies", "interrupt_id, at", "call = ?", call_id))
         for name, answer in answers.items():
-            self._connection.put(
-                "answers", call=call_id, interrupt_id=name, answer=encode(answer, "The answer"), at=now
-            )
+            at, text = given.get(name, now), encode(answer, "The answer")
+            self._connection.put("answers", call=call_id, interrupt_id=name, answer=text, at=at)
             self._connection.delete("replies", "call = ? AND interrupt_id = ?", call_id, name)
 
     def replies(self, call_id: int) -> dict[str, Any]:

@@ -43,6 +43,12 @@ class Heads(Recorded):
             self._connection.insert("past_heads", call=call_id, part=part, until=number, since=since, data=before)
         self._connection.replace("heads", before, call=call_id, part=part, data=data, version=number)
 
+    def forget_part(self, call_id: int, part: str) -> None:
+        """Forget a part of a call's head, and what it was: only a redaction does this."""
+        self._heads.pop((call_id, part), None)
+        for table in ("heads", "past_heads") if self.store.keeps_past else ("heads",):
+            self._connection.delete(table, "call = ? AND part = ?", call_id, part)
+
     @reading()
     def head(self, call_id: int) -> tuple[CallProgress, dict[str, str]]:
         """Return where a call stands, and the other parts of its head."""

@@ -71,7 +71,7 @@ class Notices:
                 connection.put("watches", status=EVENTS[event].value, until=time.time() + WATCHED_SECONDS)
 
     def claim(self, events: Collection[Event], limit: int, running: Collection[str]) -> list[Notice]:
-        """Return notices that are due, and that no other process is delivering; those in ``running`` are at work here."""
+        """Return notices that are due, new ones first; those in ``running`` are being delivered here, others elsewhere."""
         if limit < 1 or not self._due(events, running):
             return []
         with self._store.transaction("notice.claim", lasting=False) as connection:
@@ -91,11 +91,13 @@ class Notices:
         wanted = json.dumps([EVENTS[event].value for event in events])
         where = (
             "gave_up_at IS NULL AND (not_before <= ? OR claimed_by IS NOT NULL)"
-            " AND status IN (SELECT value FROM json_each(?)) ORDER BY at LIMIT 100"
+            " AND status IN (SELECT value FROM json_each(?)) AND notice_id NOT IN (SELECT value FROM json_each(?))"
+            " ORDER BY tries > 0, at LIMIT 100"
         )
-        found = self._store.read(f"SELECT id FROM notices WHERE {where}", time.time(), wanted)
+        query = f"SELECT id FROM notices WHERE {where}"
+        found = self._store.read(query, time.time(), wanted, json.dumps(list(running)))
         rows = [row for (row_id,) in found for row in self._whole(row_id)]
-        return [row for row in rows if row[2] not in running and _is_free(row[7], row[6])]
+        return [row for row in rows if _is_free(row[7], row[6])]
 
     def _whole(self, row_id: int) -> list[tuple[Any, ...]]:
         """Return the row of a notice; nothing if it is damaged, which must not keep others from being delivered."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from strands import Agent
@@ -24,6 +24,7 @@ from strands.types.agent import ConcurrentInvocationMode
 from strands.types.events import TypedEvent
 
 from .._records.policy import DEFAULT, MARK, ToolPolicy
+from .decisions import is_cancelled
 
 __all__ = [
     "AgentResultEvent",
@@ -38,9 +39,11 @@ __all__ = [
     "TypedEvent",
     "agent_behind",
     "agents_beside",
+    "answer_passed_on",
     "answer_to",
     "cancel_flags",
     "carried_by",
+    "has_policy",
     "has_session",
     "is_agent",
     "is_handoff",
@@ -49,6 +52,7 @@ __all__ = [
     "is_next_to_tools",
     "knows_interrupt",
     "output_model",
+    "own_interrupt",
     "passes_on_interrupts",
     "refuse_unsupported",
     "restore_retries",
@@ -90,18 +94,35 @@ def knows_interrupt(agent: Agent, interrupt_id: str) -> bool:
     return interrupt_id in agent._interrupt_state.interrupts
 
 
+def own_interrupt(agent: Agent, form: dict[str, Any]) -> Interrupt:
+    """Return a recorded interrupt: the agent's own object if it has raised it, so that an answer to the one reaches the other.
+
+    Strands' tools that delegate keep the agent that asked, and read the answers there.
+    """
+    return agent._interrupt_state.interrupts.get(form["id"]) or Interrupt(**form)
+
+
 def answer_to(agent: Agent, interrupt_id: str) -> Any:
     """Return a person's answer to an interrupt, or None."""
     interrupt = agent._interrupt_state.interrupts.get(interrupt_id)
     return None if interrupt is None else interrupt.response
 
 
+def answer_passed_on(agent: Agent, interrupt_id: str) -> Any:
+    """Return the answer to a question of an agent inside a tool, which the tool asked in its own name or as it was."""
+    answer = answer_to(agent, interrupt_id)
+    if answer is not None:
+        return answer
+    named = (found.response for found in agent._interrupt_state.interrupts.values() if found.name == interrupt_id)
+    return next((response for response in named if response is not None), None)
+
+
 def cancel_flags(agent: Agent) -> dict[str, Any] | None:
     """Return the cancel requested in this invocation, by `agent.cancel` or the caller's signal, as arguments of `cancel`."""
-    is_cancelled = agent._observe_cancellation()
-    if not agent._deferred_cancel and not is_cancelled:
+    is_over = is_cancelled(agent)
+    if not agent._deferred_cancel and not is_over:
         return None
-    return {"message": agent._cancel_message, "after_current_tools": not is_cancelled}
+    return {"message": agent._cancel_message, "after_current_tools": not is_over}
 
 
 def is_model_driven(invocation_state: dict[str, Any]) -> bool:
@@ -133,8 +154,18 @@ def policy_of(tool: Any, name: str, given: dict[str, ToolPolicy]) -> ToolPolicy:
     """Return the policy of a tool: by name from ``tool_policies`` first, then from its decorator."""
     if name in given:
         return given[name]
+    return _marked(tool) or DEFAULT
+
+
+def has_policy(tool: Any, name: str, given: Mapping[str, ToolPolicy]) -> bool:
+    """Return True if a user chose the policy of a tool."""
+    return name in given or _marked(tool) is not None
+
+
+def _marked(tool: Any) -> ToolPolicy | None:
+    """Return the policy of a tool's decorator."""
     marked = getattr(tool, MARK, None) or getattr(getattr(tool, "_tool_func", None), MARK, None)
-    return marked if isinstance(marked, ToolPolicy) else DEFAULT
+    return marked if isinstance(marked, ToolPolicy) else None
 
 
 def sync_function(tool: Any) -> Callable[..., Any] | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from strands.types._events import MultiAgentResultEvent
+
 from .._records.steps import StepKind
 from .agents import TypedEvent
+
+__all__ = ["MultiAgentResultEvent", "RecordedEvent"]
 
 
 class RecordedEvent(TypedEvent):

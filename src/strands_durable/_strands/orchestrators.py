@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from strands.multiagent.base import MultiAgentBase, NodeResult
@@ -137,10 +136,6 @@ class OrchestratorAdapter(ABC):
     @abstractmethod
     def intercept(self, call_of: Callable[[], Any]) -> None:
         """Have it ask the durable call, if there is one, what is left to run."""
-
-    def wrap_hooks(self, around: Callable[..., Any]) -> None:
-        """Have ``around`` run its hooks: it gets what runs them, and the event."""
-        self.me.hooks.invoke_callbacks_async = partial(around, self.me.hooks.invoke_callbacks_async)
 
     def _interrupts(self) -> dict[str, Any]:
         """Return the open interrupts, without the conversations that Strands puts beside them: those are recorded already."""

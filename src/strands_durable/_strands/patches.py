@@ -1,153 +1,179 @@
-"""Process-wide patches of Strands, each applied once. Agents that are not durable behave as before."""
+"""Parts of Strands that are replaced while they are needed, and only then: most of them during durable calls.
+
+Agents that are not durable find everything in its place before and after, and during a durable call beside them a replacement
+that does what the original does: each acts only for what runs inside a durable call, by a context variable.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from strands import Agent
 from strands.event_loop import _retry, event_loop, streaming
 from strands.handlers import PrintingCallbackHandler
-from strands.telemetry.tracer import get_tracer
+from strands.telemetry.tracer import Tracer
+
+from .._records.copies import copied
+
+_lock = threading.Lock()
 
 
-def patch_auxiliary_model(offer: Callable[[Agent, Any], Any]) -> None:
-    """Make `Agent.aux_model` return ``offer(agent, model)``: the model itself, or one that replaces it."""
-    original = vars(Agent)["aux_model"]
-    if getattr(original.fget, "_strands_durable", False):
-        return
+class Replacement:
+    """One attribute of a class or module, replaced as long as at least one block of this needs it.
 
-    def aux_model(agent: Agent) -> Any:
-        return offer(agent, original.fget(agent))
-
-    aux_model.__doc__ = original.fget.__doc__
-    aux_model._strands_durable = True  # type: ignore[attr-defined]
-    Agent.aux_model = property(aux_model, original.fset)  # type: ignore[assignment]
-
-
-_ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
-
-
-class _NotPlain(Exception):
-    """A value holds more than JSON data and bytes."""
-
-
-def _plain_copy(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return _copied_dict(value)
-    if kind is list:
-        return _copied_list(value)
-    if kind in _ATOMS:
-        return value
-    raise _NotPlain
-
-
-# Both know the type of what they copy, and look for the types that messages are made of before they look into a set.
-
-
-def _copied_dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    found = value.copy()
-    for key, item in value.items():
-        kind = type(item)
-        if kind is str or kind is int:
-            continue
-        if kind is dict:
-            found[key] = _copied_dict(item)
-        elif kind is list:
-            found[key] = _copied_list(item)
-        elif kind not in _ATOMS:
-            raise _NotPlain
-    return found
-
-
-def _copied_list(value: list[Any]) -> list[Any]:
-    found = value.copy()
-    for place, item in enumerate(value):
-        kind = type(item)
-        if kind is dict:
-            found[place] = _copied_dict(item)
-        elif kind is list:
-            found[place] = _copied_list(item)
-        elif kind not in _ATOMS:
-            raise _NotPlain
-    return found
-
-
-def copied(value: Any, memo: Any = None) -> Any:
-    """Copy as `copy.deepcopy` does."""
-    try:
-        return _plain_copy(value)
-    except (_NotPlain, RecursionError):
-        return copy.deepcopy(value, memo)
-
-
-class _QuickCopy:
-    """Replaces the module ``copy`` where Strands copies the whole conversation, twice per model call.
-
-    Plain data is copied three times as fast, without the bookkeeping that it does not need. Anything else is copied as before.
+    Args:
+        owner: The class or module.
+        name: The attribute.
+        around: Returns the replacement of the original.
     """
 
-    copy = staticmethod(copy.copy)
+    def __init__(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
+        self._owner, self._name, self._around = owner, name, around
+        self._users = 0
+        self._original: Any = None
+        self._ours: Any = None
 
-    deepcopy = staticmethod(copied)
+    def __enter__(self) -> None:
+        with _lock:
+            if self._users == 0:
+                self._original = vars(self._owner)[self._name]
+                self._ours = self._around(self._original)
+                setattr(self._owner, self._name, self._ours)
+            self._users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with _lock:
+            self._users = max(0, self._users - 1)
+            if self._users == 0:
+                self._put_back()
+
+    def _put_back(self) -> None:
+        if self._ours is not None and vars(self._owner)[self._name] is self._ours:  # else it was replaced by others
+            setattr(self._owner, self._name, self._original)
+        self._original = self._ours = None
+
+    def forget(self) -> None:
+        """After a fork, in the child: what needs this runs in the parent."""
+        with _lock:
+            self._users = 0
+            self._put_back()
 
 
-def patch_deepcopy() -> None:
-    """Save most of the time that a long run spends on copying its messages; results are the same."""
-    for module in (event_loop, streaming):
-        module.copy = _QuickCopy  # type: ignore[attr-defined]
+class DurableSeams:
+    """What Strands has no public seam for, and a durable call needs.
 
-
-class _RetrySleep:
-    """Replaces the module ``asyncio`` where Strands waits before it retries a model call."""
-
-    def __init__(self, pause: Callable[[float, str], Any]) -> None:
-        self._pause = pause
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await self._pause(seconds, "throttled")
-
-
-def patch_retry_sleep(pause: Callable[[float, str], Any]) -> None:
-    """Make `ModelRetryStrategy` wait with ``pause(seconds, what)``."""
-    _retry.asyncio = _RetrySleep(pause)  # type: ignore[assignment, attr-defined]
-
-
-def patch_tracer(mark: Callable[[Any], None]) -> None:
-    """Call ``mark(span)`` for each span that Strands starts, and skip encoding messages for spans that do not record.
-
-    Strands encodes the whole conversation three times per cycle even without an exporter: a fifth of a long run.
+    Args:
+        is_inside: Returns True in code that runs inside a durable call.
+        offer: Returns what `Agent.aux_model` gives for an agent and its model: the model itself, or one in its place.
+        pause: Waits, as `ModelRetryStrategy` does before it makes a model call again, for seconds and a reason.
+        mark: Gets each span that Strands starts and that is recorded.
+        note_state: Gets an agent and the state that its model call may change in place.
     """
-    tracer = get_tracer()
-    add_event_messages, start_span = tracer._add_event_messages, tracer._start_span
-    if getattr(add_event_messages, "_strands_durable", False):
-        return
 
-    def guarded(span: Any, messages: Any) -> None:
-        if span.is_recording():
-            add_event_messages(span, messages)
+    def __init__(
+        self,
+        is_inside: Callable[[], bool],
+        offer: Callable[[Agent, Any], Any],
+        pause: Callable[[float, str], Any],
+        mark: Callable[[Any], None],
+        note_state: Callable[[Any, Any], None],
+    ) -> None:
+        self._is_inside, self._offer, self._pause, self._mark = is_inside, offer, pause, mark
+        self._note_state = note_state
+        self._replacements = [
+            Replacement(event_loop, "copy", self._quick_copy),
+            Replacement(streaming, "copy", self._quick_copy),
+            Replacement(event_loop, "_make_invoke_model_terminal", self._noting),
+            Replacement(_retry, "asyncio", self._pausing),
+            Replacement(Agent, "aux_model", self._offering),
+            Replacement(Tracer, "_start_span", self._marking),
+            Replacement(Tracer, "_add_event_messages", self._guarded),
+        ]
+        _in_use.add(self)
 
-    def marking(*args: Any, **given: Any) -> Any:
-        span = start_span(*args, **given)
-        if span.is_recording():
-            mark(span)
-        return span
+    def open(self) -> None:
+        """Replace them for a durable call that begins; calls in several threads may overlap."""
+        for found in self._replacements:
+            found.__enter__()
 
-    tracer._start_span = marking  # type: ignore[method-assign]
-    guarded._strands_durable = True  # type: ignore[attr-defined]
-    tracer._add_event_messages = guarded  # type: ignore[method-assign]
+    def close(self) -> None:
+        """Put everything back, unless other durable calls run."""
+        for found in self._replacements:
+            found.__exit__()
+
+    def forget(self) -> None:
+        """Put everything back in a child process: no durable call runs there."""
+        for found in self._replacements:
+            found.forget()
+
+    def _quick_copy(self, module: Any) -> Any:
+        """Copy the conversation, as Strands does twice per model call, in a third of the time; results are the same."""
+
+        def deepcopy(value: Any, *memo: Any) -> Any:
+            return copied(value, *memo) if self._is_inside() else copy.deepcopy(value, *memo)
+
+        return SimpleNamespace(**{**vars(module), "deepcopy": deepcopy})
+
+    def _noting(self, original: Any) -> Any:
+        def noting(agent: Any, cycle_span: Any, tracer: Any, model_state: dict[str, Any]) -> Any:
+            if self._is_inside():
+                self._note_state(agent, model_state)
+            return original(agent, cycle_span, tracer, model_state)
+
+        return noting
+
+    def _pausing(self, module: Any) -> Any:
+        async def sleep(seconds: float) -> None:
+            await (self._pause(seconds, "throttled") if self._is_inside() else asyncio.sleep(seconds))
+
+        return SimpleNamespace(**{**vars(module), "sleep": sleep})
+
+    def _offering(self, original: property) -> property:
+        def aux_model(agent: Agent) -> Any:
+            assert original.fget is not None
+            return self._offer(agent, original.fget(agent))
+
+        return property(aux_model, original.fset, doc=original.__doc__)
+
+    def _marking(self, original: Any) -> Any:
+        def start_span(tracer: Any, *args: Any, **given: Any) -> Any:
+            span = original(tracer, *args, **given)
+            if self._is_inside() and span.is_recording():
+                self._mark(span)
+            return span
+
+        return start_span
+
+    def _guarded(self, original: Any) -> Any:
+        """Skip encoding the whole conversation, three times per cycle, for spans that are not recorded."""
+
+        def add_event_messages(tracer: Any, span: Any, messages: Any) -> None:
+            if span.is_recording() or not self._is_inside():
+                original(tracer, span, messages)
+
+        return add_event_messages
 
 
-@contextmanager
-def silence_printing() -> Iterator[None]:
+_in_use: weakref.WeakSet[DurableSeams] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    _lock.release()
+    for found in _in_use:
+        found.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)
+
+
+def silence_printing() -> Replacement:
     """Take the voice from Strands' default callback handler, which prints what every agent says while it says it."""
-    speak = PrintingCallbackHandler.__call__
-    PrintingCallbackHandler.__call__ = lambda self, **said: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        PrintingCallbackHandler.__call__ = speak  # type: ignore[method-assign]
+    return Replacement(PrintingCallbackHandler, "__call__", lambda original: lambda self, **said: None)

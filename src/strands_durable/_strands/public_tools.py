@@ -1,12 +1,19 @@
-"""Which calls of well-known tools have an effect inside the process, which is lost with it and must be redone on resume.
+"""What is known of the tools of Strands and of strands-agents-tools: which delegate to agents, which change the process, which
+do everything twice if a call is repeated, and which can send an idempotency key.
 
-Tools are identified by the module that defines them. Calls with an effect outside the process (a message sent, a tool of a
-server called, agents run) are never among them. docs/features.md has a table of all tools of strands-agents-tools.
+Tools are identified by the module that defines them. The effect of a call inside the process is lost with it and must be redone
+on resume; calls with an effect outside the process (a message sent, a tool of a server called, agents run) are never among
+those. docs/features.md has a table of all tools of strands-agents-tools.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from strands.middleware import ExecuteToolContext
+
+from .agents import agent_behind
 
 _IN_PROCESS: dict[str, tuple[str, frozenset[str]] | None] = {
     "strands_tools.load_tool": None,
@@ -18,6 +25,33 @@ _IN_PROCESS: dict[str, tuple[str, frozenset[str]] | None] = {
 }
 """By module: the input field that selects the tool's action, and the actions; None: every call."""
 _ADD_TOOLS = ("strands_tools.load_tool", "strands_tools.mcp_client")
+_DO_TWICE: dict[str, str] = {
+    "strands.vended_tools.file_editor.file_editor": "its insert adds the text",
+    "strands.vended_tools.python_repl.python_repl": "its code runs",
+    "strands.vended_tools.shell.shell": "its command runs",
+    "strands_tools.editor": "its insert adds the text",
+    "strands_tools.python_repl": "its code runs",
+    "strands_tools.shell": "its command runs",
+}
+"""By module: what a repeated call does a second time, and what no key can prevent."""
+_HTTP = ("strands.vended_tools.http_request.http_request", "strands_tools.http_request")
+_SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+"""The methods that change nothing."""
+_DELEGATE = frozenset(
+    {"strands.vended_tools.subagent.subagent", "strands.vended_tools.swarm.swarm"}
+    | {f"strands_tools.{name}" for name in ("use_agent", "use_llm", "think", "swarm", "graph")}
+)
+_IN_POOLS = frozenset({"strands_tools.agent_graph", "strands_tools.workflow"})
+
+
+def delegates(tool: Any) -> bool:
+    """Return True if all that a tool does is call agents: their steps are recorded, and the tool is never in doubt."""
+    return agent_behind(tool) is not None or _module(tool) in _DELEGATE
+
+
+def calls_agents_in_pool(tool: Any) -> bool:
+    """Return True if a tool calls agents in threads of its own, where their step is unknown."""
+    return _module(tool) in _IN_POOLS
 
 
 def lives_in_process(tool: Any, arguments: Any) -> bool:
@@ -39,5 +73,26 @@ def adds_tools(tool: Any) -> bool:
     return _module(tool) in _ADD_TOOLS
 
 
+def done_twice(tool: Any) -> str | None:
+    """Return what a repeated call of a tool does a second time, if nothing outside can recognize the repetition."""
+    return _DO_TWICE.get(_module(tool))
+
+
+def with_idempotency_key(context: ExecuteToolContext, key: Callable[[], str]) -> ExecuteToolContext:
+    """Add the key to the headers of an `http_request`, unless it changes nothing or its call gives a key itself.
+
+    The input of ``context`` is not changed: the recorded message never has the key.
+    """
+    given: Any = context.tool_use.get("input")
+    if _module(context.tool) not in _HTTP or not isinstance(given, dict) or str(given.get("method")).upper() in _SAFE:
+        return context
+    headers = given.get("headers") or {}
+    if not isinstance(headers, dict) or any(str(name).lower() == "idempotency-key" for name in headers):
+        return context
+    headers = {**headers, "Idempotency-Key": key()}
+    return context.replace(tool_use={**context.tool_use, "input": {**given, "headers": headers}})
+
+
 def _module(tool: Any) -> str:
-    return str(getattr(getattr(tool, "_tool_func", None), "__module__", ""))
+    function = getattr(tool, "_tool_func", None)
+    return str(type(tool).__module__ if function is None else getattr(function, "__module__", ""))

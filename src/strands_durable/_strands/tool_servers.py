@@ -10,20 +10,21 @@ from typing import Any
 from strands.tools import ToolProvider
 from strands.tools.registry import ToolRegistry
 
+from .patches import Replacement
+
 _left_out: ContextVar[list[ToolProvider] | None] = ContextVar("strands_durable_left_out", default=None)
 
 
 @contextmanager
 def without_servers() -> Iterator[list[ToolProvider]]:
     """Keep agents that are built in this block from connecting to tool servers; yield the providers left out."""
-    if not hasattr(ToolRegistry.process_tools, "_strands_durable"):
-        ToolRegistry.process_tools = _guarded(ToolRegistry.process_tools)  # type: ignore[method-assign]
     providers: list[ToolProvider] = []
-    token = _left_out.set(providers)
-    try:
-        yield providers
-    finally:
-        _left_out.reset(token)
+    with _process_tools:
+        token = _left_out.set(providers)
+        try:
+            yield providers
+        finally:
+            _left_out.reset(token)
 
 
 def _guarded(process_tools: Any) -> Any:
@@ -31,8 +32,10 @@ def _guarded(process_tools: Any) -> Any:
         left_out = _left_out.get()
         return process_tools(self, tools if left_out is None else _plain_tools(tools, left_out))
 
-    guarded._strands_durable = True  # type: ignore[attr-defined]
     return guarded
+
+
+_process_tools = Replacement(ToolRegistry, "process_tools", _guarded)
 
 
 def _plain_tools(tools: Iterable[Any], left_out: list[ToolProvider]) -> list[Any]:

@@ -6,7 +6,6 @@ import weakref
 from typing import Any
 
 from strands import Agent
-from strands.event_loop import event_loop
 from strands.types.json_dict import JSONSerializableDict
 
 from .agents import is_agent
@@ -46,19 +45,10 @@ _model_states: weakref.WeakKeyDictionary[Agent, dict[str, Any]] = weakref.WeakKe
 """The state that each agent's current model call may change in place; Strands keeps it in local variables only."""
 
 
-def watch_model_states() -> None:
-    """Watch the state that models change in a call."""
-    make_terminal = event_loop._make_invoke_model_terminal
-    if getattr(make_terminal, "_strands_durable", False):
-        return
-
-    def noting(agent: Any, cycle_span: Any, tracer: Any, model_state: dict[str, Any]) -> Any:
-        if is_agent(agent):
-            _model_states[agent] = model_state
-        return make_terminal(agent, cycle_span, tracer, model_state)
-
-    noting._strands_durable = True  # type: ignore[attr-defined]
-    event_loop._make_invoke_model_terminal = noting
+def note_model_state(agent: Any, state: dict[str, Any]) -> None:
+    """Note the state that the model call which an agent begins may change."""
+    if is_agent(agent):
+        _model_states[agent] = state
 
 
 def changed_model_state(agent: Agent) -> dict[str, Any] | None:
@@ -104,3 +94,10 @@ def watch_state(state: Any, watcher: Any) -> None:
     if not isinstance(state, WatchedState):
         watched = _watched_types.setdefault(kind, type(kind.__name__, (WatchedState, kind), {}))
         state.__class__ = watched
+
+
+def unwatch_state(state: Any) -> None:
+    """Make an agent's state what it was before it was watched."""
+    if isinstance(state, WatchedState):
+        state.__class__ = type(state).__mro__[1] if type(state) is WatchedState else type(state).__bases__[1]
+        state.__dict__.pop("_watcher", None)

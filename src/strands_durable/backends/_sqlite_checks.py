@@ -11,7 +11,7 @@ import psutil
 
 from .._dispatch.queue import Queue
 from .._dispatch.registry import agents
-from .._records.findings import Finding
+from .._records.findings import Finding, by_reason, few
 from .._sqlite.database import Store, readable_version
 from .._sqlite.tables import FORMAT
 from ..errors import DurableError
@@ -96,12 +96,19 @@ def _versions(store: Store) -> list[Finding]:
         return []
     from .._dispatch.runner import refusal
 
-    queue, found = Queue(store), []
+    queue, refused = Queue(store), list[tuple[str, str]]()
     for suspected in (False, True):
         for queued in queue.claimable(refused=(), suspected=suspected, limit=_QUEUED):
             why = refusal(queued)
             if why is not None:
-                text = f"execution {queued.execution_id!r} waits, and these files cannot run it"
-                found.append(Finding(check="versions", level="warning", text=text, remedy=why))
+                refused.append((queued.execution_id, why))
+    found = [_cannot_run(ids, why) for why, ids in by_reason(refused).items()]
     text = "these files can run every execution that waits for a worker"
     return found or [Finding(check="versions", level="ok", text=text)]
+
+
+def _cannot_run(ids: list[str], why: str) -> Finding:
+    text = f"execution {ids[0]!r} waits, and these files cannot run it"
+    if len(ids) > 1:
+        text = f"{len(ids)} executions wait, and these files cannot run them: {few(list(map(repr, ids)))}"
+    return Finding(check="versions", level="warning", text=text, remedy=why)

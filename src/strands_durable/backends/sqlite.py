@@ -20,11 +20,12 @@ from .._dispatch.notifications.hooks import Callback, hooks, hooks_of
 from .._dispatch.notifications.notifier import notifying
 from .._dispatch.notifications.webhooks import Webhook
 from .._dispatch.ports import DurableBackend, WorkerMode
-from .._dispatch.quarantine import QuarantineProcess, run_quarantined
+from .._dispatch.quarantine import QuarantineProcess
 from .._dispatch.requests import Requests
 from .._dispatch.retention import pruning, retentions, rules_of, with_agents
 from .._dispatch.trace_context import current_trace
 from .._enginekit.imports import import_into
+from .._enginekit.trial import run_quarantined
 from .._records.cipher import Cipher
 from .._records.cipher_setting import cipher_or_default
 from .._records.executions import ExecutionRecord, ExecutionStatus, StatusCount
@@ -35,6 +36,7 @@ from .._records.printable import url_for_people
 from .._records.rekeyed import Rekeyed
 from .._records.retention import Pruned, Retention
 from .._records.spec import AgentSpec
+from .._records.stopping import ended_in_time
 from .._records.verification import Verification
 from .._records.views import OpenQuestion
 from .._sqlite.catalog import Catalog, refuse_unreadable
@@ -91,7 +93,11 @@ class SqliteBackend(DurableBackend):
     def store(self) -> Store:
         """The open store; its folder is created if it does not exist."""
         if not self.path.parent.exists():
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                why = f"its folder cannot be made: {error.strerror}"
+                raise BackendUnavailableError(str(self.path), why, "Use a path in a folder of yours.") from error
         return stores.open(self.path, cipher=self.cipher)[0]
 
     @property
@@ -191,19 +197,26 @@ class SqliteBackend(DurableBackend):
         is_trial: bool = False,
     ) -> bool:
         """Run executions of the agents that are registered in this process, until ``stop`` is set."""
-        from .._dispatch.worker import Worker
-
         _ = self.store
         stop = stop or asyncio.Event()
         if is_trial:
-            return await run_quarantined(self.path, stop, drain_seconds, self.cipher)
+            working = run_quarantined(self.path, stop, drain_seconds, self.cipher)
+        else:
+            working = self._work(concurrency, drain_seconds, stop, trial_command)
+        return await ended_in_time(working, stop, drain_seconds)
+
+    async def _work(
+        self, concurrency: int, drain_seconds: float, stop: asyncio.Event, trial_command: Sequence[str] | None
+    ) -> bool:
+        from .._dispatch.worker import Worker
+
         make = partial(Worker, self.path, concurrency=concurrency, cipher=self.cipher)
         apart = self.working("off")
         async with notifying(self.path, self.cipher), expiring(apart, LOOK_SECONDS), pruning(self.path, self.cipher):
             if trial_command is None:
                 return await make().run(stop, drain_seconds)
             quarantine = QuarantineProcess(trial_command)
-            worker = make(suspects="never", on_suspects=quarantine.begin)
+            worker = make(quarantine=quarantine)
             async with quarantine.until(stop, drain_seconds):
                 return await worker.run(stop, drain_seconds)
 
@@ -311,7 +324,11 @@ def _shared(path: Path, concurrency: int, cipher: Cipher | None, *, is_own: bool
         from .._dispatch.worker import Worker
 
         apart = SqliteBackend(f"{path}?worker=off", cipher=cipher)
-        async with notifying(path, cipher), expiring(apart, LOOK_SECONDS), pruning(path, cipher):
-            await Worker(path, concurrency=concurrency, only=only, cipher=cipher).run(stop, DRAIN_SECONDS)
+
+        async def worked() -> bool:
+            async with notifying(path, cipher), expiring(apart, LOOK_SECONDS), pruning(path, cipher):
+                return await Worker(path, concurrency=concurrency, only=only, cipher=cipher).run(stop, DRAIN_SECONDS)
+
+        await ended_in_time(worked(), stop, DRAIN_SECONDS)
 
     return _workers.setdefault((path, concurrency, cipher, is_own), WorkerThread(work, is_own=is_own))

@@ -5,20 +5,21 @@ Every kind of access has a session cookie that no script can read. It carries no
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import inspect
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
 from starlette.requests import Request
 
+from ._attempts import Attempts
+
 _SESSIONS = 1000
 """Signed-in browsers that are remembered; the oldest is forgotten."""
-_WRONG_SECONDS = 1.0
 _NAME_LENGTH = 100
 
 
@@ -51,6 +52,11 @@ class Sessions:
     def name_of(self, session: str) -> str | None:
         """Return who has this session."""
         return self._names.get(session)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._names)
 
     def end(self, session: str) -> None:
         """Forget a session."""
@@ -85,22 +91,45 @@ class PasswordAccess:
     entry: str | None = "password"
     refusal = "Sign in first."
 
-    def __init__(self, password: str) -> None:
+    def __init__(self, password: str, attempts: Attempts | None = None) -> None:
         self.sessions = Sessions()
+        self.attempts = attempts or Attempts()
         self._password = password
-        self._wrong = asyncio.Lock()
 
     async def user_of(self, request: Request, session: str) -> str | None:
         """Return the user of the session."""
         return self.sessions.name_of(session)
 
-    async def entered(self, name: str, password: str) -> str | None:
-        """Return a new session for the right password; wrong ones are refused at most once a second, in a row."""
-        if _is_same(password, self._password):
-            return self.sessions.begin(name.strip()[:_NAME_LENGTH])
-        async with self._wrong:
-            await asyncio.sleep(_WRONG_SECONDS)
-        return None
+    def entered(self, address: str, name: str, password: str, browser: str) -> Entered | Refused:
+        """Return a new session for the right password; too soon after wrong ones, the password is not looked at.
+
+        Nothing is awaited between the look at earlier attempts and the count of this one: of many at once, few are looked at.
+        """
+        seconds = self.attempts.seconds(address, name, browser)
+        if seconds:
+            return Refused(seconds)
+        if not _is_same(password, self._password):
+            self.attempts.wrong(address, name, browser)
+            return Refused(0)
+        known = self.attempts.right(address, name, browser)
+        return Entered(self.sessions.begin(name.strip()[:_NAME_LENGTH]), known)
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A person has signed in."""
+
+    session: str
+    browser: str
+    """What the browser is known by, also once the session has ended."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A person has not signed in."""
+
+    seconds: int
+    """For how long the password is not looked at; 0 if it was, and is wrong."""
 
 
 class HeaderAccess:
@@ -155,4 +184,6 @@ def is_form_token(given: str, session: str, user: str) -> bool:
 
 
 def _is_same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
+    """Compare in a time that depends on neither of them, nor on the length of what is expected."""
+    digests = [sha256(text.encode("utf-8", "replace")).digest() for text in (given, expected)]
+    return hmac.compare_digest(*digests)

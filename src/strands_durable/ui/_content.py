@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 from .._records.stored_bytes import StoredBytes
 from .._records.views import CallSummary, StepSummary
 from ._timeline import grouped, step_place
-from ._wording import line, text, written
+from ._wording import MORE, MOST_CHARACTERS, line, text, written
 
 _PICTURES = {
     "png": re.compile(rb"\x89PNG\r\n\x1a\n"),
@@ -21,6 +22,12 @@ _PICTURES = {
     "webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
 }
 """Formats that browsers draw without running anything, and how such files begin. SVG is a program, and is not one of them."""
+
+
+_LEAST = 100
+"""What a block takes of the room of a page in any case."""
+_MOST_SAID = 1_000_000
+"""How many characters of a conversation are looked at, unless all of it is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +63,20 @@ def blocks_of(content: Any) -> tuple[Block, ...]:
         return (Block(kind="text", text=text(content)),)
     if isinstance(content, list) and all(isinstance(block, dict) for block in content):
         if any("role" in block and "content" in block for block in content):  # a prompt of several messages
-            return tuple(found for message in content for found in blocks_of(message.get("content")))
-        return tuple(found for block in content for found in _blocks(block))
+            return _beginning(found for message in content for found in blocks_of(message.get("content")))
+        return _beginning(found for block in content for found in _blocks(block))
     return (Block(kind="value", text=written(content)),)
+
+
+def _beginning(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Return blocks up to the limit of what a browser can show, and whether there are more."""
+    found, room = list[Block](), MOST_CHARACTERS
+    for block in blocks:
+        if room <= 0:
+            return (*found, Block(kind="text", text=MORE))
+        found.append(block)
+        room -= len(block.text) + _LEAST
+    return tuple(found)
 
 
 def picture_format(data: bytes) -> str | None:
@@ -79,15 +97,21 @@ def result_blocks(step: StepSummary) -> tuple[Block, ...]:
 def conversation_of(call: CallSummary, last: int | None = None) -> tuple[list[Said], int]:
     """Return what was said in a call, its input, the answers of the model and the results of tools, and how much is left out.
 
-    With ``last``, only the last messages: a long conversation is not looked at as a whole.
+    With ``last``, only the last messages, and fewer if they are large: a long conversation is not looked at as a whole.
     """
-    steps = _in_order(call)
-    left_out = 0 if last is None else max(0, 1 + len(steps) - last)
-    given = "This input was redacted." if call.is_redacted else call.input
-    found = [] if left_out else [Said(role="user", title="Input", blocks=blocks_of(given))]
-    for attempts in steps[max(0, left_out - 1) :]:
-        found += _said(call, attempts[-1])
-    return found, left_out
+    steps, found, kept = _in_order(call), list[Said](), 0
+    most, room = (inf, inf) if last is None else (last, _MOST_SAID)
+    while kept < min(most, len(steps)) and room > 0:
+        kept += 1
+        said = list(_said(call, steps[-kept][-1]))
+        found += reversed(said)
+        room -= sum(len(block.text) for each in said for block in each.blocks)
+    left_out = 1 + len(steps) - kept
+    if left_out == 1 and kept < most and room > 0:
+        given = "This input was redacted." if call.is_redacted else call.input
+        found.append(Said(role="user", title="Input", blocks=blocks_of(given)))
+        left_out = 0
+    return found[::-1], left_out
 
 
 def _in_order(call: CallSummary) -> list[list[StepSummary]]:

@@ -12,12 +12,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ._access import Access, PasswordAccess, TokenAccess, new_session
+from ._access import Access, Entered, PasswordAccess, TokenAccess, new_session
 from ._guard import base_of, is_own_form, is_own_host, path_in
 from ._site import Site
+from ._wording import plural
 
 _OPEN = ("/static/", "/login")
 """Paths that need no user: they show nothing of an execution."""
+_LOGIN_BYTES = 10_000
+_KNOWN_SECONDS = 90 * 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,8 @@ class Entrance:
     def _not_ours(self, request: Request) -> Response | None:
         """Return the refusal of a request for another host, or of a form that may not be sent."""
         hosts = self._settings.hosts
+        if not path_in(request).isascii() and path_in(request) != path_in(request).encode("utf-8", "ignore").decode():
+            return self._refused(request, 400, "This address is not text.")
         if hosts is not None and not is_own_host(request, hosts):
             return self._refused(request, 400, "This page has another host name. Open the URL as it was printed.")
         if request.method in ("GET", "HEAD"):
@@ -111,16 +116,28 @@ class Login:
             raise HTTPException(404)
         if request.method != "POST":
             return self._site.page(request, page)
-        posted = await self._site.form(request, is_open=True)
+        posted = await self._site.form(request, most_bytes=_LOGIN_BYTES, is_open=True)
         name = posted.get("name", "").strip()
         if not name:
             return self._site.page(
                 request, page, status=400, error="Your name is missing. It is recorded with answers."
             )
-        session = await access.entered(name, posted.get("password", ""))
-        if session is None:
+        address, browser = request.client.host if request.client else "", request.cookies.get(self._known, "")
+        found = access.entered(address, name, posted.get("password", ""), browser)
+        if isinstance(found, Entered):
+            response = signed_in(request, self._settings, found.session)
+            return _with_cookie(request, response, self._known, found.browser, _KNOWN_SECONDS)
+        if not found.seconds:
             return self._site.page(request, page, status=401, error="This password is wrong.", name=name)
-        return signed_in(request, self._settings, session)
+        error = f"Too many wrong passwords. The next one is looked at in {plural(found.seconds, 'second')}."
+        response = self._site.page(request, page, status=429, error=error, name=name)
+        response.headers["retry-after"] = str(found.seconds)
+        return response
+
+    @property
+    def _known(self) -> str:
+        """The cookie of a browser that has been in."""
+        return f"{self._settings.cookie}_known"
 
     async def leave(self, request: Request) -> Response:
         """Forget the session."""
@@ -136,10 +153,15 @@ def signed_in(request: Request, settings: Settings, session: str) -> Response:
 
 
 def _with_session(request: Request, settings: Settings, response: Response, session: str) -> Response:
+    return _with_cookie(request, response, settings.cookie, session)
+
+
+def _with_cookie(request: Request, response: Response, name: str, value: str, seconds: int | None = None) -> Response:
     response.set_cookie(
-        settings.cookie,
-        session,
+        name,
+        value,
         path=f"{base_of(request)}/",
+        max_age=seconds,
         httponly=True,
         samesite="lax",  # strict: a link in a chat or mail leads a person who is signed in to a refusal
         secure=request.url.scheme == "https",

@@ -73,7 +73,14 @@ def is_own_form(request: Request) -> bool:
     if site is not None:
         return site == "same-origin"
     origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    return origin is not None and _place_of(origin) == request.headers.get("host")
+
+
+def _place_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _host_name(host: str) -> str:

@@ -7,9 +7,12 @@ from itertools import takewhile
 
 from .._records.printable import masked_text, printable
 
-_UNFINISHED = re.compile(r"[!-~]{0,400}\Z")
+_LONGEST_WORD = 400
+_UNFINISHED = re.compile(rf"[!-~]{{0,{_LONGEST_WORD}}}\Z")
 """A word that may still be growing. Scripts without spaces are shown at once."""
 _PARAGRAPH = "\n\n"
+_MOST = 8_000
+_MORE = "… The rest is shown when the step has ended.\n"
 
 
 class LiveText:
@@ -18,16 +21,24 @@ class LiveText:
     def __init__(self) -> None:
         self._place: tuple[str, int] | None = None
         self._written = self._shown = ""
+        self._is_over = False
 
     def grown(self, step: str, attempt: int, piece: str) -> str:
         """Return what can be shown in addition after another piece; the last word is held back until it ends.
 
-        Only the current paragraph is looked at again, so that a long text does not cost more with each piece.
+        Only the current paragraph is looked at again, so that a long text does not cost more with each piece; one that
+        is too long for that ends what is shown of its step.
         """
         if (step, attempt) != self._place:
-            self._place, self._written, self._shown = (step, attempt), "", ""
+            self._place, self._written, self._shown, self._is_over = (step, attempt), "", "", False
+        if self._is_over:
+            return ""
         self._written += piece
-        finished = self._written[: _UNFINISHED.search(self._written).start()]  # type: ignore[union-attr]
+        if len(self._written) > _MOST:
+            self._is_over = True
+            return _MORE
+        word = _UNFINISHED.search(self._written, max(0, len(self._written) - _LONGEST_WORD))
+        finished = self._written[: word.start()]  # type: ignore[union-attr]
         shown = printable(masked_text(f" {finished}"))[1:]  # never as JSON, which would be formatted again
         # not always what was shown: "BEGIN PRIVATE" is, until "KEY" follows, and then all of it is one secret
         same = len(self._shown) if shown.startswith(self._shown) else _same(shown, self._shown)

@@ -19,6 +19,7 @@ from .._records.executions import ExecutionStatus
 from .._records.keys import idempotency_key
 from .._records.results import StreamEvent
 from .._records.views import CallSummary, ExecutionDetail, StepSummary
+from .._records.waits import seconds_in
 from ..errors import BytesNotFoundError, DurableError, UnsupportedFeatureError
 from ._content import blocks_of, conversation_of, picture_format, result_blocks
 from ._forms import form_of
@@ -26,7 +27,7 @@ from ._live_text import LiveText
 from ._node_map import NodeMap, node_map_of
 from ._reading import INBOX_SIZE, Listed, Reading, Wanted, questions_of, until_set
 from ._site import Site
-from ._timeline import grouped, step_place, timeline_of, tokens_of
+from ._timeline import grouped, step_place, timeline_of, tokens_of, waits_of
 
 _ACTIVE = (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
 _MESSAGES = 100
@@ -43,7 +44,7 @@ _DONE = {
 
 
 class Pages:
-    """Makes the pages that change nothing."""
+    """Makes the pages that change nothing, in a thread where they may be large: others are not kept waiting."""
 
     def __init__(self, reading: Reading, site: Site, ending: asyncio.Event) -> None:
         self._reading, self._site, self._ending = reading, site, ending
@@ -69,34 +70,43 @@ class Pages:
     async def inbox(self, request: Request) -> Response:
         """Show the open questions of all executions."""
         asked = await self._reading.questions()
-        return self._site.page(
-            request,
-            "inbox.html",
-            asked=[(each, form_of(each.question)) for each in asked[:INBOX_SIZE]],
-            has_more=len(asked) > INBOX_SIZE,
-            done=_DONE.get(request.query_params.get("done", "")),
-            warning=await self._reading.warning() if asked else None,
+        warning = await self._reading.warning() if asked else None
+        return await asyncio.to_thread(
+            lambda: self._site.page(
+                request,
+                "inbox.html",
+                asked=[(each, form_of(each.question)) for each in asked[:INBOX_SIZE]],
+                has_more=len(asked) > INBOX_SIZE,
+                done=_DONE.get(request.query_params.get("done", "")),
+                warning=warning,
+            )
         )
 
     async def execution(self, request: Request) -> Response:
         """Show one execution: what it waits for, its nodes, its timeline, and one of its steps."""
         detail = await self._detail(request)
         place = request.query_params.get("step")
-        return self._site.page(
-            request,
-            "execution.html",
-            **_shared(detail),
-            asked=[(each, form_of(each.question)) for each in questions_of(detail)],
-            maps=_maps(detail),
-            timeline=timeline_of(detail, _until(detail)),
-            chosen=None if place is None else _chosen(detail, place),
-            done=_DONE.get(request.query_params.get("done", "")),
-            warning=await self._warning(detail),
+        warning = await self._warning(detail)
+        return await asyncio.to_thread(
+            lambda: self._site.page(
+                request,
+                "execution.html",
+                **_shared(detail),
+                asked=[(each, form_of(each.question)) for each in questions_of(detail)],
+                maps=_maps(detail),
+                timeline=timeline_of(detail, _until(detail)),
+                chosen=None if place is None else _chosen(detail, place),
+                done=_DONE.get(request.query_params.get("done", "")),
+                warning=warning,
+            )
         )
 
     async def conversation(self, request: Request) -> Response:
         """Show what was said in each call, the most recent messages of it."""
         detail = await self._detail(request)
+        return await asyncio.to_thread(lambda: self._conversation(request, detail))
+
+    def _conversation(self, request: Request, detail: ExecutionDetail) -> Response:
         whole = request.query_params.get("all")
         calls = []
         for index, call in enumerate(detail.calls):
@@ -155,6 +165,7 @@ def _wanted(request: Request) -> Wanted:
     return Wanted(
         status=ExecutionStatus(status) if status in ExecutionStatus.__members__ else None,
         **{name: query.get(name, "").strip() for name in ("agent", "tag", "search", "before")},
+        with_errors=query.get("errors") == "on",
     )
 
 
@@ -165,6 +176,7 @@ def _after(wanted: Wanted, listed: Listed) -> dict[str, str] | None:
 def _link(wanted: Wanted) -> dict[str, str]:
     """Return the query of a list."""
     parts = {**vars(wanted), "status": "" if wanted.status is None else wanted.status.value}
+    parts["errors"] = "on" if parts.pop("with_errors") else ""
     return {name: value for name, value in parts.items() if value}
 
 
@@ -190,17 +202,20 @@ def _shared(detail: ExecutionDetail) -> dict[str, Any]:
     spent, made = tokens_of(detail.steps)
     roots = [call for call in detail.calls if call.depth == 0]
     started = min((call.started_at for call in roots), default=detail.execution.created_at)
-    is_active = detail.execution.status in _ACTIVE and detail.run == detail.execution.run
+    is_current = detail.run == detail.execution.run
+    is_active = detail.execution.status in _ACTIVE and is_current
     ended = time.time() if is_active else max((call.ended_at or 0.0 for call in roots), default=0.0)
+    waited = detail.execution.waited_seconds if is_current else seconds_in(waits_of(detail), started, ended)
     return {
         "detail": detail,
         "execution": detail.execution,
         "is_active": is_active,
-        "is_current": detail.run == detail.execution.run,
+        "is_current": is_current,
         "spent": spent,
         "made": made,
         "started_at": started,
-        "lasted": None if ended < started else ended - started,
+        "lasted": None if ended < started else max(0.0, ended - started - waited),
+        "waited": detail.execution.waited_until(time.time()) if is_current else waited,
         "failures": [(call, each) for call in detail.calls if call.depth == 0 for each in call.failures],
         "answers": [(call, each) for call in roots for each in call.answers],
     }

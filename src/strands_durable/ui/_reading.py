@@ -29,13 +29,15 @@ class Wanted:
     tag: str = ""
     """``name=value``"""
     search: str = ""
+    with_errors: bool = False
+    """Only those with a tool call that ended in an error; without a status, those that completed."""
     before: str = ""
     """The cursor of the last execution of the page before."""
 
     @property
     def is_everything(self) -> bool:
         """True if nothing is filtered."""
-        return self.status is None and not (self.agent or self.tag or self.search)
+        return self.status is None and not (self.agent or self.tag or self.search or self.with_errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,8 @@ class Reading:
         """Return one page of executions, the one that changed last first."""
         name, _, value = wanted.tag.partition("=")
         found = await self._backend.list(
-            status=wanted.status,
+            status=ExecutionStatus.COMPLETED if wanted.with_errors and wanted.status is None else wanted.status,
+            with_errors=wanted.with_errors,
             agent=wanted.agent or None,
             tags={name: value} if wanted.tag else None,
             search=wanted.search or None,

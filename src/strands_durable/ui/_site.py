@@ -15,14 +15,28 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from .._records.printable import masked, url_for_people
+from .._records.printable import url_for_people
 from . import _wording
 from ._access import form_token, is_form_token
 from ._guard import base_of
 
 _HERE = Path(__file__).parent
 _MOST_BYTES = 1_000_000
-_FILTERS = ("age", "brief", "count", "iso", "line", "moment", "plural", "slug", "text", "took", "written")
+_FILTERS = (
+    "age",
+    "beginning",
+    "breakable",
+    "brief",
+    "count",
+    "iso",
+    "line",
+    "moment",
+    "plural",
+    "slug",
+    "text",
+    "took",
+    "written",
+)
 
 
 class Site:
@@ -39,7 +53,7 @@ class Site:
             lstrip_blocks=True,
         )
         self._templates.filters.update({name: getattr(_wording, name) for name in _FILTERS})
-        self._templates.filters["hidden"] = masked
+        self._templates.globals["more"] = _wording.MORE
         self._templates.filters["quoted"] = lambda value: quote(str(value), safe="")
         self._version = sha256(
             b"".join(path.read_bytes() for path in sorted((_HERE / "static").iterdir()))
@@ -65,12 +79,12 @@ class Site:
         """Return a page that says one thing."""
         return self.page(request, "message.html", status=status, title=title, said=said)
 
-    async def form(self, request: Request, *, is_open: bool = False) -> dict[str, str]:
+    async def form(self, request: Request, *, most_bytes: int = _MOST_BYTES, is_open: bool = False) -> dict[str, str]:
         """Return the fields of a form; refuse one that was not made for this session."""
         body = b""
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _MOST_BYTES:
+            if len(body) > most_bytes:
                 raise HTTPException(413, "This is too long.")
         posted = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not is_open and not is_form_token(posted.pop("form_token", ""), request.state.session, request.state.user):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .._records.keys import path
 from .._records.views import CallSummary, ExecutionDetail, StepSummary
+from .._records.waits import Span, seconds_in, spans_of
 from ._time_axis import Pause, TimeAxis
 from ._wording import brief, line, slug, took
 
@@ -83,11 +84,11 @@ class Timeline:
 
 def timeline_of(detail: ExecutionDetail, now: float) -> Timeline:
     """Return the timeline of an execution."""
-    waits = list(_waits(detail, now))
+    waits, waited = list(_waits(detail, now)), waits_of(detail)
     spans = [span for step in detail.steps if (span := _span(step, now)) is not None]
     axis = TimeAxis([*spans, *((end, end) for _, end in waits)])
     return Timeline(
-        lanes=tuple(_lane(call, index, axis, now) for index, call in enumerate(detail.calls)),
+        lanes=tuple(_lane(call, index, axis, now, waited) for index, call in enumerate(detail.calls)),
         pauses=tuple(DrawnPause(x=pause.x, width=pause.width, text=_why(pause, waits)) for pause in axis.pauses),
         ticks=tuple(Tick(x=x, text=_elapsed(seconds)) for seconds, x in axis.ticks()),
     )
@@ -143,7 +144,7 @@ def _why(pause: Pause, waits: list[tuple[float, float]]) -> str:
     return f"{long}, waiting for a person" if is_person else f"{long}, nothing was running"
 
 
-def _lane(call: CallSummary, index: int, axis: TimeAxis, now: float) -> Lane:
+def _lane(call: CallSummary, index: int, axis: TimeAxis, now: float, waited: list[Span]) -> Lane:
     ended = call.ended_at if call.ended_at is not None else now
     start = axis.at(call.started_at)
     spent, made = tokens_of(call.steps)
@@ -153,11 +154,23 @@ def _lane(call: CallSummary, index: int, axis: TimeAxis, now: float) -> Lane:
         member=line(call.member),
         depth=call.depth,
         status=call.status.value,
-        took=took(ended - call.started_at),
+        took=_took(call.started_at, ended, waited),
         tokens=f"{spent}/{made}" if spent or made else "",
         bar=_bar(start, axis.at(ended), slug(call.status.value), f"{line(call.member)}: {call.status.value}"),
         rows=tuple(_row(call, attempts, axis, now) for attempts in grouped(call).values()),
     )
+
+
+def _took(began: float, ended: float, waited: list[Span]) -> str:
+    """Return how long a call took, and how long people took besides."""
+    beside = seconds_in(waited, began, ended)
+    return took(ended - began - beside) + (f" (waited {took(beside)})" if beside >= 0.05 else "")
+
+
+def waits_of(detail: ExecutionDetail) -> list[Span]:
+    """Return from when to when a run has waited for the answers that it got."""
+    answered = [(each.at, call.started_at) for call in detail.calls if call.depth == 0 for each in call.answers]
+    return spans_of(answered, (step.ended_at for step in detail.steps if step.ended_at is not None))
 
 
 def _row(call: CallSummary, attempts: list[StepSummary], axis: TimeAxis, now: float) -> StepRow:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
 
-from .._records.printable import masked, masked_text, one_line, printable
+from markupsafe import Markup, escape
+
+from .._records.printable import masked_beginning, printable
 from .._records.views import short
 
-MOST_CHARACTERS = 400_000
+MOST_CHARACTERS = 100_000
+_REASON_CHARACTERS = 20_000
+MORE = "… This is its beginning: strands-durable show prints all of it."
+_UNBROKEN = 500
+_RUNS = re.compile(rf"[^ \t\n]{{1,{_UNBROKEN}}}|[ \t\n]+")
+_LINE_LENGTH = 1_000
+_BREAK = Markup("<wbr>")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def text(value: object) -> str:
     """Return foreign text of several lines; of what is longer than a browser can show, its beginning."""
-    return _cut(printable(masked_text(str(value))))
+    return _shown(str(value))
 
 
 def line(value: object) -> str:
     """Return foreign text as one line."""
-    return one_line(masked_text(str(value)))
+    return short(str(value), _LINE_LENGTH)
 
 
 def brief(value: Any, length: int = 90) -> str:
@@ -31,15 +40,28 @@ def brief(value: Any, length: int = 90) -> str:
 
 def written(value: Any) -> str:
     """Return a value as text, or as indented JSON; of what is longer than a browser can show, its beginning."""
-    hidden = masked(value)
-    return _cut(printable(hidden if isinstance(hidden, str) else json.dumps(hidden, indent=2, ensure_ascii=False)))
+    return _shown(value)
 
 
-def _cut(shown: str) -> str:
-    if len(shown) <= MOST_CHARACTERS:
+def beginning(value: Any) -> tuple[Any, bool]:
+    """Return as much of a question's reason as a page shows, masked, and whether there is more: an inbox has many of them."""
+    return masked_beginning(value, _REASON_CHARACTERS)
+
+
+def _shown(value: Any) -> str:
+    found, is_cut = masked_beginning(value, MOST_CHARACTERS)
+    shown = printable(found if isinstance(found, str) else json.dumps(found, indent=2, ensure_ascii=False))
+    if len(shown) <= MOST_CHARACTERS and not is_cut:
         return shown
-    left = len(shown) - MOST_CHARACTERS
-    return f"{shown[:MOST_CHARACTERS]}\n… {left:,} more characters: strands-durable show prints them."
+    return f"{shown[:MOST_CHARACTERS]}\n{MORE}"
+
+
+def breakable(shown: str) -> str:
+    """Return text for HTML in which a browser may break what has no blank: some scripts take it the square of their length."""
+    runs = _RUNS.findall(shown)
+    if max(map(len, runs), default=0) < _UNBROKEN:
+        return shown
+    return Markup("").join(escape(run) + (_BREAK if len(run) == _UNBROKEN else "") for run in runs)
 
 
 def age(seconds: float, now: float | None = None) -> str:

@@ -1,7 +1,7 @@
 """Hooks: functions and webhooks of this process that are called when an execution waits, fails or completes; of any engine.
 
-Here is how one is called and how long a failed call waits for the next. What is to be delivered, and whether it was, is
-recorded by each engine in its own way.
+Here is how they are called, each in slots of its own so that one that hangs delays no other, and how long a failed call waits
+for the next. What is to be delivered, and whether it was, is recorded by each engine in its own way.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -24,8 +25,41 @@ Callback = Callable[[Notification], Awaitable[None] | None]
 GIVE_UP_SECONDS, GIVE_UP_TRIES = 86_400.0, 10
 """What is given up: older than that, and tried so often. After a time without workers, one try would not be enough."""
 MAX_DELAY_SECONDS = 600.0
+AT_ONCE = 100
+"""How many notifications a process delivers at a time: those that wait for a hook that hangs leave room for others."""
+_SLOTS, _RETRY_SLOTS = 8, 4
+"""How many calls of one hook run at a time, and up to how many a notification that was tried before may add another."""
+_SLOT_SECONDS, _SLOT_PAUSE_SECONDS = 2.0, 0.05
+"""How long a call waits for a slot, and how often it looks for one."""
 _HOOK_SECONDS = 30.0
 _chance = Random()
+
+
+class Slots:
+    """The calls of one hook that run now, in all threads of this process."""
+
+    def __init__(self) -> None:
+        self._lock, self._count = threading.Lock(), 0
+
+    async def taken(self, *, is_new: bool) -> bool:
+        """Take a slot, or return False if none becomes free soon. Some are kept for new notifications."""
+        most, until = _SLOTS if is_new else _RETRY_SLOTS, time.monotonic() + _SLOT_SECONDS
+        while not self._take(most):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_SLOT_PAUSE_SECONDS)
+        return True
+
+    def _take(self, most: int) -> bool:
+        with self._lock:
+            has_room = self._count < most
+            self._count += has_room
+            return has_room
+
+    def free(self) -> None:
+        """Give a slot back."""
+        with self._lock:
+            self._count -= 1
 
 
 @dataclass(frozen=True)
@@ -35,6 +69,7 @@ class Hook:
     name: str
     events: frozenset[Event]
     call: Callback
+    slots: Slots = field(default_factory=Slots, compare=False, repr=False)
 
     @classmethod
     def of(cls, target: Callback | Webhook, *events: Event) -> Hook:
@@ -81,25 +116,27 @@ def is_given_up(tries: int, age_seconds: float) -> bool:
 
 
 async def deliver(
-    backend: Hashable, notification: Notification, taken: Collection[str]
+    backend: Hashable, notification: Notification, taken: Collection[str], *, tries: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Call the hooks for a backend that have not taken a notification yet, by name.
+    """Call the hooks for a backend that have not taken a notification yet, by name, all at the same time.
 
-    Return those that have taken it by now, and why others have not.
+    ``tries`` is how often it was tried, with this time. Return those that have taken it by now, and why others have not.
     """
-    took, failures = list(taken), dict[str, str]()
-    for hook in hooks.of(backend):
-        if notification.event in hook.events and hook.name not in took:
-            error = await called(hook, notification)
-            if error is None:
-                took.append(hook.name)
-            else:
-                failures[hook.name] = error
-    return took, failures
+    due = [hook for hook in hooks.of(backend) if notification.event in hook.events and hook.name not in taken]
+    failures = await call_all(due, notification, tries=tries)
+    return [*taken, *(hook.name for hook in due if hook.name not in failures)], failures
 
 
-async def called(hook: Hook, notification: Notification) -> str | None:
+async def call_all(given: Sequence[Hook], notification: Notification, *, tries: int) -> dict[str, str]:
+    """Call hooks at the same time; return why some have failed, by name."""
+    errors = await asyncio.gather(*(called(hook, notification, is_new=tries == 1) for hook in given))
+    return {hook.name: error for hook, error in zip(given, errors, strict=True) if error is not None}
+
+
+async def called(hook: Hook, notification: Notification, *, is_new: bool) -> str | None:
     """Call a hook; return why it has failed, None if it has not."""
+    if not await hook.slots.taken(is_new=is_new):
+        return "it was not called, since earlier calls of it have not returned"
     try:
         await limited(_outcome(hook, notification), _HOOK_SECONDS)
     except TimedOut:
@@ -114,9 +151,17 @@ async def called(hook: Hook, notification: Notification) -> str | None:
 
 
 async def _outcome(hook: Hook, notification: Notification) -> None:
-    """Call a hook and wait for it: in this loop if it is async, else in a thread; what it returns may have to be awaited."""
-    is_async = inspect.iscoroutinefunction(hook.call)
-    found = hook.call(notification) if is_async else await _in_thread(lambda: hook.call(notification))
+    """Call a hook and wait for it, in this loop if it is async, else in a thread; what it returns may have to be awaited.
+
+    A thread keeps the slot until the function returns, however long that is waited for.
+    """
+    if inspect.iscoroutinefunction(hook.call):
+        try:
+            await hook.call(notification)
+        finally:
+            hook.slots.free()
+        return
+    found = await _in_thread(lambda: hook.call(notification), hook.slots.free)
     if inspect.isawaitable(found):
         await found
 
@@ -127,7 +172,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
+async def _in_thread(function: Callable[[], Any], ended: Callable[[], None]) -> Any:
     """Run a function in a thread that does not keep the process from exiting; return what it returns."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
@@ -149,10 +194,15 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
             error = RuntimeError(f"{type(raised).__name__}: {raised}")
             if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
                 error = raised
+        ended()
         with suppress(RuntimeError):  # the worker has ended
             loop.call_soon_threadsafe(end, found, error)
 
-    threading.Thread(target=run, name="strands-durable-notify", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="strands-durable-notify", daemon=True).start()
+    except RuntimeError:  # the process has no thread left
+        ended()
+        raise
     return await outcome
 
 

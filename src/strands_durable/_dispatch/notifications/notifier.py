@@ -20,12 +20,11 @@ from ..._records.notifications import Event
 from ..._sqlite.notices import WATCHED_SECONDS, Notice, Notices
 from ..._sqlite.open_files import stores
 from ...errors import BackendUnavailableError, DurableError
-from .hooks import delay_seconds, deliver, hooks, is_given_up
+from .hooks import AT_ONCE, delay_seconds, deliver, hooks, is_given_up
 
 logger = safe_logger(__name__)
 
 LOOK_SECONDS = 0.25
-_AT_ONCE = 8
 _LAST_SECONDS = 2.0
 """How long a worker that stops still delivers."""
 _ERROR_LENGTH = 300
@@ -74,7 +73,7 @@ class Notifier:
         try:
             notices = Notices(stores.open(self._path, cipher=self._cipher)[0])
             self._watch(notices, events)
-            for notice in notices.claim(events, _AT_ONCE - len(self._tasks), _running):
+            for notice in notices.claim(events, AT_ONCE - len(self._tasks), _running):
                 _running.add(notice.notice_id)
                 task = asyncio.ensure_future(self._deliver(notices, notice))
                 self._tasks.add(task)
@@ -123,7 +122,7 @@ class Notifier:
         if notification is None:
             return {}
         taken = self._taken.get(notice.notice_id, [])
-        self._taken[notice.notice_id], failures = await deliver(self._path, notification, taken)
+        self._taken[notice.notice_id], failures = await deliver(self._path, notification, taken, tries=notice.tries)
         return failures
 
     def _settle(self, notices: Notices, notice: Notice, failures: dict[str, str]) -> None:

@@ -198,4 +198,5 @@ def _may_be(head: Head, asked: Listing) -> bool:
     is_early = asked.since is not None and _changed_until(head) < asked.since
     is_late = asked.before is not None and head.updated_at > asked.before.updated_at
     is_of = head.status in {each.value for each in asked.statuses} and asked.agent in (None, head.agent)
-    return is_of and not is_early and not is_late
+    is_fine = asked.with_errors and head.has_errors is False
+    return is_of and not is_early and not is_late and not is_fine

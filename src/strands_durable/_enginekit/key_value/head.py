@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import asdict, dataclass, field, replace
 
-from ..._records.change_sets import ChangeSet
+from ..._records.change_sets import ChangeSet, rows_of
 from ..._records.executions import ExecutionStatus
 from ..encryption import facts_of
 from ..handle import AT_WORK
@@ -46,6 +46,8 @@ class Head:
     created_at: float = 0.0
     updated_at: float = 0.0
     not_before: float = 0.0
+    has_errors: bool | None = None
+    """Whether a tool call of it has ended in an error; None: an earlier version began it, and did not say."""
     etag: str = field(default="", compare=False)
     is_ours: bool = field(default=False, compare=False)
     """Whether the reader has written it, so that its next batch continues the epoch."""
@@ -53,12 +55,13 @@ class Head:
     @classmethod
     def first(cls, changes: ChangeSet, life: str | None = None, *, is_child: bool = False) -> Head:
         """Return the head of a new execution."""
-        return cls(life=life or uuid.uuid4().hex[:12], status="", log=(), is_child=is_child).next(changes)
+        empty = cls(life=life or uuid.uuid4().hex[:12], status="", log=(), is_child=is_child, has_errors=False)
+        return empty.next(changes)
 
     @classmethod
     def of(cls, data: bytes, etag: str) -> Head:
         """Read a head."""
-        found = json.loads(data)
+        found = {name: value for name, value in json.loads(data).items() if name in cls.__dataclass_fields__}
         since = found["since"]
         log, replaced = (tuple((epoch, count) for epoch, count in found[name]) for name in ("log", "replaced"))
         since = None if since is None else (since[0], since[1])
@@ -122,7 +125,8 @@ class Head:
     def next(self, changes: ChangeSet) -> Head:
         """Return the head after a further batch."""
         log = (*self.log[:-1], (self.last[0], self.last[1] + 1)) if self.is_ours else (*self.log, _new_epoch())
-        new = replace(self, **facts_of(changes), log=log, before=self.status, is_ours=True)
+        errors = True if _has_failed_tool(changes) else self.has_errors
+        new = replace(self, **facts_of(changes), has_errors=errors, log=log, before=self.status, is_ours=True)
         if new.is_at_rest or not self.is_at_rest:
             return new
         is_resumed = self.has_ended and self.status != ""
@@ -137,6 +141,12 @@ class Head:
         """Return the head that stays after everything else is deleted."""
         replaced = (*self.replaced, *self.log)
         return replace(self, status=REMOVED, log=(_new_epoch(),), since=None, replaced=replaced, owner=None)
+
+
+def _has_failed_tool(changes: ChangeSet) -> bool:
+    """Return whether changes have a tool call that ended in an error."""
+    tools = (row for row in rows_of(changes, "steps") if row["kind"] == "tool" and row["status"] == "done")
+    return any(row.get("error") is not None for row in tools)
 
 
 def _batches(epochs: tuple[Place, ...]) -> list[Place]:

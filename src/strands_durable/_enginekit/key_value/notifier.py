@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ..._dispatch.notifications.hooks import MAX_DELAY_SECONDS, delay_seconds, deliver, hooks, is_given_up
+from ..._dispatch.notifications.hooks import AT_ONCE, MAX_DELAY_SECONDS, delay_seconds, deliver, hooks, is_given_up
 from ..._records.crash_points import reach
 from ..._records.logs import safe_logger
 from ..._records.notifications import Event
@@ -32,8 +32,8 @@ LOOK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 _FIRST_SECONDS, _MAX_SECONDS = 0.25, 30.0
 """How soon, and at last how seldom, an execution is looked at again whose notices this process cannot deliver yet."""
-_AT_ONCE, _LOOKED_AT = 8, 100
-"""How many are delivered at a time, and how many executions are looked at: thousands may wait for a receiver."""
+_LOOKED_AT = 100
+"""How many executions are looked at, new ones first: thousands may wait for a receiver."""
 _ERROR_LENGTH, _STOP_SECONDS = 300, 1.0
 _KEY_SECONDS = 5.0
 """How long a notice is left alone that this process cannot decrypt."""
@@ -197,7 +197,7 @@ class Notifier:
         seconds = notice.not_before - time.time()
         if notice.claimed_by is None and 0 < seconds < 2 * MAX_DELAY_SECONDS:  # else a clock is wrong
             return seconds
-        if notice.notice_id in self._tasks or len(self._tasks) >= _AT_ONCE or not await self._is_free(notice):
+        if notice.notice_id in self._tasks or len(self._tasks) >= AT_ONCE or not await self._is_free(notice):
             return LOOK_SECONDS
         task = self._tasks[notice.notice_id] = asyncio.create_task(self._deliver(name, notice))
         task.add_done_callback(lambda _: self._ended(name, notice.notice_id))
@@ -241,7 +241,7 @@ class Notifier:
         if is_same:
             notification = notification_of(known.detail(Presence()), claimed)
             reach("notify:before")
-            taken, failures = await deliver(self._key, notification, taken)
+            taken, failures = await deliver(self._key, notification, taken, tries=claimed.tries)
             reach("notify:after")
         if failures:
             await self._settle(name, claimed, failures, taken)

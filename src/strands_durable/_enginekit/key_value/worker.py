@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
-from ..._dispatch.quarantine import QuarantineProcess
+from ..._dispatch.quarantine import QuarantineProcess, untried
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
 from ..._journal.owner import Owner
@@ -222,13 +222,17 @@ class KeyValueWorker:
         execution_id = known.execution_id
         is_suspected = Queue(known.replica, self.pool.owner).only().is_suspected
         if is_suspected and self._quarantine is not None:
-            await self._suspects.put(execution_id, time.time())
             self._quarantine.begin()
-            await asyncio.sleep(_FOLLOW_SECONDS)
-            return None
+            if self._quarantine.trouble is None:
+                await self._suspects.put(execution_id, time.time())
+                await asyncio.sleep(_FOLLOW_SECONDS)
+                return None
+            await self._suspects.discard({execution_id: None})
         if known.position.is_long:
             prune(known.replica)
             known.position = await self._log.compacted(execution_id, known.position, known.replica.export())
+        if self._quarantine is not None and not self._may_run(is_suspected=is_suspected):
+            return await self._put_off(execution_id, known.position, is_suspected=is_suspected)
         head = self.claimed[execution_id] = known.position
         async with self._alone(execution_id) if is_suspected else nullcontext():
             end = await self.pool.run(known, lambda: self.started(execution_id))
@@ -240,6 +244,18 @@ class KeyValueWorker:
             return await self._cancelled(execution_id, head)  # a client may have asked the worker a moment ago
         await self.engine.store.delete([ask_key(execution_id, head)])
         return None
+
+    def _may_run(self, *, is_suspected: bool) -> bool:
+        """Return whether an execution may run beside those that run here: nothing does beside one that is tried."""
+        others = len(self.claimed) - self.pool.waiting
+        return others <= 0 if is_suspected else len(self._suspected) <= self.pool.waiting
+
+    async def _put_off(self, execution_id: str, head: Head, *, is_suspected: bool) -> Outcome:
+        """Return that an execution is to be tried again in a moment, for it or another one is tried alone."""
+        trouble = self._quarantine.trouble if self._quarantine is not None and is_suspected else None
+        if trouble is not None:
+            await self._log.save_note(execution_id, untried(trouble), _NOTE_SECONDS, plainly=True)
+        return Outcome(status=head.status, seconds=_ERROR_SECONDS)
 
     @asynccontextmanager
     async def _alone(self, execution_id: str) -> AsyncIterator[None]:

@@ -2,8 +2,8 @@
 
 The message that records a status names the notice, if the function has hooks for it. The next operation starts an execution
 that is named after the notice and delivers it; nothing waits for that one. If the process is killed in between, the operation
-runs again, and the engine starts no second execution of a name. What delivers calls each hook in a step of its own, and
-leaves its process between tries.
+runs again, and the engine starts no second execution of a name. What delivers calls all hooks at the same time in one step, or
+each in a step of its own once such a step has died, and leaves its process between tries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..._dispatch.notifications.hooks import (
     GIVE_UP_TRIES,
     MAX_DELAY_SECONDS,
     Hook,
-    called,
+    call_all,
     delay_seconds,
     hooks,
 )
@@ -45,13 +45,16 @@ Delivery = dict[str, Any]
 """The input of an execution that delivers: a `Notification` as JSON."""
 
 
-class _Called(TypedDict, total=False):
-    """What the call of one hook records."""
+_DIED = {"a hook": "its process died"}
 
-    hook: str
-    """Its name; none if no hook was left."""
-    error: str
-    """Why it has not taken the notification."""
+
+class _Called(TypedDict):
+    """What calling hooks records."""
+
+    taken: list[str]
+    """The names of those that have taken the notification by now."""
+    failures: dict[str, str]
+    """Why others have not."""
     is_last: bool
     """Whether the try ends with it."""
 
@@ -124,10 +127,11 @@ def run_delivery(
     operations: Operations, given: dict[str, Any], hooks_key: Hashable, contents: Contents
 ) -> dict[str, Any]:
     """Deliver a notification to the hooks of a function, in as many tries as it takes; return how that has ended."""
-    found, taken, tries = _Given(given, contents), list[str](), 0
+    found, taken, tries, is_apart = _Given(given, contents), list[str](), 0, False
     while True:
         tries += 1
-        failures = _try(operations, partial(_call_next, hooks_key, found, tries), f"try {tries}", taken)
+        failures = _try(operations, partial(_call, hooks_key, found, tries, is_apart), f"try {tries}", taken)
+        is_apart = is_apart or _DIED.items() <= failures.items()
         if not failures or is_over(tries):
             break
         operations.wait(ceil(delay_seconds(tries)))
@@ -138,50 +142,51 @@ def run_delivery(
 
 
 def _try(
-    operations: Operations, call_next: Callable[[Collection[str]], str], name: str, taken: list[str]
+    operations: Operations, call: Callable[[Collection[str], Collection[str]], str], name: str, taken: list[str]
 ) -> dict[str, str]:
-    """Call each hook that has not taken a notification yet, in a step of its own; return why some have not, by name.
+    """Call the hooks that have not taken a notification yet, in one step or more; return why some have not, by name.
 
     A step that dies is not repeated: a hook that kills its process, or hangs until its time is over, fails as any other does.
     """
     failures: dict[str, str] = {}
     while True:
+        step = partial(call, list(taken), list(failures))
         try:
-            found: _Called = json.loads(operations.step(name, partial(call_next, {*taken, *failures}), once=True))
+            found: _Called = json.loads(operations.step(name, step, once=True))
         except InterruptedOperationError:
-            return {**failures, "a hook": "its process died"}
-        if "error" in found:
-            failures[found["hook"]] = found["error"]
-        elif "hook" in found:
-            taken.append(found["hook"])
+            return {**failures, **_DIED}
+        taken[:], failures = found["taken"], {**failures, **found["failures"]}
         if found["is_last"]:
             return failures
 
 
-def _call_next(hooks_key: Hashable, given: _Given, tries: int, done: Collection[str]) -> str:
-    """Call one of the hooks that were not called yet, not always the same one first: it may keep others from being called."""
+def _call(
+    hooks_key: Hashable, given: _Given, tries: int, is_apart: bool, taken: Collection[str], failed: Collection[str]
+) -> str:
+    """Call the hooks that were not called yet, or one of them if they are called apart, not always the same one first."""
     try:
         notification = given.notification
     except CipherError as missing:  # recorded as a failure, so that a replay makes the same operations
         logger.warning("tries=<%d>, error=<%s> | the notification cannot be decrypted, retrying", tries, missing)
-        return json.dumps({"hook": "decryption", "error": str(missing)[:ERROR_LENGTH], "is_last": True})
+        error = str(missing)[:ERROR_LENGTH]
+        return json.dumps(_Called(taken=[*taken], failures={"decryption": error}, is_last=True))
+    done = {*taken, *failed}
     rest = [each for each in hooks.of(hooks_key) if notification.event in each.events and each.name not in done]
-    found: _Called = {"is_last": len(rest) < 2}
-    if rest:
-        hook = rest[tries % len(rest)]
-        found["hook"] = hook.name
-        reach("notify:before")
-        error = asyncio.run(called(hook, notification))
-        reach("notify:after")
-        if error is not None:
-            found["error"] = (
-                "it failed; the function's log says why" if given.contents.is_sealing else error[:ERROR_LENGTH]
-            )
-            facts = (notification.notification_id, notification.event, tries, hook.name, error)
-            logger.warning(
-                "notification_id=<%s>, event=<%s>, tries=<%d>, hook=<%s>, error=<%s> | not delivered, retrying", *facts
-            )
-    return json.dumps(found)
+    chosen = [rest[tries % len(rest)]] if rest and is_apart else rest
+    reach("notify:before")
+    errors = asyncio.run(call_all(chosen, notification, tries=tries))
+    reach("notify:after")
+    for name, error in errors.items():
+        facts = (notification.notification_id, notification.event, tries, name, error)
+        logger.warning(
+            "notification_id=<%s>, event=<%s>, tries=<%d>, hook=<%s>, error=<%s> | not delivered, retrying", *facts
+        )
+    failures = {
+        name: "it failed; the function's log says why" if given.contents.is_sealing else error[:ERROR_LENGTH]
+        for name, error in errors.items()
+    }
+    took = [*taken, *(each.name for each in chosen if each.name not in errors)]
+    return json.dumps(_Called(taken=took, failures=failures, is_last=len(rest) == len(chosen)))
 
 
 def is_over(tries: int) -> bool:

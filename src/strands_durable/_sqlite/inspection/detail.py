@@ -11,11 +11,11 @@ from typing import Any
 
 from ..._records.calls import CallProgress
 from ..._records.codec import peek
-from ..._records.exceptions import summary
+from ..._records.exceptions import TRACEBACK, summary
 from ..._records.executions import ExecutionStatus
 from ..._records.keys import model_key
 from ..._records.spec import AgentSpec
-from ..._records.steps import StepStatus, shown_changes, shown_result, split_usage
+from ..._records.steps import StepStatus, shown_changes, shown_result, shown_status, split_usage
 from ..._records.views import (
     CallSummary,
     ExecutionDetail,
@@ -41,7 +41,7 @@ FROM verified_calls calls WHERE execution = ? AND run = ? ORDER BY id
 """
 _RUNS = """
 SELECT run, count(*), min(started_at), max(ended_at),
-    (SELECT count(*) FROM calls i JOIN steps s ON s.call = i.id WHERE i.execution = c.execution AND i.run = c.run),
+    (SELECT count(s.number) FROM calls i JOIN steps s ON s.call = i.id WHERE i.execution = c.execution AND i.run = c.run),
     (SELECT status FROM verified_calls l WHERE l.execution = c.execution AND l.run = c.run AND l.parent = 0
         ORDER BY l.id DESC LIMIT 1)
 FROM verified_calls c WHERE execution = ? AND parent = 0 GROUP BY run ORDER BY run
@@ -77,6 +77,8 @@ def detail_of(
     found = tuple(_call(connection, row, depth, is_owned) for row, depth in _in_tree(calls))
     reasons = [reason for reason in (execution.unreadable, *(call.unreadable for call in found)) if reason is not None]
     execution = replace(execution, unreadable=reasons[0] if reasons else None)
+    if execution.contents_removed_at is not None:
+        found = tuple(replace(call, answers=()) for call in found)
     return ExecutionDetail(
         execution=execution,
         run=shown_run,
@@ -178,7 +180,9 @@ def _call(connection: sqlite3.Connection, row: Any, depth: int, is_owned: bool) 
 
 def _failures(connection: sqlite3.Connection, call_id: int) -> tuple[Failure, ...]:
     rows = connection.execute("SELECT attempt, error, at FROM verified_failures WHERE call = ? ORDER BY at", (call_id,))
-    return tuple(Failure(attempt=attempt, error=_error(error), at=at) for attempt, error, at in rows)
+    return tuple(
+        Failure(attempt=attempt, error=_error(error), at=at, traceback=_traceback(error)) for attempt, error, at in rows
+    )
 
 
 def _tool_inputs(rows: list[Any]) -> dict[str, Any]:
@@ -215,7 +219,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str,
         name=name,
         title=title,
         input=_input(kind, key, title, inputs),
-        status=status,
+        status=shown_status(status, has_error=error is not None),
         state=_state(status, error is not None, call, bool(is_superseded), started_at < alive_since),
         attempt=attempt,
         started_at=started_at,
@@ -225,6 +229,7 @@ def _step(row: Any, call: ExecutionStatus, alive_since: float, inputs: dict[str,
         error=None if error is None else _error(error),
         state_changes=shown_changes(kind, value),
         ordinal=number,
+        traceback=None if error is None else _traceback(error),
     )
 
 
@@ -288,3 +293,10 @@ def _error(recorded: str) -> str:
         text: str = record["text"] if record["type"] == "ToolResult" else summary(record)
         return text
     return f"(unreadable: {damage[0]})"
+
+
+def _traceback(recorded: str) -> str | None:
+    with judging([]):
+        found = peek(shown(recorded)).get(TRACEBACK)
+        return found if isinstance(found, str) else None
+    return None

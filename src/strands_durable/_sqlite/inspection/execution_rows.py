@@ -97,6 +97,8 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
         contents_removed_at=contents_removed_at,
         tokens=totals.tokens,
         duration_seconds=totals.seconds_until(changed_at),
+        waited_seconds=totals.waited_seconds,
+        tool_errors=totals.tool_errors,
         origin=Origin.from_text(comes_from[PART]) if PART in comes_from else None,
         imported=ImportOrigin.from_text(comes_from[IMPORTED]) if IMPORTED in comes_from else None,
     )

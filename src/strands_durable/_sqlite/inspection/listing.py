@@ -22,7 +22,7 @@ from ..._records.listing import ALL, Cursor, Listing
 from ..._records.origins import IMPORTED, PART
 from ..checksums import refuse_incomplete_list
 from .execution_rows import execution_of
-from .totals import totals_of
+from .totals import FAILED_TOOL, totals_of
 
 _LAST_OF_ALL = b"\xff" * 16
 """Behind every number and every text, as bytes are."""
@@ -62,6 +62,8 @@ _WANTED = f"""
     AND (:search_low IS NULL OR (+e.execution_id >= :search_low AND +e.execution_id < :search_high))
     AND (:tags = '{{}}' OR NOT EXISTS (SELECT 1 FROM json_each(:tags) w WHERE NOT EXISTS
         (SELECT 1 FROM tags t WHERE t.execution = e.id AND t.name = w.key AND t.value = w.value)))
+    AND (NOT :with_errors OR EXISTS (SELECT 1 FROM calls c CROSS JOIN steps s ON s.call = c.id
+        WHERE c.execution = e.id AND c.run = e.run AND {FAILED_TOOL}))
 """
 
 
@@ -101,7 +103,7 @@ def _rows(view: str, damage: str) -> str:
     return f"""
 SELECT e.id, e.execution_id, e.kind, e.status, e.run, e.created_at, e.updated_at, e.owner, e.lease_until,
     (SELECT count(*) FROM calls c WHERE c.execution = e.id AND c.run = e.run AND c.parent = 0),
-    (SELECT count(*) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
+    (SELECT count(s.number) FROM calls c JOIN steps s ON s.call = c.id WHERE c.execution = e.id AND c.run = e.run),
     coalesce({_last(view)}, 0), {agent_of(view)}, d.note,
     e.cancel_asked_at IS NOT NULL AND e.status IN ('PENDING', 'RUNNING', 'SUSPENDED'),
     CASE WHEN e.status IN ('PENDING', 'RUNNING') THEN d.spec END,
@@ -184,6 +186,7 @@ def values_of(asked: Listing) -> dict[str, Any]:
         "search_high": high,
         "tags": json.dumps(dict(asked.tags)),
         "limit": asked.limit,
+        "with_errors": asked.with_errors,
         "statuses": None if asked.statuses == ALL else json.dumps(sorted(status.value for status in asked.statuses)),
     }
 

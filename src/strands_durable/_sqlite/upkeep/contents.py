@@ -1,8 +1,9 @@
 """Removing the contents of an execution that has ended, while its record stays.
 
 What goes: inputs, results, errors, messages, state, heads, answers, arguments, and large bytes that nothing else refers to.
-What stays: id, status, times, tags, its calls, and of each step its name, number, times and tokens. So a list, its counts and
-sums are the same as before, and nothing that had finished can run again: a caller that asks for more gets an error.
+What stays: id, status, times, tags, its calls, of each step its name, number, times and tokens, and the times of answers. So a
+list, its counts and sums are the same as before (but for failed tools), and nothing that had finished can run again: a caller
+that asks for more gets an error.
 
 The first commit notes that the contents are removed; from then on no process reads them. They are deleted in pieces, so that no
 process waits long for the write lock. If the process is killed in between, the next pass deletes the rest. A damaged row loses
@@ -29,7 +30,7 @@ _CALL_BYTES = 2_000
 """What a call counts for itself: to find nothing in ten tables takes time, too."""
 _NEXT = "SELECT run, id FROM calls WHERE execution = ? AND (run, id) > (?, ?) ORDER BY run, id LIMIT ?"
 _DELETED = (("messages", "lineage"), ("state", "call"), ("past_heads", "call"), ("past_state", "call"), ("chunks", "call"),
-            ("answers", "call"), ("replies", "call"), ("failures", "call"))  # fmt: skip
+            ("replies", "call"), ("failures", "call"))  # fmt: skip
 _SPEC = ("system_prompt", "arguments", "tool_schemas", "session_id")
 """Parts of a spec that may hold what a user has written."""
 _PHASES = {"COMPLETED": "done", "SUSPENDED": "waiting"}
@@ -116,6 +117,7 @@ def _empty_steps(connection: Connection, call_id: int, most: int) -> int:
 
 
 def _empty_call(connection: Connection, call_id: int) -> None:
+    connection.erase("answers", {"answer": encode(None)}, "call = ?", call_id)
     connection.erase("calls", {"input": None, "result": None, "base": "[]", "state_of": None}, "id = ?", call_id)
     progress = _kept_progress(connection, call_id)
     connection.delete("heads", "call = ?", call_id)

@@ -104,7 +104,7 @@ def _steps_in(data: str) -> set[int]:
     try:
         form = json.loads(data)
         found = [form["step"]] if "step" in form else [*form.get("blocks", ())]
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return set()
     return {each for each in found if isinstance(each, int)}
 

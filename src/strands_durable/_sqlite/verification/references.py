@@ -221,7 +221,7 @@ def _ranges(found: Any) -> Iterator[tuple[int, int]]:
 def _json(text: Any) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

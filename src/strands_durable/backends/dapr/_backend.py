@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,10 @@ from ..._enginekit.key_value.backend import KeyValueBackend
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.head import Head
 from ..._enginekit.log import Presence, StaleError, read
+from ..._enginekit.trial import report_started
 from ..._records.cipher import Cipher
 from ..._records.cipher_setting import cipher_or_default
+from ..._records.stopping import ended_in_time
 from ...errors import CipherError
 from ._client import Sidecar
 from ._url import DaprConfig
@@ -136,14 +138,18 @@ class DaprBackend(KeyValueBackend):
         from ._work import work
 
         options: dict[str, Any] = {"concurrency": concurrency, "drain_seconds": drain_seconds, "is_trial": is_trial}
-        quarantine = None if trial_command is None else QuarantineProcess(trial_command)
-        options |= {"stop": stop or asyncio.Event(), "quarantine": quarantine, "runtime": self._runtime}
-        options["cipher"] = self._cipher
+        quarantine, stop = None if trial_command is None else QuarantineProcess(trial_command), stop or asyncio.Event()
+        options |= {"stop": stop, "quarantine": quarantine, "runtime": self._runtime, "cipher": self._cipher}
         if is_trial:
-            return await work(self.config, **options)
+            report_started()
+        working = work(self.config, **options)
+        return await ended_in_time(working if is_trial else self._beside(working), stop, drain_seconds)
+
+    async def _beside(self, working: Awaitable[bool]) -> bool:
+        """Run a worker, and answer questions at their deadlines beside it."""
         reader = self.working("off")  # with connections of this loop
         try:
             async with expiring(reader, _DEADLINE_SECONDS):
-                return await work(self.config, **options)
+                return await working
         finally:
             await reader.close()

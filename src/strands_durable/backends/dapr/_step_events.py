@@ -5,7 +5,8 @@ Nothing depends on these events: they may be lost.
 
 from __future__ import annotations
 
-from ..._records.change_sets import ChangeSet, rows_of
+from ..._records.change_sets import ChangeSet, Row, rows_of
+from ..._records.steps import shown_status
 from ._client import Sidecar
 from ._workflow import STEP
 
@@ -44,7 +45,7 @@ class StepEvents:
 
     def add(self, execution_id: str, changes: ChangeSet) -> None:
         """Note the steps of a batch."""
-        steps = [f"{row['kind']} {row['name']}: {row['status']}" for row in rows_of(changes, "steps")]
+        steps = [f"{row['kind']} {row['name']}: {_status(row)}" for row in rows_of(changes, "steps")]
         if steps and execution_id in self._reported:
             self._new.setdefault(execution_id, []).extend(steps)
 
@@ -58,3 +59,7 @@ class StepEvents:
             if execution_id in self._reported:
                 self._reported[execution_id] += 1
         return [each for each, count in self._reported.items() if count >= MAX_EVENTS]
+
+
+def _status(row: Row) -> str:
+    return shown_status(row["status"], has_error=row.get("error") is not None)

@@ -9,11 +9,13 @@ from typing import Any
 
 from dapr.ext.workflow import WorkflowActivityContext, WorkflowRuntime
 
-from ..._dispatch.quarantine import QuarantineProcess, leaving
+from ..._dispatch.quarantine import QuarantineProcess
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.notifier import Notifier
 from ..._enginekit.key_value.worker import run_periodically
+from ..._enginekit.trial import leaving
 from ..._records.cipher import Cipher
+from ..._records.stopping import in_daemon, unless
 from ._client import LOGGING, WORKER_SECONDS, Sidecar
 from ._step_events import StepEvents
 from ._url import DaprConfig
@@ -23,7 +25,7 @@ from ._workflow import DISPATCH, RUN_AGENT, WORKFLOW, supervise
 BEAT_SECONDS, CHECK_SECONDS, TRIAL_SECONDS = 1.0, 5.0, 0.5
 _MANY = 100_000
 """Activities at a time: one that follows or waits costs next to nothing."""
-_LEAVE_SECONDS, _REPORT_SECONDS = 3.0, 2.0
+_LEAVE_SECONDS, _REPORT_SECONDS = 2.0, 2.0
 
 
 async def work(
@@ -58,7 +60,7 @@ async def work(
         else:
             notifier.start()
             await _connect(stack, runtime or _new_runtime(config), worker, stop)
-            await heartbeat.join()
+            await unless(stop, heartbeat.join())
         await stop.wait()
         is_clean = await worker.drained(drain_seconds)
         if not is_trial:
@@ -86,13 +88,8 @@ def _new_runtime(config: DaprConfig) -> WorkflowRuntime:
 async def _connect(stack: AsyncExitStack, runtime: WorkflowRuntime, worker: DaprWorker, stop: asyncio.Event) -> None:
     """Connect to the sidecar; return earlier if the worker is stopped."""
     _register(runtime, worker)
-    stack.push_async_callback(asyncio.to_thread, runtime.shutdown)
-    starting = asyncio.ensure_future(asyncio.to_thread(runtime.start))
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if starting.done():
-        starting.result()
+    stack.push_async_callback(in_daemon, runtime.shutdown)
+    await unless(stop, in_daemon(runtime.start))
 
 
 def _register(runtime: WorkflowRuntime, worker: DaprWorker) -> None:

@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from ..._calls.control import ExecutionReleasedError
+from ..._dispatch.quarantine import QuarantineProcess, untried
 from ..._dispatch.queue import Queue
 from ..._dispatch.runner import ExecutionRunner
 from ..._enginekit.agent_loop import AgentLoop
@@ -23,6 +24,7 @@ from ..._enginekit.pieces import Pieces
 from ..._enginekit.replica import Replica
 from ..._records.change_sets import ChangeSet
 from ..._records.crash_points import reach
+from ..._records.findings import ANY_ID
 from ..._records.logs import safe_logger
 from ..._records.step_gate import StepTicket
 from ...errors import PayloadTooLargeError
@@ -74,9 +76,10 @@ class Activities:
         link: Link,
         only: Container[str] | None = None,
         reports: Sequence[str] = (),
+        quarantine: QuarantineProcess | None = None,
     ) -> None:
         self._client, self._queue, self._loop, self._payload_store = client, queue, loop, payload_store
-        self._only, self._reports = only, list(reports)
+        self._only, self._reports, self._quarantine = only, list(reports), quarantine
         self._link, self._held = link, DetachedExecutions(client, queue, link)
         self._runner = ExecutionRunner(_LONG_SECONDS)
         self._live: dict[Key, ActiveExecution] = {}
@@ -96,9 +99,9 @@ class Activities:
             self._left.clear()
             await self._left.wait()
 
-    def busy(self) -> int:
-        """Return how many executions are here."""
-        return len(self._live)
+    def names(self) -> list[str]:
+        """Return the ids of the workflows of what is here."""
+        return [workflow_id for workflow_id, _ in self._live]
 
     def waiting(self, *, alone: bool = False) -> int:
         """Return how many executions here only wait for others: they occupy no slot, to avoid a deadlock.
@@ -160,14 +163,25 @@ class Activities:
         live = self._lively(given, replica, seconds, beat)
         if given["alone"] and is_pardoned and not live.driver.is_suspected:
             return {**await self._batch_message(live, live.batch()), "end": ended(live.driver, 0)}  # for any worker
-        await self._refuse(live.driver, workflow_id)
         execution_id, agent = log.start["execution_id"], log.start["agent"]
+        await self._refuse(live.driver, workflow_id, execution_id)
         logger.info("execution_id=<%s>, agent=<%s>, alone=<%s> | claimed", execution_id, agent, given["alone"])
+        if (why := self._waits(alone=live.is_alone)) is not None:
+            raise _not_here(why)
         self._live[_key(info)] = live
         if self._is_stopping:
             live.driver.halt(ExecutionReleasedError())
         self._loop.run(live.driver)
         return await self._carried(live, info, beat, [])
+
+    def _waits(self, *, alone: bool) -> str | None:
+        """Return why an execution may not run beside those that run here: nothing does beside one that is tried."""
+        if self._quarantine is None:
+            return None
+        others = [live for _, live in (*self._live.items(), *self._held.items()) if not live.driver.is_waiting]
+        if alone and others:
+            return untried(str(self._quarantine.trouble))
+        return "a worker is trying another execution alone" if any(live.is_alone for live in others) else None
 
     def _lively(self, given: Driving, replica: Replica, seconds: float, beat: Beat) -> ActiveExecution:
         news, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -213,12 +227,12 @@ class Activities:
                 del self._live[_key(info)]
             self._left.set()
 
-    async def _refuse(self, driver: Driver, workflow_id: str) -> None:
-        why = await driver.refusal()
-        if why is None:
+    async def _refuse(self, driver: Driver, workflow_id: str, execution_id: str) -> None:
+        if (why := await driver.refusal()) is None:
             return
-        if why not in self._refused:
-            self._refused.add(why)
+        reason = why.replace(execution_id, ANY_ID)
+        if reason not in self._refused:
+            self._refused.add(reason)
             logger.warning("execution_id=<%s> | left unclaimed: %s", workflow_id, why)
         raise _not_here(why)
 

@@ -8,6 +8,7 @@ import json
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -29,11 +30,13 @@ from ..._enginekit.backend import LogBackend
 from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence
 from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.trial import report_started
 from ..._records.change_sets import ChangeSet
 from ..._records.cipher import Cipher
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
+from ..._records.stopping import ended_in_time
 from ...errors import ExecutionBusyError, PayloadTooLargeError
 from ._deletion import remove
 from ._encryption import cipher_for, encrypting
@@ -136,8 +139,7 @@ class TemporalBackend(LogBackend):
         return _workers.setdefault(self.url, found)
 
     async def _work_here(self, stop: asyncio.Event, only: set[str] | None) -> None:
-        async with expiring(self.working("off"), _DEADLINE_SECONDS):
-            await self._work(10, DRAIN_SECONDS, stop, only=only)
+        await ended_in_time(self._work(10, DRAIN_SECONDS, stop, only=only), stop, DRAIN_SECONDS)
 
     def working(self, what: WorkerMode) -> TemporalBackend:
         """Return the same backend with a worker for all executions, for none, or for those that this process holds."""
@@ -338,14 +340,17 @@ class TemporalBackend(LogBackend):
         is_trial: bool = False,
     ) -> bool:
         """Run executions of the agents that are registered in this process until ``stop`` is set."""
-        quarantine = None if trial_command is None else QuarantineProcess(trial_command)
-        given = concurrency, drain_seconds, stop or asyncio.Event()
+        quarantine, stop = None if trial_command is None else QuarantineProcess(trial_command), stop or asyncio.Event()
         if is_trial:
-            return await self._work(*given, quarantine=quarantine, is_trial=True)
-        async with expiring(self.working("off"), _DEADLINE_SECONDS):
-            return await self._work(*given, quarantine=quarantine)
+            report_started()
+        working = self._work(concurrency, drain_seconds, stop, quarantine=quarantine, is_trial=is_trial)
+        return await ended_in_time(working, stop, drain_seconds)
 
     async def _work(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:
+        async with nullcontext() if more.get("is_trial") else expiring(self.working("off"), _DEADLINE_SECONDS):
+            return await self._run_worker(concurrency, drain_seconds, stop, **more)
+
+    async def _run_worker(self, concurrency: int, drain_seconds: float, stop: asyncio.Event, **more: Any) -> bool:
         from ._worker import work
 
         client = await self.client()

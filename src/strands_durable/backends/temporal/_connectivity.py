@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ..._records.logs import safe_logger
+from ..._records.stopping import cancelled
 from ._heartbeat import uptime
 
 logger = safe_logger(__name__)
@@ -29,7 +30,7 @@ class Link:
         self._ask_seconds = min(_ASK_SECONDS, heartbeat_seconds / 4)
         self._answer_seconds = min(_ANSWER_SECONDS, heartbeat_seconds / 2)
         self._settled_at = float("-inf")
-        self.is_away = False
+        self.is_away = self._is_over = False
 
     @asynccontextmanager
     async def watched(self, on_back: Callable[[float], Awaitable[None]]) -> AsyncIterator[None]:
@@ -38,12 +39,12 @@ class Link:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            self._is_over = True  # Temporal's client may turn the cancel of a request into an error
+            await cancelled(task)
 
     async def _watch(self, on_back: Callable[[float], Awaitable[None]]) -> None:
         heard = uptime()
-        while True:
+        while not self._is_over:
             if await self._is_there():
                 was_away, seconds = self.is_away, uptime() - heard
                 heard = uptime()

@@ -14,7 +14,7 @@ from ..._enginekit.handle import AT_WORK, LogHandle
 from ..._enginekit.log import Presence, RecordedExecution
 from ..._records.change_sets import ChangeSet
 from ..._records.executions import ExecutionStatus
-from ...errors import BackendUnavailableError
+from ...errors import BackendUnavailableError, ExecutionNotFoundError
 from ._errors import translated
 from ._history import ExecutionHistory, status_of, still
 from ._pending_activity import pending_activity_of
@@ -71,6 +71,8 @@ class TemporalHandle(LogHandle):
         try:
             with self._translated():
                 await self._brought_in(handle.execute_update(COMMIT, given))
+        except ExecutionNotFoundError:
+            return False  # its workflow was terminated, or removed
         except WorkflowUpdateFailedError as error:
             if isinstance(error.cause, ApplicationError) and error.cause.type == STALE:
                 return False
@@ -84,13 +86,14 @@ class TemporalHandle(LogHandle):
             done, _ = await asyncio.wait({update}, timeout=_ALONE_SECONDS)
             if not done:
                 async with workflow_worker(await self._backend.client(), self._backend.config.task_queue):
-                    await asyncio.wait_for(update, _PATIENCE_SECONDS)
+                    done, _ = await asyncio.wait({update}, timeout=_PATIENCE_SECONDS)
+            if not done:
+                raise BackendUnavailableError(
+                    str(self._backend.config), f"execution {self.execution_id!r} takes no updates", "Start a worker."
+                )
             update.result()
-        except TimeoutError:
-            raise BackendUnavailableError(
-                str(self._backend.config), f"execution {self.execution_id!r} takes no updates", "Start a worker."
-            ) from None
         finally:
+            update.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # of a cancel, too
             update.cancel()
 
     def _translated(self) -> AbstractContextManager[None]:

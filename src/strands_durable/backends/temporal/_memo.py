@@ -9,6 +9,7 @@ from ..._records.change_sets import ChangeSet, rows_of
 from ..._records.executions import ExecutionRecord, TokenUsage
 
 TAGS, TOKENS, SECONDS, CREATED_AT = "tags", "tokens", "duration_seconds", "created_at"
+WAITED, ERRORS = "waited_seconds", "tool_errors"
 
 
 def tags_memo(tags: Mapping[str, str]) -> dict[str, Any]:
@@ -30,7 +31,9 @@ def totals_memo(record: ExecutionRecord) -> dict[str, Any]:
     """Return the part of a memo that has what an execution has used."""
     used = record.tokens
     tokens = {} if used is None else {TOKENS: [used.input, used.output, used.total]}
-    return tokens if record.duration_seconds is None else {**tokens, SECONDS: record.duration_seconds}
+    time = {} if record.duration_seconds is None else {SECONDS: record.duration_seconds}
+    more = {WAITED: record.waited_seconds, ERRORS: record.tool_errors}
+    return {**tokens, **time, **{name: value for name, value in more.items() if value}}
 
 
 def tokens_of(memo: Mapping[str, Any]) -> TokenUsage | None:

@@ -19,7 +19,7 @@ from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.listing import ALL, Listing
 from ._errors import is_unknown
 from ._history import status_of
-from ._memo import CREATED_AT, SECONDS, TAGS, tokens_of
+from ._memo import CREATED_AT, ERRORS, SECONDS, TAGS, WAITED, tokens_of
 from ._pending_activity import pending_activity_of
 from ._protocol import WORKFLOW
 from ._url import TemporalConfig
@@ -174,4 +174,6 @@ async def _record_of(
         tags=memo.get(TAGS, {}),
         tokens=tokens_of(memo),
         duration_seconds=memo.get(SECONDS),
+        waited_seconds=memo.get(WAITED, 0.0),
+        tool_errors=memo.get(ERRORS, 0),
     )

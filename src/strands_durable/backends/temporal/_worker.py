@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Container, Sequence
 from contextlib import AsyncExitStack
@@ -12,15 +13,17 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
-from ..._dispatch.quarantine import QuarantineProcess, leaving
+from ..._dispatch.quarantine import QuarantineProcess
 from ..._enginekit.agent_loop import AgentLoop
 from ..._enginekit.payloads import PayloadStore
+from ..._enginekit.trial import leaving
 from ..._records.logs import safe_logger
+from ..._records.stopping import CLOSE_SECONDS, cancelled
 from ._activities import Activities
 from ._connectivity import Link
 from ._notifications.deliveries import Deliveries
 from ._notifications.notify_workflow import NotifyWorkflow
-from ._quarantine import calling_for
+from ._quarantine import Suspects
 from ._slots import SlotSupplier, tuner
 from ._workflow import ExecutionWorkflow
 from ._workflow_worker import sandbox
@@ -33,6 +36,7 @@ _GRACE = timedelta(seconds=2)
 """For a step that arrives after its execution was released: it is answered that the execution does not run here."""
 _STICKY = timedelta(seconds=1)
 """How long a workflow waits for the worker that has it cached. Any other worker replays its history, which is quick."""
+_CANCEL_SECONDS = 0.25
 _ONE_POLL = PollerBehaviorSimpleMaximum(1)
 """A frozen worker delays one execution for every open poll."""
 
@@ -57,10 +61,10 @@ async def work(
     With ``only``, run only the executions of these workflows. ``quarantine``, if given, runs executions that may have killed
     their worker; with ``is_trial``, this process runs only those. ``deliveries``, if given, calls the hooks of this process.
     """
-    own, suspects, loop = f"{task_queue}/{uuid.uuid4().hex}", f"{task_queue}/suspects", AgentLoop()
+    own, loop = f"{task_queue}/{uuid.uuid4().hex}", AgentLoop()
     link = Link(client, heartbeat_seconds)
     reports = () if deliveries is None else deliveries.events
-    activities = Activities(client, own, loop, payload_store, link, only, reports)
+    activities = Activities(client, own, loop, payload_store, link, only, reports, quarantine)
     throttle = timedelta(seconds=min(_THROTTLE_SECONDS, heartbeat_seconds / 4))
     common: dict[str, Any] = {"plugins": plugins, "max_heartbeat_throttle_interval": throttle}
     driving = {**common, **_driving(activities, drain_seconds)}
@@ -70,15 +74,13 @@ async def work(
         workers.append(_executions_worker(client, task_queue, slots, driving))
         if deliveries is not None:
             workers.append(deliveries.worker(client, task_queue, {**common, "graceful_shutdown_timeout": _GRACE}))
-    if quarantine is None:
-        alone = SlotSupplier(lambda: 1 + activities.waiting(alone=True))
-        workers.append(Worker(client, task_queue=suspects, tuner=tuner(alone), **driving))
+    suspects = Suspects(activities, quarantine)
+    workers.append(suspects.worker(client, f"{task_queue}/suspects", driving))
     async with AsyncExitStack() as beside:
         await beside.enter_async_context(link.watched(activities.back))
-        if quarantine is not None:
-            await beside.enter_async_context(calling_for(client, suspects, quarantine, drain_seconds, stop))
+        await beside.enter_async_context(suspects.tried(drain_seconds, stop))
         if is_trial:
-            await beside.enter_async_context(leaving(activities.busy, stop))
+            await beside.enter_async_context(leaving(lambda: len(activities.names()), stop))
         is_clean = await _run(workers, activities, drain_seconds, stop)
     is_busy = loop.threads.is_busy
     loop.stop()
@@ -119,19 +121,24 @@ def _executions_worker(client: Client, task_queue: str, slots: SlotSupplier, dri
 
 async def _run(workers: list[Worker], activities: Activities, drain_seconds: float, stop: asyncio.Event) -> bool:
     """Run workers until ``stop`` is set; the first one, which runs the steps, ends after the others."""
-    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    running = [asyncio.create_task(worker.run()) for worker in workers]
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-        ending = [asyncio.ensure_future(_ended(*each)) for each in zip(workers[1:], running[1:], strict=True)]
+        until = time.monotonic() + drain_seconds + CLOSE_SECONDS
+        for each in zip(workers[1:], running[1:], strict=True):
+            _begin_to_end(*each)
         is_clean = await _drained(activities, drain_seconds)
-        ends = [await _ended(workers[0], running[0]), *(await asyncio.gather(*ending))]
-    for error in ends:
+        _begin_to_end(workers[0], running[0])
+        _, late = await asyncio.wait(running, timeout=until - time.monotonic())
+    for run in running:
+        error = None if run in late else run.exception()
         if error is not None:
             raise error
-    return is_clean
+    await _leave({worker.task_queue for worker, run in zip(workers, running, strict=True) if run in late}, late)
+    return is_clean and not late
 
 
 async def _drained(activities: Activities, seconds: float) -> bool:
@@ -140,12 +147,24 @@ async def _drained(activities: Activities, seconds: float) -> bool:
     try:
         await asyncio.wait_for(activities.idle(), seconds)
     except TimeoutError:
+        left = ", ".join(sorted(activities.names())) or "none"
+        logger.warning(
+            "executions=<%s>, seconds=<%g> | not released in time, their steps are left in doubt", left, seconds
+        )
         return False
     return True
 
 
-async def _ended(worker: Worker, run: asyncio.Future[None]) -> BaseException | None:
-    if not run.done():
-        await worker.shutdown()
-    await asyncio.wait([run])
-    return run.exception()
+def _begin_to_end(worker: Worker, run: asyncio.Future[None]) -> None:
+    """Have a worker shut down; its run ends later, or never: its server may be frozen, or a workflow stuck in its thread."""
+    ending = asyncio.ensure_future(worker.shutdown())
+    run.add_done_callback(lambda _: ending.cancel())
+
+
+async def _leave(queues: set[str], runs: set[asyncio.Task[None]]) -> None:
+    """Leave workers that have not shut down; the server gives their tasks to others once it misses them."""
+    if runs:
+        logger.warning(
+            "task_queues=<%s> | Temporal's workers have not shut down in time and are left", ", ".join(sorted(queues))
+        )
+        await cancelled(*runs, seconds=_CANCEL_SECONDS)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from temporalio.client import Client
 
+from ..._dispatch.sync import aside
+from ..._records.logs import safe_logger
+from ..._records.stopping import CLOSE_SECONDS, cancelled
+
 if TYPE_CHECKING:
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+logger = safe_logger(__name__)
 
 HOST = "strands-durable: hosts the workflow for a moment, runs no agent"
 """The identity of such a process, so that it is not mistaken for a worker."""
@@ -23,14 +31,72 @@ def sandbox() -> SandboxedWorkflowRunner:
     return SandboxedWorkflowRunner(restrictions=restrictions)
 
 
+class _Host:
+    """A worker that runs the workflows of a task queue, shared by all that need one."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        from temporalio.worker import Worker
+
+        from ._notifications.notify_workflow import NotifyWorkflow
+        from ._workflow import ExecutionWorkflow
+
+        workflows = [ExecutionWorkflow, NotifyWorkflow]
+        self._worker = Worker(
+            client, task_queue=task_queue, workflows=workflows, workflow_runner=sandbox(), identity=HOST
+        )
+        self._run = asyncio.create_task(self._worker.run())
+        self.users: set[object] = set()
+
+    async def end(self) -> None:
+        """Stop; a worker whose server does not answer is left."""
+        ending = asyncio.create_task(self._worker.shutdown())
+        await asyncio.wait([self._run], timeout=CLOSE_SECONDS)
+        await cancelled(ending, self._run)
+        if not self._run.cancelled() and (error := self._run.exception()):
+            logger.debug("error=<%s> | the workflow was not hosted", error)
+
+
+class _Hosts:
+    """The hosts of this process. They run on the loop for sync code: callers come from any loop, and may end first."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[tuple[Client, str], _Host] = {}
+        self._locks: WeakValueDictionary[tuple[Client, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def enter(self, client: Client, task_queue: str, user: object) -> None:
+        """Host a task queue for a user, unless a worker of this process has it: Temporal allows each client one."""
+        key = client, task_queue
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            try:
+                host = self._hosts.get(key) or _Host(client, task_queue)
+            except RuntimeError as error:
+                logger.debug("task_queue=<%s>, error=<%s> | a worker here hosts the workflow", task_queue, error)
+                return
+            self._hosts[key] = host
+            host.users.add(user)
+
+    async def leave(self, client: Client, task_queue: str, user: object) -> None:
+        """Stop hosting a task queue once it has no users."""
+        key = client, task_queue
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            host = self._hosts.get(key)
+            if host is None or user not in host.users:
+                return
+            host.users.discard(user)
+            if not host.users:
+                del self._hosts[key]
+                await host.end()
+
+
+_hosts = _Hosts()
+
+
 @asynccontextmanager
 async def workflow_worker(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """Run the workflows of a task queue in this process, without running agents."""
-    from temporalio.worker import Worker
-
-    from ._notifications.notify_workflow import NotifyWorkflow
-    from ._workflow import ExecutionWorkflow
-
-    workflows = [ExecutionWorkflow, NotifyWorkflow]
-    async with Worker(client, task_queue=task_queue, workflows=workflows, workflow_runner=sandbox(), identity=HOST):
+    """Run the workflows of a task queue in this process, without running agents: one worker for all that ask at once."""
+    user = object()
+    try:
+        await aside(_hosts.enter(client, task_queue, user))
         yield
+    finally:
+        await aside(_hosts.leave(client, task_queue, user))

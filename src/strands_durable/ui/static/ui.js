@@ -2,6 +2,7 @@
 "use strict";
 
 (() => {
+  const LIVE = 2000;
   const news = document.getElementById("news");
   let timer = 0;
   let events = null;
@@ -159,7 +160,8 @@
         text_box.textContent = "";
         box.querySelector(".live-step").textContent = "The model is answering";
       }
-      text_box.textContent += text;
+      text_box.append(text);
+      if (text_box.textContent.length > 2 * LIVE) text_box.textContent = text_box.textContent.slice(-LIVE); // a browser lays all of it out again each time
       box.hidden = false;
       box.scrollTop = box.scrollHeight;
     });

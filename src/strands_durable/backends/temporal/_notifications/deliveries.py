@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from ...._dispatch.notifications.hooks import deliver
+from ...._dispatch.notifications.hooks import AT_ONCE, deliver
 from ...._enginekit.log import Presence
 from ...._enginekit.notices import Notice, notification_of
 from ...._records.crash_points import reach
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = safe_logger(__name__)
 
-_AT_ONCE = 8
 _ERROR_LENGTH = 300
 
 
@@ -44,7 +43,7 @@ class Deliveries:
             client,
             task_queue=f"{task_queue}/{NOTIFY}",
             activities=[self.deliver],
-            max_concurrent_activities=_AT_ONCE,
+            max_concurrent_activities=AT_ONCE,
             **options,
         )
 
@@ -68,7 +67,7 @@ class Deliveries:
         notice = Notice(notice_id=given["notice_id"], event=cast(Event, given["event"]), at=given["at"])
         notification = notification_of(known.detail(Presence()), notice)
         reach("notify:before")
-        taken, failures = await deliver(self._hooks_key, notification, given["taken"])
+        taken, failures = await deliver(self._hooks_key, notification, given["taken"], tries=given["tries"])
         reach("notify:after")
         if notice.event not in self.events:
             failures = {"worker": f"it has no hook for {notice.event}"}

@@ -1,4 +1,4 @@
-"""Exceptions as data: recorded with type, text and cause, and restored as the same type with the same text.
+"""Exceptions as data: recorded with type, text, cause and traceback, and restored as the same type with the same text.
 
 A class is looked up only in modules that are already imported: a record never makes Python run code. If the class is not
 found, `RecordedError` replaces it, with the same text.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..errors import DurableError
-from .codec import encodable
+from ...errors import DurableError
+from ..codec import encodable
+from .tracebacks import text_of, traceback_of
 
 _MAX_CAUSES = 8
+TRACEBACK = "traceback"
+"""A key of a recorded exception: where it and its causes were raised. Records of earlier versions do not have it."""
 
 RENAMED = {
     "strands_durable._failure:RecordedError": "strands_durable._records.exceptions:RecordedError",
@@ -46,14 +49,21 @@ class RecordedError(DurableError):
 def describe(error: BaseException, depth: int = 0) -> dict[str, Any]:
     """Return the recorded form of ``error``."""
     kind = type(error)
-    record: dict[str, Any] = {"type": f"{kind.__module__}:{kind.__qualname__}", "text": str(error)}
+    record: dict[str, Any] = {"type": f"{kind.__module__}:{kind.__qualname__}", "text": text_of(error)}
     if encodable(error.args):
         record["args"] = list(error.args)
     attributes = {name: _describe_attribute(value, depth) for name, value in vars(error).items()}
     record["attributes"] = {name: value for name, value in attributes.items() if value is not None}
     if error.__cause__ is not None and depth < _MAX_CAUSES:
         record["cause"] = describe(error.__cause__, depth + 1)
+    if depth == 0 and (traceback := traceback_of(error)) is not None:
+        record[TRACEBACK] = traceback
     return record
+
+
+def without_traceback(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the recorded form of an exception without its traceback, which is for people."""
+    return {name: value for name, value in record.items() if name != TRACEBACK}
 
 
 def revive(record: dict[str, Any]) -> Exception:
@@ -63,7 +73,7 @@ def revive(record: dict[str, Any]) -> Exception:
         setattr(error, name, revive(value["error"]) if "error" in value else value["value"])
     if "cause" in record:
         error.__cause__ = revive(record["cause"])
-    if str(error) != record["text"]:
+    if text_of(error) != record["text"]:
         return RecordedError(record["type"].replace(":", "."), record["text"])
     return error
 
