@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
@@ -12,8 +13,9 @@ from strands import Agent, tool
 
 from strands_durable import durable_agent
 from strands_durable.testing import ScriptedModel, call
+from strands_durable.ui import _pages
 from strands_durable.ui import _wording as wording
-from strands_durable.ui._content import blocks_of
+from strands_durable.ui._content import blocks_of, conversation_of
 from strands_durable.ui._live_text import LiveText
 from tests.ui.site import Site, asking_agent
 
@@ -63,21 +65,28 @@ def test_a_result_that_is_nested_deeply_is_shown(page: Site) -> None:
     assert "[[[[" in page.text("/executions/deep-1/conversation")
 
 
-def test_other_requests_are_answered_while_a_large_page_is_made(page: Site) -> None:
-    page.started("large-1", saying_agent, script=[{"piece": "password eyJaaaaaaaa-", "count": 15_000}] * 10)
-    ended: list[str] = []
+def test_other_requests_are_answered_while_a_large_page_is_made(page: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    page.started("large-1", saying_agent, script=[{"piece": "password eyJaaaaaaaa-", "count": 15_000}])
+    begun, others_are_answered = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        begun.set()
+        assert others_are_answered.wait(30), "a page that takes long to make kept the others waiting"
+        return conversation_of(*given)
 
     async def get(path: str) -> None:
-        response = await page.client.get(path)
-        assert response.status_code == 200
-        ended.append(path)
+        assert (await page.client.get(path)).status_code == 200
 
     async def together() -> None:
-        paths = ["/executions/large-1/conversation", "/inbox", "/"]
-        await asyncio.gather(*map(get, paths))
+        large = asyncio.create_task(get("/executions/large-1/conversation"))
+        await asyncio.to_thread(begun.wait, 30)
+        await get("/inbox")
+        await get("/")
+        others_are_answered.set()
+        await large
 
+    monkeypatch.setattr(_pages, "conversation_of", slowly)
     page.run(together())
-    assert ended[-1] == "/executions/large-1/conversation"
 
 
 def test_a_page_has_a_limit_however_much_there_is_to_show(page: Site) -> None:

@@ -59,6 +59,19 @@ def test_a_cancel_that_comes_together_with_the_end_of_the_time_is_passed_on() ->
     in_task(main)
 
 
+def test_a_cancel_that_comes_together_with_the_result_is_passed_on() -> None:
+    async def main() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(limited(answer, 10))
+        await asyncio.sleep(0)
+        answer.set_result("here")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    in_task(main)
+
+
 def test_a_task_that_was_cancelled_and_continued_can_still_time_out() -> None:
     async def stubborn() -> None:
         try:

@@ -18,6 +18,7 @@ import click
 from .._dispatch.connect import connect
 from .._dispatch.handles import ExecutionHandle
 from .._dispatch.ports import DurableBackend
+from .._records.deadline import limited
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
 from .._records.printable import printable
@@ -240,7 +241,7 @@ async def _attached(request: Run, agent: DurableAgent, backend: DurableBackend) 
         return _report_error(request, error), await _error_json(request, handle, error), is_over
     finally:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(backend.close(), _CLOSE_SECONDS)
+            await limited(backend.close(), _CLOSE_SECONDS)
 
 
 async def _ended(request: Run, handle: ExecutionHandle) -> ExecutionResult:

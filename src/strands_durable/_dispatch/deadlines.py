@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from .._records.crash_points import reach
+from .._records.deadline import limited
 from .._records.logs import safe_logger
 from .._records.questions import DEADLINE
 from .._records.stopping import cancelled
@@ -100,4 +101,4 @@ async def _keep(keeper: DeadlineKeeper, seconds: float, stop: asyncio.Event) -> 
                 logger.warning("error=<%s> | cannot look for questions with a deadline, retrying", error)
         pause = max(seconds, min(_MOST_SECONDS, _REST * (time.monotonic() - began)))
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause)
+            await limited(stop.wait(), pause)

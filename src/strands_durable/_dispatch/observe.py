@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._records.deadline import limited
 from .._records.executions import ExecutionStatus, StatusCount
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
@@ -89,7 +89,7 @@ class _Gauges:
             if time.monotonic() - self._read_at < _FRESH_SECONDS:
                 return self._counts
             try:
-                self._counts = in_loop(asyncio.wait_for(self._backend.counts(), _TIMEOUT_SECONDS))
+                self._counts = in_loop(limited(self._backend.counts(), _TIMEOUT_SECONDS))
                 self._is_silent = False
             except (DurableError, TimeoutError) as error:
                 self._counts = {}

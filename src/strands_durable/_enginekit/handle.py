@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from .._dispatch.handles import ExecutionHandle
 from .._dispatch.requests import Requests
 from .._journal.outcome import result_of
 from .._records.change_sets import ChangeSet
+from .._records.deadline import limited
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
 from .._records.origins import ForkChanges, ForkPoint, checked_step
@@ -116,7 +116,7 @@ class LogHandle(ExecutionHandle):
     async def _until_at_rest(self, timeout: float | None) -> None:
         try:
             with waiting_for_execution():
-                await asyncio.wait_for(self._at_rest(), timeout)
+                await limited(self._at_rest(), timeout)
         except TimeoutError:
             status, why = (await self.status()).value, await self._why_it_waits()
             text = f"Execution {self.execution_id!r} is still {status} after {timeout:g} s; "

@@ -19,6 +19,7 @@ from .._dispatch.requests import Requests
 from .._dispatch.runner import ExecutionRunner
 from .._journal.owner import Owner
 from .._records.crash_points import reach
+from .._records.deadline import limited
 from .._records.executions import ExecutionStatus
 from .._records.logs import safe_logger
 from .agent_loop import AgentLoop
@@ -198,7 +199,7 @@ class SessionPool:
         for session in self._sessions:
             session.release()
         try:
-            await asyncio.wait_for(self._until_idle(), seconds)
+            await limited(self._until_idle(), seconds)
         except TimeoutError:
             left = ", ".join(sorted({session.execution_id for session in self._sessions}))
             logger.warning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from .._calls.context import StepContext, StepPhase, current_context, enclosing
 from .._calls.durable_call import CallContext, DurableCall, UnwindLoop
 from .._records import keys
 from .._records.calls import CallProgress, CallRecord
+from .._records.deadline import limited
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
 from .._records.policy import ToolPolicy
@@ -101,7 +101,7 @@ class Repetition:
         given = {**invocation_state, **_for_a_tool(self._agent), "request_state": {}}
         outer, step = enclosing.set(self._call), current_context.set(step_context)
         try:
-            return await asyncio.wait_for(_run(self._tool, tool_use, given), self._policy.timeout)
+            return await limited(_run(self._tool, tool_use, given), self._policy.timeout)
         except TimeoutError:
             raise self.error(f"it did not answer within {self._policy.timeout} s") from None
         except InterruptException:

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class TimedOut(Exception):
+class TimedOut(TimeoutError):
     """The time limit was reached."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from ..._dispatch.notifications.hooks import AT_ONCE, MAX_DELAY_SECONDS, delay_seconds, deliver, hooks, is_given_up
 from ..._records.crash_points import reach
+from ..._records.deadline import limited
 from ..._records.logs import safe_logger
 from ..._records.notifications import Event
 from ...errors import BackendUnavailableError, CipherError, DurableError, ExecutionNotFoundError
@@ -82,7 +83,7 @@ class Notifier:
         while True:
             await self._try_to_look()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+                await limited(self._news.wait(), LOOK_SECONDS)
             self._news.clear()
             await asyncio.sleep(_PAUSE_SECONDS)
 

@@ -17,6 +17,7 @@ from ..._dispatch.quarantine import QuarantineProcess, untried
 from ..._dispatch.queue import Queue
 from ..._dispatch.requests import Requests
 from ..._journal.owner import Owner
+from ..._records.deadline import limited
 from ..._records.executions import ExecutionStatus
 from ..._records.logs import safe_logger
 from ...errors import CipherError, DurableError, ExecutionNotFoundError, UnreadableError
@@ -200,7 +201,7 @@ class KeyValueWorker:
         """Return when an execution has left, or after a while."""
         self._freed.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._freed.wait(), _FOLLOW_SECONDS)
+            await limited(self._freed.wait(), _FOLLOW_SECONDS)
 
     # A tenure
 

@@ -24,6 +24,7 @@ from dapr.proto import api_service_v1, common_v1
 from dapr.proto.runtime.v1 import state_pb2
 
 from ..._enginekit.key_value.store import Value, WriteError
+from ..._records.deadline import limited
 from ..._records.logs import safe_logger
 from ...errors import BackendUnavailableError, DurableError
 from ._url import DaprConfig
@@ -243,7 +244,7 @@ class Sidecar:
         return True
 
     async def _within(self, asking: Awaitable[T], seconds: float = _CALL_SECONDS) -> T:
-        return await asyncio.wait_for(asking, seconds)
+        return await limited(asking, seconds)
 
 
 def _item(value: Value) -> Any:

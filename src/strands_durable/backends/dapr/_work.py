@@ -15,6 +15,7 @@ from ..._enginekit.key_value.notifier import Notifier
 from ..._enginekit.key_value.worker import run_periodically
 from ..._enginekit.trial import leaving
 from ..._records.cipher import Cipher
+from ..._records.deadline import limited
 from ..._records.stopping import in_daemon, unless
 from ._client import LOGGING, WORKER_SECONDS, Sidecar
 from ._step_events import StepEvents
@@ -66,7 +67,7 @@ async def work(
         if not is_trial:
             await notifier.finish(_REPORT_SECONDS)
         with suppress(TimeoutError):
-            await asyncio.wait_for(heartbeat.leave(), _LEAVE_SECONDS)
+            await limited(heartbeat.leave(), _LEAVE_SECONDS)
         return is_clean
 
 

@@ -33,6 +33,7 @@ from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.trial import report_started
 from ..._records.change_sets import ChangeSet
 from ..._records.cipher import Cipher
+from ..._records.deadline import limited
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
@@ -117,7 +118,7 @@ class TemporalBackend(LogBackend):
             config["namespace"] = self.config.namespace
         _settle_at_exit()
         try:
-            return await asyncio.wait_for(Client.connect(**config), _CONNECT_SECONDS)
+            return await limited(Client.connect(**config), _CONNECT_SECONDS)
         except (TimeoutError, RuntimeError) as error:
             raise unreachable(self.config, config["target_host"], error) from error
 

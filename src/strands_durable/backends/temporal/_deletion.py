@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ..._enginekit.payloads import PayloadStore
+from ..._records.deadline import limited
 from ._errors import is_unknown
 from ._history import runs_of
 
@@ -23,7 +24,7 @@ async def remove(client: Client, payload_store: PayloadStore, workflow_id: str, 
     for each in await runs_of(client, payload_store, workflow_id, run_id):
         await _delete(client, workflow_id, each)
     try:
-        await asyncio.wait_for(_forgotten(client, workflow_id), _PATIENCE_SECONDS)
+        await limited(_forgotten(client, workflow_id), _PATIENCE_SECONDS)
     except TimeoutError:
         return  # Temporal has accepted the request and completes it later
 

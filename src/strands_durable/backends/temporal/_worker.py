@@ -17,6 +17,7 @@ from ..._dispatch.quarantine import QuarantineProcess
 from ..._enginekit.agent_loop import AgentLoop
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.trial import leaving
+from ..._records.deadline import limited
 from ..._records.logs import safe_logger
 from ..._records.stopping import CLOSE_SECONDS, cancelled
 from ._activities import Activities
@@ -145,7 +146,7 @@ async def _drained(activities: Activities, seconds: float) -> bool:
     """Release every execution after its current steps, and claim no more; return True if all ended in time."""
     activities.stop()
     try:
-        await asyncio.wait_for(activities.idle(), seconds)
+        await limited(activities.idle(), seconds)
     except TimeoutError:
         left = ", ".join(sorted(activities.names())) or "none"
         logger.warning(
