@@ -241,7 +241,8 @@ USES = [
         "workflow",
         [call("workflow", action="create", workflow_id="trip", tasks=_TASKS)],
         [call("workflow", action="status", workflow_id="trip")],
-        "workflows are files; `start` runs agents in threads of its own and is in doubt as a whole, which a warning says",
+        "workflows are files; `start` runs agents in threads of its own and is in doubt as a whole; repeated, it never"
+        " returns if a task had ended, which a warning says",
     ),
 ]
 

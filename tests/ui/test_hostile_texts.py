@@ -12,11 +12,11 @@ import pytest
 from strands import Agent, tool
 
 from strands_durable import durable_agent
+from strands_durable._records.live_text import LiveText
 from strands_durable.testing import ScriptedModel, call
 from strands_durable.ui import _pages
 from strands_durable.ui import _wording as wording
 from strands_durable.ui._content import blocks_of, conversation_of
-from strands_durable.ui._live_text import LiveText
 from tests.ui.site import Site, asking_agent
 
 NESTED = '{"a":[' * 450 + '{"password": "hunter2"}' + "]}" * 450

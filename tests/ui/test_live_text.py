@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strands_durable.ui._live_text import LiveText
+from strands_durable._records.live_text import LiveText
 
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END PRIVATE KEY-----"
 
@@ -46,6 +46,16 @@ def test_another_attempt_begins_anew() -> None:
     live = LiveText()
     assert live.grown("a", 1, "one two") == "one "
     assert live.grown("a", 2, "one two ") == "one two "
+
+
+def test_the_last_word_is_shown_when_nothing_more_comes() -> None:
+    live = LiveText()
+    assert [live.grown("a", 1, "my password=hun"), live.grown("a", 1, "ter2"), live.rest()] == [
+        "my ",
+        "",
+        "password=***",
+    ]
+    assert live.rest() == ""
 
 
 def test_a_word_without_an_end_is_shown_at_last() -> None:

@@ -333,3 +333,14 @@ def test_live_text_stands_between_the_lines_and_another_attempt_begins_a_new_one
     silent = io.StringIO()
     Lines(silent, is_live=False).print(chunk("Hello"))
     assert silent.getvalue() == ""
+
+
+def test_a_secret_that_streams_in_pieces_is_masked() -> None:
+    out = io.StringIO()
+    lines = Lines(out, is_live=True)
+    for piece in ("The password is pass", "word=hun", "ter2"):
+        lines.print(chunk(piece))
+    lines.print(step(kind="model", step="a#0/000001/model~0"))
+    streamed, _ = out.getvalue().splitlines()
+    assert "hunter2" not in streamed
+    assert "***" in streamed

@@ -222,6 +222,13 @@ def test_interrupt_ids_have_one_name_in_json_text_and_errors() -> None:
     assert "Answer an open question by its interrupt_id." in refused.stderr
 
 
+def test_watch_masks_secrets_unless_told_otherwise() -> None:
+    build(Answer(text="It is password=hunter2."), execution_id="said")("Go")
+    for args, is_shown in (((), False), (("--json",), False), (("--json", "--unmasked"), True)):
+        text = cli("watch", "said", *args, *STORE).stdout
+        assert ("hunter2" in text, "***" in text) == (is_shown, not is_shown), args
+
+
 # Terminals and logs
 
 

@@ -253,9 +253,10 @@ async def _detail(place: BackendTarget, execution_id: str, run: int | None = Non
 @click.command()
 @execution_argument
 @click.option("--after", type=Count(), default=0, metavar="N", help="Start after step number N.", show_default=True)
+@click.option("--unmasked", is_flag=True, help="With --json: do not mask values that look like secrets.")
 @backend_option
 @json_option
-def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) -> None:
+def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool, unmasked: bool) -> None:
     """Follow an execution live, from its first step.
 
     Prints a line for each committed step; on a terminal also the text that the model is streaming (not on Temporal, which
@@ -270,11 +271,12 @@ def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) ->
       step, attempt, kind, name
       status, result, error, usage   committed steps only
       data, event                    chunks only: the text, and the event
-    and a last line {execution_id, status}.
+    and a last line {execution_id, status}. Values that look like secrets are masked; one that comes in several chunks is
+    only recognized in the committed step. With --unmasked, nothing is masked.
     """
     seen = [after]
     try:
-        status = asyncio.run(_followed(place, execution_id, seen, as_json))
+        status = asyncio.run(_followed(place, execution_id, seen, as_json=as_json, unmasked=unmasked))
     except KeyboardInterrupt:
         again = place.command(f"watch {execution_id} --after {seen[0]}")
         click.echo(f"\nStopped watching; the execution keeps running. To continue watching: {again}", err=True)
@@ -282,7 +284,9 @@ def watch(execution_id: str, after: int, place: BackendTarget, as_json: bool) ->
     leave(code_of_status(status))
 
 
-async def _followed(place: BackendTarget, execution_id: str, seen: list[int], as_json: bool) -> ExecutionStatus:
+async def _followed(
+    place: BackendTarget, execution_id: str, seen: list[int], *, as_json: bool, unmasked: bool
+) -> ExecutionStatus:
     from .stream_view import Lines
 
     handle = await place.visited().get(execution_id)
@@ -290,7 +294,7 @@ async def _followed(place: BackendTarget, execution_id: str, seen: list[int], as
     lines = Lines(sys.stdout, is_live=sys.stdout.isatty())
     async for event in handle.stream(seen[0]):
         if as_json:
-            print_json_line(event)
+            print_json_line(_shown(event, unmasked))
         else:
             lines.print(event)
         if event["recorded"]:

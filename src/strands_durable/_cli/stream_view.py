@@ -7,7 +7,8 @@ from typing import Any, TextIO
 
 import click
 
-from .._records.printable import one_line, printable
+from .._records.live_text import LiveText
+from .._records.printable import one_line
 from .._records.results import StreamEvent
 from .._records.views import label_of, short
 
@@ -24,10 +25,10 @@ _NAME_WIDTH, _TEXT_LENGTH = 22, 80
 
 
 class Lines:
-    """Prints the events of a stream."""
+    """Prints the events of a stream; what looks like a secret is masked."""
 
     def __init__(self, out: TextIO, *, is_live: bool) -> None:
-        self._out, self._is_live = out, is_live
+        self._out, self._is_live, self._live_text = out, is_live, LiveText()
         self._streaming: tuple[str, int] | None = None
 
     def print(self, event: StreamEvent) -> None:
@@ -44,12 +45,17 @@ class Lines:
         if place != self._streaming:
             self._break_off()
         self._streaming = place
-        self._print(click.style(printable(event["data"]), dim=True))
+        self._print_dim(self._live_text.grown(*place, event["data"]))
 
     def _break_off(self) -> None:
         if self._streaming is not None:
+            self._print_dim(self._live_text.rest())
             self._print("\n")
         self._streaming = None
+
+    def _print_dim(self, text: str) -> None:
+        if text:
+            self._print(click.style(text, dim=True))
 
     def _print(self, text: str) -> None:
         click.echo(text, file=self._out, nl=False)

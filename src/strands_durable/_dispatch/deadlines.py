@@ -15,10 +15,10 @@ from .._records.crash_points import reach
 from .._records.deadline import limited
 from .._records.logs import safe_logger
 from .._records.questions import DEADLINE
-from .._records.stopping import cancelled
 from .._records.views import OpenQuestion
 from ..errors import BackendUnavailableError, ExecutionCancelledError, ExecutionNotFoundError, InputMismatchError
 from .ports import DurableBackend
+from .stopping import cancelled
 
 logger = safe_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""What an agent uses that cannot be kept: effects that a crash loses, and tools that do twice what is repeated.
+"""What an agent uses that cannot be kept: effects that a crash loses, and tools whose calls should not be repeated.
 
 Each is one WARNING in the log of a process, when Durability is attached. It says what is lost and what to use instead.
 """
@@ -15,7 +15,7 @@ from .._records.logs import safe_logger
 from .._records.policy import ToolPolicy
 from .._strands.agents import has_policy, is_agent
 from .._strands.public_plugins import extracting_stores, offloads_to_memory, unawaited_add_tool
-from .._strands.public_tools import done_twice
+from .._strands.public_tools import if_repeated
 from .parts import everything_in, tools_of
 
 logger = safe_logger(__name__)
@@ -62,10 +62,10 @@ def _lost(agent: Agent) -> Iterator[str]:
 
 def _repeated(agent: Agent, policies: Mapping[str, ToolPolicy]) -> Iterator[str]:
     for name, tool in tools_of(agent).items():
-        what = done_twice(tool)
+        what = if_repeated(tool)
         if what is not None and not has_policy(tool, name, policies):
             yield (
-                f"tool=<{name}> | if a crash interrupts a call, it is repeated, and {what} twice. To let a person decide:"
+                f"tool=<{name}> | if a crash interrupts a call, it is repeated, and {what}. To let a person decide:"
                 f' tool_policies={{"{name}": ToolPolicy(in_doubt="ask")}}; in_doubt="retry" keeps it as it is'
             )
 

@@ -1,5 +1,5 @@
 """What is known of the tools of Strands and of strands-agents-tools: which delegate to agents, which change the process, which
-do everything twice if a call is repeated, and which can send an idempotency key.
+cannot be repeated, and which can send an idempotency key.
 
 Tools are identified by the module that defines them. The effect of a call inside the process is lost with it and must be redone
 on resume; calls with an effect outside the process (a message sent, a tool of a server called, agents run) are never among
@@ -25,15 +25,16 @@ _IN_PROCESS: dict[str, tuple[str, frozenset[str]] | None] = {
 }
 """By module: the input field that selects the tool's action, and the actions; None: every call."""
 _ADD_TOOLS = ("strands_tools.load_tool", "strands_tools.mcp_client")
-_DO_TWICE: dict[str, str] = {
-    "strands.vended_tools.file_editor.file_editor": "its insert adds the text",
-    "strands.vended_tools.python_repl.python_repl": "its code runs",
-    "strands.vended_tools.shell.shell": "its command runs",
-    "strands_tools.editor": "its insert adds the text",
-    "strands_tools.python_repl": "its code runs",
-    "strands_tools.shell": "its command runs",
+_UNREPEATABLE: dict[str, str] = {
+    "strands.vended_tools.file_editor.file_editor": "its insert adds the text twice",
+    "strands.vended_tools.python_repl.python_repl": "its code runs twice",
+    "strands.vended_tools.shell.shell": "its command runs twice",
+    "strands_tools.editor": "its insert adds the text twice",
+    "strands_tools.python_repl": "its code runs twice",
+    "strands_tools.shell": "its command runs twice",
+    "strands_tools.workflow": "its start never returns if one of the tasks had ended",
 }
-"""By module: what a repeated call does a second time, and what no key can prevent."""
+"""By module: what comes of a repeated call, and what no key can prevent."""
 _HTTP = ("strands.vended_tools.http_request.http_request", "strands_tools.http_request")
 _SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 """The methods that change nothing."""
@@ -73,9 +74,9 @@ def adds_tools(tool: Any) -> bool:
     return _module(tool) in _ADD_TOOLS
 
 
-def done_twice(tool: Any) -> str | None:
-    """Return what a repeated call of a tool does a second time, if nothing outside can recognize the repetition."""
-    return _DO_TWICE.get(_module(tool))
+def if_repeated(tool: Any) -> str | None:
+    """Return what comes of a repeated call of a tool, if nothing outside can recognize the repetition."""
+    return _UNREPEATABLE.get(_module(tool))
 
 
 def with_idempotency_key(context: ExecuteToolContext, key: Callable[[], str]) -> ExecuteToolContext:

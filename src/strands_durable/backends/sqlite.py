@@ -23,6 +23,7 @@ from .._dispatch.ports import DurableBackend, WorkerMode
 from .._dispatch.quarantine import QuarantineProcess
 from .._dispatch.requests import Requests
 from .._dispatch.retention import pruning, retentions, rules_of, with_agents
+from .._dispatch.stopping import ended_in_time
 from .._dispatch.trace_context import current_trace
 from .._enginekit.imports import import_into
 from .._enginekit.trial import run_quarantined
@@ -36,7 +37,6 @@ from .._records.printable import url_for_people
 from .._records.rekeyed import Rekeyed
 from .._records.retention import Pruned, Retention
 from .._records.spec import AgentSpec
-from .._records.stopping import ended_in_time
 from .._records.verification import Verification
 from .._records.views import OpenQuestion
 from .._sqlite.catalog import Catalog, refuse_unreadable

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._dispatch.deadlines import expiring
+from .._dispatch.stopping import ended_in_time
 from .._enginekit.backend import LogBackend
 from .._enginekit.encryption import Contents, facts_of, is_sealed, outline
 from .._enginekit.handle import AT_WORK
@@ -25,7 +26,6 @@ from .._records.cipher import Cipher
 from .._records.cipher_setting import cipher_or_default
 from .._records.executions import ExecutionRecord
 from .._records.listing import Listing
-from .._records.stopping import ended_in_time
 from ..errors import CipherError
 
 _POLL_SECONDS, _REFUSED_SECONDS, _DEADLINE_SECONDS = 0.005, 0.05, 0.2

@@ -17,13 +17,13 @@ from starlette.responses import Response, StreamingResponse
 
 from .._records.executions import ExecutionStatus
 from .._records.keys import idempotency_key
+from .._records.live_text import LiveText
 from .._records.results import StreamEvent
 from .._records.views import CallSummary, ExecutionDetail, StepSummary
 from .._records.waits import seconds_in
 from ..errors import BytesNotFoundError, DurableError, UnsupportedFeatureError
 from ._content import blocks_of, conversation_of, picture_format, result_blocks
 from ._forms import form_of
-from ._live_text import LiveText
 from ._node_map import NodeMap, node_map_of
 from ._reading import INBOX_SIZE, Listed, Reading, Wanted, questions_of, until_set
 from ._site import Site

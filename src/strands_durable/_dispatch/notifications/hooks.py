@@ -12,13 +12,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 from ..._records.deadline import TimedOut, limited
 from ..._records.notifications import EVENTS, Event, Notification
+from ..stopping import in_daemon
 from .webhooks import Webhook
 
 Callback = Callable[[Notification], Awaitable[None] | None]
@@ -161,7 +160,7 @@ async def _outcome(hook: Hook, notification: Notification) -> None:
         finally:
             hook.slots.free()
         return
-    found = await _in_thread(lambda: hook.call(notification), hook.slots.free)
+    found = await in_daemon(lambda: hook.call(notification), hook.slots.free)
     if inspect.isawaitable(found):
         await found
 
@@ -170,40 +169,6 @@ def _is_cancelled() -> bool:
     """Return whether the delivery itself was cancelled, and not what it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-async def _in_thread(function: Callable[[], Any], ended: Callable[[], None]) -> Any:
-    """Run a function in a thread that does not keep the process from exiting; return what it returns."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[Any] = loop.create_future()
-
-    def end(found: Any, error: Exception | None) -> None:
-        if outcome.done():
-            return
-        if error is None:
-            outcome.set_result(found)
-        else:
-            outcome.set_exception(error)
-
-    def run() -> None:
-        found: Any = None
-        error: Exception | None = None
-        try:
-            found = function()
-        except BaseException as raised:  # a future takes no StopIteration, and passes SystemExit on to the loop
-            error = RuntimeError(f"{type(raised).__name__}: {raised}")
-            if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
-                error = raised
-        ended()
-        with suppress(RuntimeError):  # the worker has ended
-            loop.call_soon_threadsafe(end, found, error)
-
-    try:
-        threading.Thread(target=run, name="strands-durable-notify", daemon=True).start()
-    except RuntimeError:  # the process has no thread left
-        ended()
-        raise
-    return await outcome
 
 
 def hooks_of(

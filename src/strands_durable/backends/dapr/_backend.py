@@ -16,6 +16,7 @@ from ..._dispatch.deadlines import expiring
 from ..._dispatch.ports import WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
 from ..._dispatch.requests import Requests
+from ..._dispatch.stopping import ended_in_time
 from ..._enginekit.key_value.backend import KeyValueBackend
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.head import Head
@@ -23,7 +24,6 @@ from ..._enginekit.log import Presence, StaleError, read
 from ..._enginekit.trial import report_started
 from ..._records.cipher import Cipher
 from ..._records.cipher_setting import cipher_or_default
-from ..._records.stopping import ended_in_time
 from ...errors import CipherError
 from ._client import Sidecar
 from ._url import DaprConfig

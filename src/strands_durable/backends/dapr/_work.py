@@ -10,13 +10,13 @@ from typing import Any
 from dapr.ext.workflow import WorkflowActivityContext, WorkflowRuntime
 
 from ..._dispatch.quarantine import QuarantineProcess
+from ..._dispatch.stopping import in_daemon, unless
 from ..._enginekit.key_value.engine import KeyValueEngine
 from ..._enginekit.key_value.notifier import Notifier
 from ..._enginekit.key_value.worker import run_periodically
 from ..._enginekit.trial import leaving
 from ..._records.cipher import Cipher
 from ..._records.deadline import limited
-from ..._records.stopping import in_daemon, unless
 from ._client import LOGGING, WORKER_SECONDS, Sidecar
 from ._step_events import StepEvents
 from ._url import DaprConfig

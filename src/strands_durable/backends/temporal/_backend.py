@@ -26,6 +26,7 @@ from ..._dispatch.notifications.hooks import Callback, hooks, hooks_of
 from ..._dispatch.notifications.webhooks import Webhook
 from ..._dispatch.ports import ExecutionHandle, WorkerMode
 from ..._dispatch.quarantine import QuarantineProcess
+from ..._dispatch.stopping import ended_in_time
 from ..._enginekit.backend import LogBackend
 from ..._enginekit.compaction import prune
 from ..._enginekit.log import Presence
@@ -37,7 +38,6 @@ from ..._records.deadline import limited
 from ..._records.executions import ExecutionRecord, ExecutionStatus
 from ..._records.keys import checked_id
 from ..._records.listing import Listing
-from ..._records.stopping import ended_in_time
 from ...errors import ExecutionBusyError, PayloadTooLargeError
 from ._deletion import remove
 from ._encryption import cipher_for, encrypting

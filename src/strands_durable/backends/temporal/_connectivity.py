@@ -11,8 +11,8 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ..._dispatch.stopping import cancelled
 from ..._records.logs import safe_logger
-from ..._records.stopping import cancelled
 from ._heartbeat import uptime
 
 logger = safe_logger(__name__)

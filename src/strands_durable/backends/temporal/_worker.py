@@ -14,12 +14,12 @@ from temporalio.client import Client
 from temporalio.worker import Plugin, PollerBehaviorSimpleMaximum, Worker
 
 from ..._dispatch.quarantine import QuarantineProcess
+from ..._dispatch.stopping import CLOSE_SECONDS, cancelled
 from ..._enginekit.agent_loop import AgentLoop
 from ..._enginekit.payloads import PayloadStore
 from ..._enginekit.trial import leaving
 from ..._records.deadline import limited
 from ..._records.logs import safe_logger
-from ..._records.stopping import CLOSE_SECONDS, cancelled
 from ._activities import Activities
 from ._connectivity import Link
 from ._notifications.deliveries import Deliveries

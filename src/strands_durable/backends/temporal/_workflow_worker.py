@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 from temporalio.client import Client
 
+from ..._dispatch.stopping import CLOSE_SECONDS, cancelled
 from ..._dispatch.sync import aside
 from ..._records.logs import safe_logger
-from ..._records.stopping import CLOSE_SECONDS, cancelled
 
 if TYPE_CHECKING:
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner

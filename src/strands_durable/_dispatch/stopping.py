@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .logs import safe_logger
+from .._records.logs import safe_logger
 
 T = TypeVar("T")
 logger = safe_logger(__name__)
@@ -38,8 +38,11 @@ async def unless(stop: asyncio.Event, waited: Awaitable[object]) -> None:
         waiting.result()
 
 
-async def in_daemon(function: Callable[[], T]) -> T:
-    """Return what a function returns that may never do so: in a thread that neither asyncio nor the process waits for."""
+async def in_daemon(function: Callable[[], T], ended: Callable[[], None] = lambda: None) -> T:
+    """Return what a function returns that may never do so: in a thread that neither asyncio nor the process waits for.
+
+    ``ended`` is called in that thread once the function has returned, also if nothing waits for it any more.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -50,13 +53,25 @@ async def in_daemon(function: Callable[[], T]) -> T:
     def run() -> None:
         try:
             settled: tuple[Callable[[Any], None], Any] = outcome.set_result, function()
-        except Exception as error:
-            settled = outcome.set_exception, error
+        except BaseException as error:
+            settled = outcome.set_exception, _for_a_future(error)
+        ended()
         with suppress(RuntimeError):  # the worker has ended
             loop.call_soon_threadsafe(settle, *settled)
 
-    threading.Thread(target=run, name="strands-durable-outside", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="strands-durable-outside", daemon=True).start()
+    except RuntimeError:  # the process has no thread left
+        ended()
+        raise
     return await outcome
+
+
+def _for_a_future(error: BaseException) -> Exception:
+    """Return an error that a future takes, which is no StopIteration, and does not pass on to the loop, as SystemExit."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 async def cancelled(*tasks: asyncio.Future[Any], seconds: float = CLOSE_SECONDS) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-from .._records.printable import masked_text, printable
+from .printable import masked_text, printable
 
 _LONGEST_WORD = 400
 _UNFINISHED = re.compile(rf"[!-~]{{0,{_LONGEST_WORD}}}\Z")
@@ -16,7 +16,7 @@ _MORE = "… The rest is shown when the step has ended.\n"
 
 
 class LiveText:
-    """What one browser has got of the text of the running step."""
+    """What one reader has seen of the text of the running step."""
 
     def __init__(self) -> None:
         self._place: tuple[str, int] | None = None
@@ -38,7 +38,13 @@ class LiveText:
             self._is_over = True
             return _MORE
         word = _UNFINISHED.search(self._written, max(0, len(self._written) - _LONGEST_WORD))
-        finished = self._written[: word.start()]  # type: ignore[union-attr]
+        return self._added(self._written[: word.start()])  # type: ignore[union-attr]
+
+    def rest(self) -> str:
+        """Return what was held back, when nothing more comes of the step."""
+        return "" if self._is_over else self._added(self._written)
+
+    def _added(self, finished: str) -> str:
         shown = printable(masked_text(f" {finished}"))[1:]  # never as JSON, which would be formatted again
         # not always what was shown: "BEGIN PRIVATE" is, until "KEY" follows, and then all of it is one secret
         same = len(self._shown) if shown.startswith(self._shown) else _same(shown, self._shown)
