@@ -25,7 +25,9 @@ _IN_PROCESS: dict[str, tuple[str, frozenset[str]] | None] = {
 }
 """By module: the input field that selects the tool's action, and the actions; None: every call."""
 _ADD_TOOLS = ("strands_tools.load_tool", "strands_tools.mcp_client")
-_IN_THREADS = "so is all that its agents did, since it calls them in threads of its own, where they are part of its step"
+_IN_THREADS = (
+    "so is all that its agents did, since it calls them in threads of its own, where they are part of its step"
+)
 _UNREPEATABLE: dict[str, str] = {
     "strands.vended_tools.file_editor.file_editor": "its insert adds the text twice",
     "strands.vended_tools.python_repl.python_repl": "its code runs twice",
