@@ -116,9 +116,11 @@ strands-suite: $(READY)  ## Strands' own tests with us on every agent, then with
 	$(BIN)/python -m pip install --quiet --requirement tests/strands_suite/requirements.txt
 	$(BIN)/python -m tests.strands_suite.run
 
-soak: dapr-sidecar  ## A long campaign of kills; KILLS=3000 by default, then every feature at every point, and runs of 10,000 turns
+BOUNDARIES := $(addprefix tests/crash/,test_temporal_boundaries.py test_dapr_boundaries.py test_lambda_kills.py)
+
+soak: dapr-sidecar  ## A long campaign of kills; KILLS=3000 by default, then every feature and every engine at every point, and runs of 10,000 turns
 	$(BIN)/python -m tests.crash.soak $(or $(KILLS),3000)
-	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py tests/crash/test_temporal_boundaries.py
+	EVERY_POINT=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract/test_features.py $(BOUNDARIES)
 	FULL_LENGTH=1 $(BIN)/python -m pytest -n 2 tests/contract/test_long_runs.py
 
 bench: $(READY)  ## Plain Strands, ours and a bare commit, side by side; then encryption, and retention over 100,000 executions

@@ -86,6 +86,11 @@ RULES = {
     58: "encryption: forks, exports and imports",
     59: "encryption: verify, backup and retention",
     60: "encryption: what needs no key",
+    61: "what is on record was decided",
+    62: "agents that a step builds",
+    63: "direct calls",
+    64: "inputs that tools change",
+    65: "streams that begin with what has finished",
 }
 INLINE = {
     6: "inline only: a dispatch always has an id",
@@ -97,6 +102,7 @@ INLINE = {
     55: "its codec notices changed payloads, not exchanged ones",
     59: "refused by name",
     60: "what needs no key is in docs/encryption.md",
+    65: "inline only: the stream of a handle has every step anyway",
 }
 """Rules that apply to SQLite alone, and why."""
 
@@ -136,6 +142,11 @@ def unheld(ids: Iterable[str]) -> set[str]:
         for name in BACKENDS
         if not count[name] and (name == "sqlite" or rule not in INLINE)
     }
+
+
+def unnamed(ids: Iterable[str]) -> set[str]:
+    """Return the rules that tests name and the table does not."""
+    return {f"C{int(test['rule'])}" for test in map(_ID.match, ids) if test and int(test["rule"]) not in RULES}
 
 
 def collected() -> list[str]:

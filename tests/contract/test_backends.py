@@ -237,6 +237,23 @@ def test_c22_a_middleware_of_the_user_wraps_a_tool(stage: Stage) -> None:
     assert [entry["facts"]["city"] for entry in found.done("book")] == ["Rome"]
 
 
+WISHES = ["cancel", "cancel all", "ask", "ask about all", "ask around", "retry"]
+
+
+def test_c61_what_is_wanted_after_a_kill_changes_nothing_that_is_on_record(stage: Stage) -> None:
+    alone = stage if stage.name == "lambda" else stage.apart(heartbeat_seconds=1)
+    for wish in WISHES:
+        place = alone.place()
+        handle = alone.dispatch(loop.fickle, place=place, wish=wish)
+        if stage.name != "lambda":
+            start_worker(alone.url, place).join()
+        with a_worker(alone.url, place):
+            end = alone.stop(handle)
+        assert (end["questions"], end["text"]) == ([], "['booked Rome', 'booked Oslo']"), wish
+        done = [(entry["facts"]["city"], entry["step"][4]) for entry in ledger_in(place) if "city" in entry["facts"]]
+        assert done == [("Rome", 1), ("Oslo", 1), ("Oslo", 2)], wish
+
+
 # Models
 
 

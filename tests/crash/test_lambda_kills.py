@@ -46,9 +46,16 @@ def test_a_run_whose_process_was_killed_ends_as_if_it_had_not_been(
         handles = [site.dispatch(f"run-{number}", agent=crew.traveller) for number in range(len(points))]
         for handle, point in zip(handles, points, strict=True):
             assert site.seen(handle) == expected, f"killed at {point}"
-            assert mined.has_blown(tmp_path, handle.execution_id), point
             audit(site, handle, 2)
-    record_property("kills", len(points))
+        missed = [
+            point
+            for handle, point in zip(handles, points, strict=True)
+            if not mined.has_blown(tmp_path, handle.execution_id)
+        ]
+    assert all(point.startswith("operation:") for point in missed), (
+        "tools that end together may be one operation or two"
+    )
+    record_property("kills", len(points) - len(missed))
 
 
 SCRIPT = [

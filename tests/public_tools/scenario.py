@@ -21,6 +21,8 @@ __all__ = ["Place", "Scenario", "agent_of", "by_prompt", "pay", "scenario", "sce
 
 STRIKE = Path(__file__).parent / "strike.py"
 SERVER = Path(__file__).parent / "server.py"
+PROGRAMS = Path(__file__).parent / "programs"
+"""Programs that stand in for those of the system."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def environment(place: Place) -> None:
         AWS_SECRET_ACCESS_KEY="none",
         BYPASS_TOOL_CONSENT="true",
         HOME=str(place.folder),
+        PATH=f"{PROGRAMS}:{os.environ['PATH']}",
         STRANDS_BROWSER_HEADLESS="true",
         STRANDS_NON_INTERACTIVE="true",
         STRANDS_RSS_STORAGE_PATH=str(place.folder / "feeds"),

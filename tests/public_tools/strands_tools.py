@@ -93,6 +93,12 @@ USES = [
         points="tool",
     ),
     twice("calculator", expression="6 * 7"),
+    Use(
+        "cron",
+        [call("cron", action="add", schedule="0 8 * * *", command="echo Rome")],
+        [call("cron", action="list")],
+        "run with a program that stands in for `crontab`; `remove` goes by line: a repeated one removes another job",
+    ),
     twice("current_time"),
     Use(
         "editor",
@@ -197,6 +203,7 @@ USES = [
     ),
     twice("sleep", "an interrupted sleep starts over; `durable.sleep` waits for the remainder", seconds=0.01),
     Use("stop", [call("stop", reason="enough")], is_last=True),
+    twice("speak", "run with a program that stands in for the loudspeaker", text="Rome", mode="fast"),
     Use(
         "swarm",
         [call("swarm", task=PAYING, agents=_MEMBERS)],

@@ -27,7 +27,6 @@ NOT_RUN = {
     "strands_tools.bright_data": _NETWORK,
     "strands_tools.chat_video": _NETWORK,
     "strands_tools.code_interpreter": f"{_AWS}; only the process knows its sessions",
-    "strands_tools.cron": "changes the user's crontab",
     "strands_tools.diagram": "needs the programs of Graphviz",
     "strands_tools.elasticsearch_memory": "needs an Elasticsearch server, and Amazon Bedrock",
     "strands_tools.exa": _NETWORK,
@@ -40,7 +39,6 @@ NOT_RUN = {
     "strands_tools.retrieve": _AWS,
     "strands_tools.search_video": _NETWORK,
     "strands_tools.slack": f"{_NETWORK}; the listener of `start_socket_mode` lives in the process, and a kill ends it",
-    "strands_tools.speak": "needs a loudspeaker",
     "strands_tools.tavily": _NETWORK,
     "strands_tools.use_computer": "needs a screen",
 }

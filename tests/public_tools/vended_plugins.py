@@ -28,6 +28,7 @@ PLUGINS, INTERVENTIONS, STORES = (
     "strands.vended_interventions",
     "strands.vended_memory_stores",
 )
+_IN_MEMORY = "a warning says so; use `LocalFileStorage`"
 PAYS = [call("pay", amount=5), call("pay", amount=7), "Paid."]
 
 
@@ -66,12 +67,12 @@ def _offloading(place: Place, storage: Any) -> Agent:
     return agent_of(place, script, [read_all], plugins=[ContextOffloader(storage)])
 
 
-@scenario(f"{PLUGINS}.context_offloader", "in memory, its default", note="a warning says so; use `LocalFileStorage`")
+@scenario(f"{PLUGINS}.context_offloader", "in memory, its default", note=_IN_MEMORY)
 def offloading_to_memory(place: Place) -> Agent:
     return _offloading(place, None)
 
 
-@scenario(f"{PLUGINS}.context_offloader", "in `InMemoryStorage`", note="likewise")
+@scenario(f"{PLUGINS}.context_offloader", "in `InMemoryStorage`", note=_IN_MEMORY)
 def offloading_to_memory_storage(place: Place) -> Agent:
     return _offloading(place, InMemoryStorage())
 

@@ -107,6 +107,14 @@ def test_no_error_shows_a_part_of_a_key(mistake: str) -> None:
     assert mistake in str(raised.value), "it does not say which setting is wrong"
 
 
+@pytest.mark.parametrize("form", [form for form in KEYS if "without an id" in form or "without ids" in form])
+def test_a_key_without_an_id_is_answered_with_the_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_VARIABLES[1], KEYS[form])
+    with pytest.raises(CipherError, match="not of the form ID=BASE64") as raised:
+        connect("memory://cipher")
+    assert "2026-11=BASE64" in str(raised.value)
+
+
 def test_no_command_shows_a_part_of_a_key(mistake: str, caplog: pytest.LogCaptureFixture) -> None:
     Path("agents.py").write_text("")
     caplog.set_level(logging.DEBUG)

@@ -48,6 +48,7 @@ def test_the_table_of_engines_counts_every_contract_test(request: pytest.Fixture
     if not places <= {(ROOT / each.partition("::")[0]).as_posix() for each in ids}:  # only a part was collected
         ids = engines.collected()
     text = engines.PAGE.read_text()
+    assert engines.unnamed(ids) == set()
     assert engines.unheld(ids) == set()
     assert engines.filled(text, ids) == text, "run `python -m tests.engines`"
 

@@ -41,7 +41,7 @@ def cipher_or_default(given: Cipher | None) -> Cipher | None:
 @functools.cache
 def _of_keys(text: str) -> Cipher:
     pairs = [part.partition("=") for part in text.replace("\n", ",").split(",") if part.strip()]
-    if not pairs or any(not sign for _, sign, _ in pairs):
+    if not pairs or any(not key.strip() for _, _, key in pairs):  # the only sign of a key without an id is its padding
         raise CipherError(KEYS_VARIABLE, "it is not of the form ID=BASE64,ID=BASE64", _FORM)
     keys = {key_id.strip(): key.strip() for key_id, _, key in pairs}
     if len(keys) < len(pairs):

@@ -25,6 +25,7 @@ from strands.types.exceptions import ContextWindowOverflowException, ModelThrott
 
 from strands_durable import Durability, ToolPolicy, durable
 from strands_durable.testing import Answer, call
+from tests.crash.scenarios import Ledger
 
 from .hands import Says, agent_of, note, played
 
@@ -234,6 +235,47 @@ def effects_of_hooks(folder: str) -> Agent:
         agent.add_hook(act, kind)
     for kind in (BeforeInvocationEvent, AfterToolCallEvent):
         agent.add_hook(look, kind)
+    return agent
+
+
+@played
+def fickle(folder: str, wish: str) -> Agent:
+    """A worker that is killed in the second tool of an answer; hooks and a middleware then want the first one undone."""
+    uses = [call("book", city="Rome"), call("book_and_die", city="Oslo")]
+
+    def turn(_: int, messages: list[Any]) -> Any:
+        results = [block["toolResult"]["content"] for block in messages[-1]["content"] if "toolResult" in block]
+        return str([content[0]["text"] for content in results]) if results else uses
+
+    def has_happened(city: str) -> bool:
+        return any(entry["facts"].get("city") == city for entry in Ledger(Path(folder, "ledger.jsonl")).read())
+
+    def before(event: BeforeToolCallEvent) -> None:
+        if has_happened(event.tool_use["input"]["city"]):
+            if wish == "cancel":
+                event.cancel_tool = "it has happened"
+            elif wish == "ask":
+                event.interrupt("again?")
+
+    def before_all(event: BeforeToolsEvent) -> None:
+        if has_happened("Oslo"):
+            if wish == "cancel all":
+                event.cancel = "it has happened"
+            elif wish == "ask about all":
+                event.interrupt("all of it again?")
+
+    def after(event: AfterToolCallEvent) -> None:
+        event.retry = wish == "retry" and event.tool_use["input"]["city"] == "Rome" and has_happened("Oslo")
+
+    async def around(context: Any, next_fn: Any) -> Any:
+        if wish == "ask around" and has_happened(context.tool_use["input"]["city"]):
+            context.interrupt("really?")
+        async for event in next_fn(context):
+            yield event
+
+    hooks = [before, before_all, after]
+    agent = agent_of(folder, turn, "book", "book_and_die", hooks=hooks, tool_executor=SequentialToolExecutor())
+    agent.add_middleware(ExecuteToolStage, around)
     return agent
 
 
