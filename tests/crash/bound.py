@@ -1,6 +1,6 @@
 """A file of a worker that cannot be imported by two processes at a time, as one that takes a fixed port when it is imported.
 
-What it does the second time says the environment: it fails, or it never ends. So does it which Python its worker starts for it.
+What it does the second time says the environment: it fails, or it never ends. It also says which Python the worker starts.
 """
 
 from __future__ import annotations
