@@ -14,6 +14,8 @@ from strands_durable import durable_agent
 from strands_durable.testing import ScriptedModel, call
 
 _LONG_SECONDS = 1e6
+if Path("keeps").exists():
+    threading.Thread(target=time.sleep, args=(_LONG_SECONDS,)).start()
 
 
 @tool

@@ -108,3 +108,13 @@ def test_c08_a_worker_whose_hook_does_not_answer_ends_in_time(tmp_path: Path) ->
         assert heard.wait(30)
         _, seconds, log = terminated(worker)
     assert seconds < LIMIT_SECONDS, log
+
+
+def test_c08_a_worker_that_could_not_begin_ends_although_its_file_has_started_a_thread(tmp_path: Path) -> None:
+    Path("keeps").touch()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        worker = typed(URL, tmp_path, "--health", f"127.0.0.1:{listener.getsockname()[1]}", file=FILE)
+        assert worker.stderr is not None
+        assert "Address already in use" in worker.stderr.readline()
+        _, seconds, log = terminated(worker)
+    assert seconds < LIMIT_SECONDS, log

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from strands_durable import ExecutionHandle, ExecutionStatus, SyncBackend
-from strands_durable.backends.temporal import TemporalBackend
+from strands_durable.backends.temporal import TemporalBackend, _workflow_worker
 from strands_durable.errors import ExecutionCancelledError
 from strands_durable.testing.agents import contract_agent
 from strands_durable.testing.temporal import TemporalServer
@@ -19,6 +21,8 @@ from tests import threads
 from tests.temporal.running import url_of, working
 
 COUNT = 6
+FROZEN_SECONDS = 12.0
+"""A little longer than Temporal's SDK waits for the server when a worker starts."""
 SCRIPT = [{"tool": "approve", "what": "trip"}, "Done."]
 
 
@@ -101,5 +105,51 @@ def test_an_answer_a_result_and_a_cancel_at_once_end_without_a_raw_error(
         assert answered is None or isinstance(answered, ExecutionCancelledError)
         assert isinstance(ended, ExecutionCancelledError) or ended.interrupts
         assert await handle.status() is ExecutionStatus.CANCELLED
+
+    asyncio.run(main())
+
+
+def test_an_answer_is_recorded_although_the_server_does_not_answer_while_the_workflow_is_first_hosted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = _workflow_worker.sandbox
+
+    async def main(server: TemporalServer) -> None:
+        url = url_of(server, worker="off")
+        with working(url):
+            found = await asyncio.to_thread(lambda: asyncio.run(asked(TemporalBackend(url), tmp_path, 2)))
+        loop, backend = asyncio.get_running_loop(), TemporalBackend(url)
+
+        def freeze() -> Any:
+            monkeypatch.setattr(_workflow_worker, "sandbox", sandbox)
+            os.kill(server.pid, signal.SIGSTOP)
+            loop.call_soon_threadsafe(loop.call_later, FROZEN_SECONDS, os.kill, server.pid, signal.SIGCONT)
+            return sandbox()
+
+        for execution, question in found:
+            monkeypatch.setattr(_workflow_worker, "sandbox", freeze)
+            handle = await backend.get(execution.execution_id)
+            await handle.respond({question: "yes"})
+            assert await handle.interrupts() == []
+
+    with TemporalServer() as server:
+        asyncio.run(main(server))
+
+
+def test_a_worker_starts_although_its_process_hosts_the_workflow(temporal: TemporalServer, tmp_path: Path) -> None:
+    url = url_of(temporal, worker="off")
+
+    async def main() -> None:
+        backend, stop = TemporalBackend(url), asyncio.Event()
+        async with _workflow_worker.workflow_worker(await backend.client(), backend.config.task_queue):
+            working = asyncio.ensure_future(backend.work(stop=stop, drain_seconds=5))
+            asking = asyncio.ensure_future(asked(backend, tmp_path, 1))
+            await asyncio.wait([working, asking], return_when=asyncio.FIRST_COMPLETED)
+            assert not working.done(), working.exception()
+            ((handle, question),) = await asking
+            await handle.respond({question: "yes"})
+            assert str(await handle.result(60)) == "Done.\n"
+            stop.set()
+            assert await working
 
     asyncio.run(main())

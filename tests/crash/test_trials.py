@@ -104,6 +104,7 @@ def findings(place: site.EngineSite) -> list[str]:
     [
         pytest.param({}, id="fails"),
         pytest.param({"HANG": "1", "START_SECONDS": "2"}, id="hangs", marks=pytest.mark.long),
+        pytest.param({"PYTHON": "/no/such/python"}, id="is absent"),
     ],
 )
 def test_c34_what_cannot_be_tried_in_a_process_of_its_own_is_tried_by_an_idle_worker(

@@ -33,18 +33,22 @@ class StopSignals:
         self._loop, self._stop, self._drain_seconds = loop, stop, drain_seconds
         self._ours, self._written = socket.socketpair()
         self._written.setblocking(False)
+        self._is_ending = False
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Listen; after the first signal the process ends in time, also after the block."""
+        """Listen; after the first signal the process ends in time, also after the block. Without one, it is as before."""
         before = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._pass_on)
-        signal.signal(signal.SIGINT, self._interrupt)
+        terminate = signal.signal(signal.SIGTERM, self._pass_on)
+        interrupt = signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._listen, name="strands-durable-signals", daemon=True).start()
         try:
             yield
         finally:
             signal.set_wakeup_fd(before)
+            if not self._is_ending:  # the worker failed by itself, and a thread of its files may keep the process
+                signal.signal(signal.SIGTERM, terminate or signal.SIG_DFL)
+                signal.signal(signal.SIGINT, interrupt or signal.SIG_DFL)
             self._written.close()
 
     def _pass_on(self, number: int, _: object) -> None:
@@ -61,6 +65,7 @@ class StopSignals:
         """Stop the worker at the first signal, and end the process if it is still there when it must not be."""
         while number := self._ours.recv(1):
             if number[0] in (signal.SIGTERM, signal.SIGINT):
+                self._is_ending = True
                 with suppress(RuntimeError):  # the worker has ended
                     self._loop.call_soon_threadsafe(self._stop.set)
                 self._end_in_time()

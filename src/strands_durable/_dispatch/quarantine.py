@@ -50,6 +50,12 @@ class QuarantineProcess:
             return
         self._started_at, self._has_started = time.monotonic(), False
         self._due_at = self._started_at + _RESTART_SECONDS
+        try:
+            self._launch()
+        except OSError as error:  # the machine has no memory or process left, or its Python is being replaced
+            self._failed(str(error))
+
+    def _launch(self) -> None:
         self._link, its_end = socket.socketpair()
         self._link.setblocking(False)
         with its_end:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from temporalio.client import Client
+from temporalio.service import ServiceClient
 
 from ..._dispatch.stopping import CLOSE_SECONDS, cancelled
 from ..._dispatch.sync import aside
 from ..._records.logs import safe_logger
 
 if TYPE_CHECKING:
+    from temporalio.worker import Worker
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 logger = safe_logger(__name__)
 
 HOST = "strands-durable: hosts the workflow for a moment, runs no agent"
 """The identity of such a process, so that it is not mistaken for a worker."""
+_AGAIN_SECONDS = 1.0
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -32,28 +35,52 @@ def sandbox() -> SandboxedWorkflowRunner:
 
 
 class _Host:
-    """A worker that runs the workflows of a task queue, shared by all that need one."""
+    """A worker that runs the workflows of a task queue, shared by all that need one.
+
+    It has a connection of its own: each has room for one worker of a task queue, and one that finds no server when it starts
+    never leaves it.
+    """
 
     def __init__(self, client: Client, task_queue: str) -> None:
+        self._client, self._task_queue = client, task_queue
+        self._worker: Worker | None = None
+        self._run = asyncio.create_task(self._keep())
+        self.users: set[object] = set()
+
+    async def _keep(self) -> None:
+        """Host the workflows until told to end; while there is no server, try again."""
+        while True:
+            try:
+                self._worker = await self._connected()
+                return await self._worker.run()
+            except Exception as error:
+                logger.debug("task_queue=<%s>, error=<%s> | the workflow was not hosted", self._task_queue, error)
+            self._worker = None
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _connected(self) -> Worker:
         from temporalio.worker import Worker
 
         from ._notifications.notify_workflow import NotifyWorkflow
         from ._workflow import ExecutionWorkflow
 
-        workflows = [ExecutionWorkflow, NotifyWorkflow]
-        self._worker = Worker(
-            client, task_queue=task_queue, workflows=workflows, workflow_runner=sandbox(), identity=HOST
+        config: Any = self._client.config()
+        service = await ServiceClient.connect(self._client.service_client.config)
+        return Worker(
+            Client(**{**config, "service_client": service}),
+            task_queue=self._task_queue,
+            workflows=[ExecutionWorkflow, NotifyWorkflow],
+            workflow_runner=sandbox(),
+            identity=HOST,
         )
-        self._run = asyncio.create_task(self._worker.run())
-        self.users: set[object] = set()
 
     async def end(self) -> None:
         """Stop; a worker whose server does not answer is left."""
-        ending = asyncio.create_task(self._worker.shutdown())
-        await asyncio.wait([self._run], timeout=CLOSE_SECONDS)
-        await cancelled(ending, self._run)
-        if not self._run.cancelled() and (error := self._run.exception()):
-            logger.debug("error=<%s> | the workflow was not hosted", error)
+        ending = []
+        if self._worker is not None:
+            ending = [asyncio.create_task(self._worker.shutdown())]
+            await asyncio.wait([self._run], timeout=CLOSE_SECONDS)
+        await cancelled(*ending, self._run)
 
 
 class _Hosts:
@@ -64,15 +91,10 @@ class _Hosts:
         self._locks: WeakValueDictionary[tuple[Client, str], asyncio.Lock] = WeakValueDictionary()
 
     async def enter(self, client: Client, task_queue: str, user: object) -> None:
-        """Host a task queue for a user, unless a worker of this process has it: Temporal allows each client one."""
+        """Host a task queue for a user."""
         key = client, task_queue
         async with self._locks.setdefault(key, asyncio.Lock()):
-            try:
-                host = self._hosts.get(key) or _Host(client, task_queue)
-            except RuntimeError as error:
-                logger.debug("task_queue=<%s>, error=<%s> | a worker here hosts the workflow", task_queue, error)
-                return
-            self._hosts[key] = host
+            host = self._hosts[key] = self._hosts.get(key) or _Host(client, task_queue)
             host.users.add(user)
 
     async def leave(self, client: Client, task_queue: str, user: object) -> None:
