@@ -148,6 +148,8 @@ class Decisions:
         changed = {} if result == self._results[request.index] else {"result": result}
         with self._call.journal.transaction("tool.after", lasting=False):
             self._write(request, {"retry": True} if retry else changed)
+        if self._call.control.gate is not None:  # slow hooks: the step's end was stored without this
+            self._call.control.gate.note()
 
     def _write(self, request: ToolRequest, left: dict[str, Any]) -> None:
         self._left[request.key] = left
