@@ -71,6 +71,7 @@ class Decisions:
         if call.record.attempt > 1:
             inside = call.journal.calls_in(call.record.call_id, prefix)
             self._known |= {found.place: found.member for found in inside if found.place not in self._known}
+            self._asking -= {found.place for found in inside}  # an agent behind a tool has asked: it had begun
         self._entered, self._results, self._size, self.batch = set(), {}, size, None
 
     # Whether a call is on record
@@ -82,15 +83,17 @@ class Decisions:
 
     def is_on_record(self, request: ToolRequest) -> bool:
         """Return True if the try has an intent, a result, a call or an effect on record, or if a later one has."""
-        inside = f"{request.key}/running"  # calls and effects of its hooks are not its own
-        is_known = (request.key in self._known and request.key not in self._asking) or any(
-            key.startswith((f"{inside}:", f"{inside}@")) for key in self._known
-        )
-        return is_known or self.is_tried_again(request)
+        is_known = request.key in self._known and request.key not in self._asking
+        return is_known or self._has_inside(request.key) or self.is_tried_again(request)
 
     def is_tried_again(self, request: ToolRequest) -> bool:
         """Return True if a later try of the call is on record."""
-        return self._key(request, request.retry + 1) in self._known
+        later = self._key(request, request.retry + 1)
+        return later in self._known or self._has_inside(later)
+
+    def _has_inside(self, key: str) -> bool:
+        """Return True if a try has a call or an effect on record; those of its hooks are not its own."""
+        return any(known.startswith((f"{key}/running:", f"{key}/running@")) for known in self._known)
 
     def _key(self, request: ToolRequest, retry: int) -> str:
         return keys.tool_key(self._call.progress.ordinal, request.index, request.tool_use_id, retry)
