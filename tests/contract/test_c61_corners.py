@@ -198,6 +198,41 @@ def test_c61_a_middleware_outside_ours_that_called_twice_has_called_twice() -> N
     assert results(agent)["p"] == "paid 5"
 
 
+async def put_other(context: Any, next_fn: Any) -> Any:
+    async for event in next_fn(context.replace(tool=other)):
+        yield event
+
+
+async def route_to_other(context: Any, next_fn: Any) -> Any:
+    async for event in next_fn(context.replace(tool=other, tool_use={**context.tool_use, "name": "other"})):
+        yield event
+
+
+@pytest.mark.parametrize("wrap", [put_other, route_to_other])
+def test_c61_a_middleware_outside_ours_does_not_replace_the_tool_of_a_call_in_doubt(
+    wrap: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash("paid 5@1", agent_of(ONE, tools=[pay, other], wraps=[plain]))
+    agent = agent_of(ONE, tools=[pay, other], wraps=[wrap])
+    agent("Go")
+    assert amounts() == [5, 5]
+    assert results(agent) == {"p": "paid 5"}
+    assert "wish=<tool_use>" in caplog.text
+
+
+@pytest.mark.parametrize("wrap", [put_other, route_to_other])
+@pytest.mark.parametrize("later", [True, False])
+def test_c61_a_tool_that_a_middleware_chose_is_the_one_on_record(
+    wrap: Any, later: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash("other 5@1", agent_of(ONE, tools=[pay, other], wraps=[wrap]))
+    agent = agent_of(ONE, tools=[pay, other], wraps=[wrap if later else plain])
+    agent("Go")
+    assert amounts() == [-5, -5]
+    assert results(agent) == {"p": "other 5"}
+    assert ("wish=<tool_use>" in caplog.text) is not later
+
+
 def test_c61_a_later_try_that_only_has_an_effect_is_the_call() -> None:
     @tool
     async def effective() -> str:
