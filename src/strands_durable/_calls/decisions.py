@@ -50,7 +50,6 @@ class Decisions:
         """Tries that ended with a question: whether they run once it is answered is decided then."""
         self._entered: set[int] = set()
         self._results: dict[int, Any] = {}
-        self._size = 0
         self.batch: Batch | None = None
         """None unless a part of the tools is on record, and all of them are about to run."""
 
@@ -58,7 +57,7 @@ class Decisions:
         """Take what the hooks after tool calls left from a recorded head."""
         self._text = parts.get(AFTER_TOOLS)
 
-    def begin(self, size: int, steps: Iterable[Any]) -> None:
+    def begin(self, steps: Iterable[Any]) -> None:
         """The tools of an answer are about to run: find out which of them are on record."""
         call, prefix = self._call, f"{self._call.progress.ordinal:06d}/"
         left = {} if self._text is None else decode(self._text)
@@ -72,7 +71,7 @@ class Decisions:
             inside = call.journal.calls_in(call.record.call_id, prefix)
             self._known |= {found.place: found.member for found in inside if found.place not in self._known}
             self._asking -= {found.place for found in inside}  # an agent behind a tool has asked: it had begun
-        self._entered, self._results, self._size, self.batch = set(), {}, size, None
+        self._entered, self._results, self.batch = set(), {}, None
 
     # Whether a call is on record
 
@@ -140,13 +139,13 @@ class Decisions:
         return found
 
     def settle_with_result(self, request: ToolRequest) -> None:
-        """Record, as part of the transaction of a result, that no hook decides after it, if other tools of the answer run."""
-        if self._size > 1 and is_last_word(self._call.agent):
+        """Record, as part of the transaction of a result, that no hook decides after it."""
+        if is_last_word(self._call.agent):
             self._write(request, {})
 
     def settle(self, request: ToolRequest, result: Any, *, retry: bool) -> None:
         """Commit what the hooks after a call have left."""
-        if request.key in self._left or (self._size == 1 and is_last_word(self._call.agent)):
+        if request.key in self._left:
             return
         changed = {} if result == self._results[request.index] else {"result": result}
         with self._call.journal.transaction("tool.after", lasting=False):
