@@ -155,7 +155,7 @@ def test_c49_no_changed_byte_of_the_file_that_a_reader_sees_goes_unnoticed(dense
         ("DELETE FROM messages WHERE lineage = 2 AND seq = 3", "reference", "messages", "are not all there"),
         ("DELETE FROM steps WHERE id = 13", "reference", "steps", "refer to steps that are not there: 13"),
         ("DELETE FROM calls WHERE id = 2", "reference", "steps", "belong to call 2, which is not there"),
-        ("DELETE FROM heads WHERE call = 2 AND part = 'agent'", "count", "calls", "has 7 rows, and 8 are recorded"),
+        ("DELETE FROM heads WHERE call = 2 AND part = 'agent'", "count", "calls", "has 8 rows, and 9 are recorded"),
         ("DELETE FROM executions WHERE id = 2", "reference", "calls", "belongs to execution 2, which is not there"),
         ("DELETE FROM blobs", "bytes", "blobs", "are missing"),
         ("DELETE FROM uses", "count", "uses", "1 rows refer to the bytes"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from strands import tool
+from strands import Agent, tool
 from strands.agent import AgentResult
 from strands.hooks import AfterToolCallEvent, BeforeNodeCallEvent, BeforeToolCallEvent, BeforeToolsEvent
 from strands.hooks.registry import BaseHookEvent
@@ -17,11 +17,13 @@ from strands.telemetry.metrics import EventLoopMetrics
 from strands.tools.executors import ConcurrentToolExecutor, SequentialToolExecutor
 from strands.types.exceptions import EventLoopException
 
-from strands_durable import Durability, durable
-from strands_durable.testing import call, forget_process, reach
+from strands_durable import Durability, ToolPolicy, durable
+from strands_durable.testing import ScriptedModel, call, forget_process, reach
 from tests.contract.test_c61_decided import (
     agent_of,
+    ask,
     crash,
+    deny,
     deny_all,
     deny_node,
     paid,
@@ -196,6 +198,62 @@ def test_c61_a_middleware_outside_ours_that_called_twice_has_called_twice() -> N
     assert results(agent)["p"] == "paid 5"
 
 
+async def put_other(context: Any, next_fn: Any) -> Any:
+    async for event in next_fn(context.replace(tool=other)):
+        yield event
+
+
+async def route_to_other(context: Any, next_fn: Any) -> Any:
+    async for event in next_fn(context.replace(tool=other, tool_use={**context.tool_use, "name": "other"})):
+        yield event
+
+
+@pytest.mark.parametrize("wrap", [put_other, route_to_other])
+def test_c61_a_middleware_outside_ours_does_not_replace_the_tool_of_a_call_in_doubt(
+    wrap: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash("paid 5@1", agent_of(ONE, tools=[pay, other], wraps=[plain]))
+    agent = agent_of(ONE, tools=[pay, other], wraps=[wrap])
+    agent("Go")
+    assert amounts() == [5, 5]
+    assert results(agent) == {"p": "paid 5"}
+    assert "wish=<tool_use>" in caplog.text
+
+
+@pytest.mark.parametrize("wrap", [put_other, route_to_other])
+@pytest.mark.parametrize("later", [True, False])
+def test_c61_a_tool_that_a_middleware_chose_is_the_one_on_record(
+    wrap: Any, later: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash("other 5@1", agent_of(ONE, tools=[pay, other], wraps=[wrap]))
+    agent = agent_of(ONE, tools=[pay, other], wraps=[wrap if later else plain])
+    agent("Go")
+    assert amounts() == [-5, -5]
+    assert results(agent) == {"p": "other 5"}
+    assert ("wish=<tool_use>" in caplog.text) is not later
+
+
+def test_c61_a_later_try_that_only_has_an_effect_is_the_call() -> None:
+    @tool
+    async def effective() -> str:
+        """Pay in a step of a tool without an intent."""
+        await durable.step("effect", lambda: paid.append((len(paid), "effect")))
+        count = len(paid)
+        reach("effective")
+        return f"paid {count} times"
+
+    def build(wrap: Any) -> Any:
+        policies = {"effective": ToolPolicy(inline=True)}
+        script = [call("effective", "e"), "Done."]
+        return agent_of(script, tools=[effective], wraps=[wrap], tool_policies=policies)
+
+    crash("effective@2", build(twice))
+    agent = build(plain)
+    agent("Go")
+    assert amounts() == [0, 1]
+    assert results(agent) == {"e": "paid 2 times"}
+
+
 # Events of others
 
 
@@ -284,3 +342,23 @@ def test_c61_a_call_that_only_asked_may_be_stopped_once_its_question_is_answered
     result = agent(answers)
     assert paid == []
     assert result.stop_reason == ("end_turn" if by == "hook" else "cancelled")
+
+
+@pytest.mark.parametrize("hook", [deny, deny_all])
+@pytest.mark.parametrize("is_new_process", [True, False])
+def test_c61_an_agent_behind_a_tool_that_has_paid_and_asked_is_not_stopped(hook: Any, is_new_process: bool) -> None:
+    def build() -> Any:
+        script: list[Any] = [call("pay", "p", amount=5), call("ask", "q"), "Helped."]
+        helper = Agent(name="helper", model=ScriptedModel(script), tools=[pay, ask], callback_handler=None)
+        return agent_of([call("helper", "h", input="Pay"), "Done."], tools=[helper])
+
+    agent = build()
+    (asked,) = agent("Go").interrupts
+    if is_new_process:
+        forget_process()
+        agent = build()
+    agent.add_hook(hook)
+    answers: Any = [{"interruptResponse": {"interruptId": asked.id, "response": "yes"}}]
+    agent(answers)
+    assert amounts() == [5]
+    assert results(agent)["h"].startswith("Helped.")

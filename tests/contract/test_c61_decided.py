@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
-from strands.hooks import AfterToolCallEvent, BeforeNodeCallEvent, BeforeToolCallEvent, BeforeToolsEvent
+from strands.hooks import (
+    AfterToolCallEvent,
+    AfterToolsEvent,
+    BeforeNodeCallEvent,
+    BeforeToolCallEvent,
+    BeforeToolsEvent,
+)
 from strands.middleware import ExecuteToolStage
 from strands.multiagent import GraphBuilder
 from strands.tools.executors import SequentialToolExecutor
 from strands.types._events import ToolResultEvent
+from strands.types.exceptions import EventLoopException
 
 from strands_durable import Durability, ToolPolicy, current_step, durable
 from strands_durable.testing import CrashPoints, ScriptedModel, SimulatedCrash, call, forget_process, reach
@@ -345,6 +352,25 @@ def test_c61_what_after_hooks_left_is_what_they_leave_again(before: Any, hook: A
     agent("Go")
     assert [amount for amount, _ in paid] == [5]
     assert results(agent)["p"] == "paid 5"
+
+
+def once_more(event: AfterToolCallEvent) -> None:
+    event.retry = len(paid) == 1
+
+
+@pytest.mark.parametrize("hook", [once_more, rewrite])
+def test_c61_a_hook_that_a_deploy_adds_decides_nothing_about_a_call_that_was_alone(hook: Any) -> None:
+    def fail(event: AfterToolsEvent) -> None:
+        raise ValueError("not reachable")
+
+    script = [call("pay", "p", amount=5), "Done."]
+    with pytest.raises(EventLoopException, match="not reachable"):
+        agent_of(script, hooks=[fail])("Go")
+    forget_process()
+    agent = agent_of(script, hooks=[hook])
+    agent("Go")
+    assert [amount for amount, _ in paid] == [5]
+    assert results(agent) == {"p": "paid 5"}
 
 
 @pytest.mark.parametrize("hook", [rewrite, rewrite_in_place])

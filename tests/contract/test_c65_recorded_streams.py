@@ -247,19 +247,53 @@ def test_c65_an_answer_that_a_hook_has_sent_back_is_not_shown() -> None:
     assert next(event["step"] for event in events if "step" in event) == "clerk#0/000001/model~1"
 
 
+async def leave(subject: Any) -> Any:
+    """Read one event of a stream."""
+    stream = subject.stream_async("Go")
+    first = await stream.__anext__()
+    await stream.aclose()
+    return first
+
+
 def test_c65_a_reader_that_leaves_in_the_middle_gets_all_of_it_the_next_time() -> None:
     crash(agent_of(), "booking Bern@1")
-
-    async def leave() -> Any:
-        stream: Any = agent_of().stream_async("Go")
-        first = await stream.__anext__()
-        await stream.aclose()
-        return first
-
-    assert asyncio.run(leave())["step"] == "clerk#0/000001/model~0"
+    assert asyncio.run(leave(agent_of()))["step"] == "clerk#0/000001/model~0"
     events = streamed(agent_of())
     assert len([event for event in events if "step" in event]) == 4
     assert str(events[-1]["result"]).strip() == "All is booked."
+
+
+@pytest.mark.parametrize("build", [lambda **more: agent_of(), graph_of, swarm_of])
+def test_c65_a_reader_that_leaves_a_finished_call_gets_it_again_on_the_same_object(build: Any) -> None:
+    streamed(build(replay_events=True))
+    forget_process()
+    subject = build(replay_events=True)
+    asyncio.run(leave(subject))
+    events = streamed(subject)
+    assert {event.get("recorded") for event in events} == {True}, "nothing runs again"
+    assert "result" in events[-1]
+
+
+def test_c65_another_input_after_a_reader_left_a_finished_call_is_a_further_call() -> None:
+    streamed(agent_of())
+    forget_process()
+    agent = agent_of(*SCRIPT, "More is booked.")
+    asyncio.run(leave(agent))
+    assert str(agent("More")).strip() == "More is booked."
+    forget_process()
+    agent = agent_of()
+    assert [str(agent(prompt)).strip() for prompt in ("Go", "More")] == ["All is booked.", "More is booked."]
+
+
+def test_c65_a_reader_that_leaves_a_question_gets_it_again_on_the_same_object() -> None:
+    both = [call("book", "a", city="Rome"), call("ask", "q")]
+    streamed(agent_of(both, "Done."))
+    forget_process()
+    agent = agent_of(both, "Done.")
+    asyncio.run(leave(agent))
+    (question,) = agent("Go").interrupts or ()
+    answers: Any = [{"interruptResponse": {"interruptId": question.id, "response": "yes"}}]
+    assert str(agent(answers)).strip() == "Done."
 
 
 def test_c65_tools_that_are_no_steps_are_shown_with_their_results() -> None:

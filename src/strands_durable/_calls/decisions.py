@@ -50,7 +50,6 @@ class Decisions:
         """Tries that ended with a question: whether they run once it is answered is decided then."""
         self._entered: set[int] = set()
         self._results: dict[int, Any] = {}
-        self._size = 0
         self.batch: Batch | None = None
         """None unless a part of the tools is on record, and all of them are about to run."""
 
@@ -58,7 +57,7 @@ class Decisions:
         """Take what the hooks after tool calls left from a recorded head."""
         self._text = parts.get(AFTER_TOOLS)
 
-    def begin(self, size: int, steps: Iterable[Any]) -> None:
+    def begin(self, steps: Iterable[Any]) -> None:
         """The tools of an answer are about to run: find out which of them are on record."""
         call, prefix = self._call, f"{self._call.progress.ordinal:06d}/"
         left = {} if self._text is None else decode(self._text)
@@ -71,7 +70,8 @@ class Decisions:
         if call.record.attempt > 1:
             inside = call.journal.calls_in(call.record.call_id, prefix)
             self._known |= {found.place: found.member for found in inside if found.place not in self._known}
-        self._entered, self._results, self._size, self.batch = set(), {}, size, None
+            self._asking -= {found.place for found in inside}  # an agent behind a tool has asked: it had begun
+        self._entered, self._results, self.batch = set(), {}, None
 
     # Whether a call is on record
 
@@ -82,15 +82,17 @@ class Decisions:
 
     def is_on_record(self, request: ToolRequest) -> bool:
         """Return True if the try has an intent, a result, a call or an effect on record, or if a later one has."""
-        inside = f"{request.key}/running"  # calls and effects of its hooks are not its own
-        is_known = (request.key in self._known and request.key not in self._asking) or any(
-            key.startswith((f"{inside}:", f"{inside}@")) for key in self._known
-        )
-        return is_known or self.is_tried_again(request)
+        is_known = request.key in self._known and request.key not in self._asking
+        return is_known or self._has_inside(request.key) or self.is_tried_again(request)
 
     def is_tried_again(self, request: ToolRequest) -> bool:
         """Return True if a later try of the call is on record."""
-        return self._key(request, request.retry + 1) in self._known
+        later = self._key(request, request.retry + 1)
+        return later in self._known or self._has_inside(later)
+
+    def _has_inside(self, key: str) -> bool:
+        """Return True if a try has a call or an effect on record; those of its hooks are not its own."""
+        return any(known.startswith((f"{key}/running:", f"{key}/running@")) for known in self._known)
 
     def _key(self, request: ToolRequest, retry: int) -> str:
         return keys.tool_key(self._call.progress.ordinal, request.index, request.tool_use_id, retry)
@@ -137,17 +139,19 @@ class Decisions:
         return found
 
     def settle_with_result(self, request: ToolRequest) -> None:
-        """Record, as part of the transaction of a result, that no hook decides after it, if other tools of the answer run."""
-        if self._size > 1 and is_last_word(self._call.agent):
+        """Record, as part of the transaction of a result, that no hook decides after it."""
+        if is_last_word(self._call.agent):
             self._write(request, {})
 
     def settle(self, request: ToolRequest, result: Any, *, retry: bool) -> None:
         """Commit what the hooks after a call have left."""
-        if request.key in self._left or (self._size == 1 and is_last_word(self._call.agent)):
+        if request.key in self._left:
             return
         changed = {} if result == self._results[request.index] else {"result": result}
         with self._call.journal.transaction("tool.after", lasting=False):
             self._write(request, {"retry": True} if retry else changed)
+        if self._call.control.gate is not None:  # slow hooks: the step's end was stored without this
+            self._call.control.gate.note()
 
     def _write(self, request: ToolRequest, left: dict[str, Any]) -> None:
         self._left[request.key] = left

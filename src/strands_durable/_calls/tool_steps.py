@@ -70,7 +70,7 @@ class ToolSteps:
         self._passes, self._reused, self._latest, self._last, self._rewritten = Counter(), {}, {}, None, []
         if call.record.attempt > 1:
             self._latest = call.journal.latest(call.record.call_id, f"{call.progress.ordinal:06d}/")
-        self.decisions.begin(len(self._uses), self._latest.values())
+        self.decisions.begin(self._latest.values())
 
     def requests(self) -> list[ToolRequest]:
         """Return all tool calls of the answer."""

@@ -84,18 +84,17 @@ class Driver:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: ExecutionControl | None = None
         self._halt: DurableError | None = None
-        self._is_gentle = False
+        self._is_gentle = self._has_results = False
         self._tickets: dict[str, StepTicket] = {}
         self._closed: dict[str, Future[None]] = {}
         """The tickets that steps wait for."""
         self._unreported: list[str] = []
         self._open: set[str] = set()
-        self._has_results = False
         self._withdrawn: list[StepTicket] = []
         """The steps that were left while they slept."""
-        self._generation = 0
-        self._serial = 0
-        self._batches = 0
+        self._generation = self._serial = self._batches = 0
+        self.has_notes = False
+        """Whether something that no step's end reports was committed since the last batch."""
         self.is_quiescent = False
         """Whether nothing has happened for a moment."""
         self.is_over = False
@@ -148,8 +147,8 @@ class Driver:
 
     @property
     def has_results(self) -> bool:
-        """Whether a step has ended since the last batch."""
-        return self._has_results
+        """Whether a step has ended since the last batch, or hooks after it have left their decision."""
+        return self._has_results or self.has_notes
 
     @property
     def batches(self) -> int:
@@ -181,7 +180,7 @@ class Driver:
         with self._lock:
             self._batches += 1
             reported = {ticket_id: self._tickets[ticket_id] for ticket_id in self._unreported}
-            self._unreported, self._has_results = [], False
+            self._unreported, self._has_results, self.has_notes = [], False, False
             inner = frozenset(ticket_id for ticket_id, ticket in reported.items() if self._around(ticket))
             return Batch(number=self._batches, rows=self._replica.changes(), tickets=reported, inner=inner)
 
@@ -309,6 +308,11 @@ class Driver:
                 self._open.discard(ticket_id)
                 self._has_results = True
                 del self._tickets[ticket_id]
+        self._notify()
+
+    def note(self) -> None:
+        """Report what was committed, although no step has ended or begins to wait."""
+        self.has_notes = True
         self._notify()
 
     async def run(self, loop: asyncio.AbstractEventLoop) -> None:

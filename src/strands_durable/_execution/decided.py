@@ -8,6 +8,7 @@ answer they decide as they always do.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 from strands.hooks import AfterToolCallEvent, BeforeNodeCallEvent, BeforeToolCallEvent, BeforeToolsEvent
@@ -86,7 +87,7 @@ async def _decided(call: Call, invoke: Any, event: BeforeToolCallEvent, request:
     if event.cancel_tool:
         event.cancel_tool = False
         wishes.append("cancel_tool")
-    if chosen(event, selected) != name:
+    if chosen(event, selected) not in (name, request.name):  # the tool on record may be the choice of a middleware
         event.tool_use, event.selected_tool = {**given, "name": name}, tool_named(call.agent, name)
         wishes.append("tool_use")
     for wish in wishes:
@@ -207,6 +208,20 @@ async def _through(
         _warn(call, "tool", request.name, request.key, "middleware")
         async for event in run_tool(context, inside(call.agent, run_tool, end)):
             yield event
+
+
+def come_through(call: Call, context: ExecuteToolContext) -> tuple[ExecuteToolContext, ToolRequest]:
+    """Return the call that has come through the middlewares outside ours; one on record, with the tool that it was of."""
+    request, decisions = call.tools.request(context.tool_use), call.tools.decisions
+    decisions.enter(request)
+    if context.tool is not tool_named(call.agent, request.name) and context.tool is not None:
+        request = replace(request, name=context.tool.tool_name)  # a hook or middleware chose it
+    name = decisions.name_of(request)
+    if name == request.name or not decisions.is_on_record(request):
+        return context, request
+    _warn(call, "tool", name, request.key, "tool_use")
+    tool_use: Any = {**context.tool_use, "name": name}
+    return context.replace(tool=tool_named(call.agent, name), tool_use=tool_use), replace(request, name=name)
 
 
 async def once_more(call: Call, request: ToolRequest) -> Events:

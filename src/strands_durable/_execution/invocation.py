@@ -18,7 +18,7 @@ from .._strands.fingerprints import Config
 from ..errors import BackendUnavailableError, DriftError, DurableError, LeaseLostError, UnreadableError
 from . import drift, reruns
 from .admission import RaiseRecorded, Resume, ResumeWithAnswers, ReturnRecorded, Start
-from .event_stream import failing, only, stream_call
+from .event_stream import failing, stream_call
 from .keyboard_interrupt import Interrupted
 from .recorded_returns import say_returned
 from .recorded_steps import before, finished_steps
@@ -69,11 +69,14 @@ class Invocation(ABC, Generic[AnyCall]):
                 raise admission.error
             return before(recorded, failing(admission.error))
         result = self.returned(record, given)
-        if record.status is ExecutionStatus.FAILED:  # an orchestrator had returned it; the call may be repeated
-            self._resolver.raised(record, ran_here=False)
-        else:  # only once there is something to return: if that fails, the next call is this one again
+        self._resolver.raised(record, ran_here=False)  # a reader that leaves before the result gets it the next time
+        return self._preceded(recorded, self._given_back(record, result))
+
+    async def _given_back(self, record: CallRecord, result: Any) -> Events:
+        """Return the stream of a recorded call's result."""
+        if record.status is not ExecutionStatus.FAILED:  # an orchestrator had returned it; the call may be repeated
             self._resolver.ended(record)
-        return self._preceded(recorded, only({**self._result_event(result), "recorded": True}))
+        yield {**self._result_event(result), "recorded": True}
 
     @abstractmethod
     def _result_event(self, result: Any) -> dict[str, Any]:

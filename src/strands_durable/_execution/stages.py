@@ -29,10 +29,10 @@ from .._records.outcomes import ModelAnswer, ToolOutcome
 from .._records.policy import ToolPolicy
 from .._records.steps import StepRecord
 from .._strands.agents import Interrupt, InterruptException, agent_behind, answer_to, policy_of, put_for_tool
-from .._strands.decisions import tool_named
 from .._strands.events import RecordedEvent
 from .._strands.public_tools import delegates
 from .._strands.watchers import changed_model_state
+from .decided import come_through
 from .event_stream import give_way
 from .in_doubt import Situation, judge_model, judge_tool
 from .retries import wait_for_retry
@@ -130,13 +130,10 @@ def _answer(call: Call, stop: ModelStopReason) -> ModelAnswer:
 
 async def execute_tool(call: Call, context: ExecuteToolContext, next_fn: Any) -> Events:
     """Answer a tool call from the journal, or make it and record its outcome."""
-    policy, own = _policy(call, context), put_for_tool(context.invocation_state)
+    own = put_for_tool(context.invocation_state)
     with journal_guard(call):
-        request = call.tools.request(context.tool_use)
-        call.tools.decisions.enter(request)
-        if context.tool is not tool_named(call.agent, request.name) and context.tool is not None:
-            request = replace(request, name=context.tool.tool_name)  # a hook or middleware chose it
-        recorded = call.tools.recorded(request)
+        context, request = come_through(call, context)
+        policy, recorded = _policy(call, context), call.tools.recorded(request)
         outcome, attempt = await _settle(call, policy, request, recorded, context)
     if recorded is not None and recorded.status == "done":
         yield _recorded_event(call, recorded)

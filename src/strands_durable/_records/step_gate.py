@@ -45,6 +45,9 @@ class StepGate(Protocol):
     def end(self, ticket: StepTicket) -> None:
         """Note that the step has ended and that its outcome is committed."""
 
+    def note(self) -> None:
+        """Note that something was committed between steps that must not wait for the next of them."""
+
 
 @contextmanager
 def holding(gate: StepGate, ticket: StepTicket) -> Iterator[None]:

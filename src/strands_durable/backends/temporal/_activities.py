@@ -244,7 +244,7 @@ class Activities:
             for batch, running in lacking:
                 await self._report(live, batch, running)
             while not (driver.is_over and driver.is_quiescent and not live.steps and not self._link.is_away):
-                if driver.is_quiescent and driver.has_unreported and not live.is_reporting:
+                if driver.is_quiescent and (driver.has_unreported or driver.has_notes) and not live.is_reporting:
                     await self._report(live, live.batch())
                 await live.change()
                 if live.beat is not beat:
