@@ -17,6 +17,7 @@ from random import Random
 
 from ..._records.deadline import TimedOut, limited
 from ..._records.notifications import EVENTS, Event, Notification
+from ..._records.printable import masked_beginning
 from ..stopping import in_daemon
 from .webhooks import Webhook
 
@@ -31,6 +32,7 @@ _SLOTS, _RETRY_SLOTS = 8, 4
 _SLOT_SECONDS, _SLOT_PAUSE_SECONDS = 2.0, 0.05
 """How long a call waits for a slot, and how often it looks for one."""
 _HOOK_SECONDS = 30.0
+_ERROR_LENGTH = 1_000
 _chance = Random()
 
 
@@ -145,7 +147,8 @@ async def called(hook: Hook, notification: Notification, *, is_new: bool) -> str
             raise
         return "it was cancelled"
     except (Exception, SystemExit) as error:  # a function that calls sys.exit() must not end the worker
-        return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        return str(masked_beginning(text, _ERROR_LENGTH)[0])
     return None
 
 
