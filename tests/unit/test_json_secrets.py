@@ -1,4 +1,4 @@
-"""What looks like a secret is masked in the JSON of every command as in its text, and in the tracebacks of both forms of logs."""
+"""What looks like a secret is masked in the JSON of every command as in its text, and in tracebacks of both forms of logs."""
 
 from __future__ import annotations
 
