@@ -36,6 +36,22 @@ def test_a_secret_in_pieces_is_masked(text: str, secret: str, size: int) -> None
     assert found.endswith("there. ")
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nhunter2\nhunter2\n-----END RSA PRIVATE KEY-----\n\nthere. ",
+        'It is {"credentials": {"user": "app",\n\n"pw": "hunter2"}}\n\nthere. ',
+        '"password": "one\n\nhunter2"\n\nthere. ',
+        "Authorization: Bearer\n\nhunter2\n\nthere. ",
+    ],
+)
+def test_a_secret_does_not_end_with_its_paragraph(text: str, size: int) -> None:
+    found = shown(text, size)
+    assert "hunter2" not in found
+    assert found.endswith("there. ")
+
+
 @pytest.mark.parametrize("size", [1, 4, 1000])
 @pytest.mark.parametrize("text", ["one two\n\nthree four ", "日本語のテキスト", "[1, 2] and {a} \n\n\n b "])
 def test_other_text_arrives_as_it_was_written(text: str, size: int) -> None:

@@ -27,6 +27,8 @@ PIECES = [
     "Bearer ", "Bearer", "Basic\t", "sk-", "sk-abc", "sk-aaaaaaaaaaaa ", "sk_live_", "ghp_", "github_pat_", "AKIA",
     "AKIAaaaaaaaaaaa-", "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "-----END ", "-----BEGIN A PRIVATE KEY",
     "Server=x;Password=y;", "AccountKey=a==;", "connectionString", "[", "{", '{"a":', '[{"password":', "]",
+    "password='", 'password="', "password='\\n", "password=b'x\\n", "'password': '", "'password': \"\\\\",
+    "\\\\'password\\\\': \\\\'", "password='\\\\",
     "secret_access_key", "X-Api-Key", "authorization: ", "\u0130", "\x1b[", "\\u0022",
 ]  # fmt: skip
 BEGINNINGS = [

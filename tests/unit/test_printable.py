@@ -41,6 +41,17 @@ TEXTS = [
     ('{"db": {"credentials": {"user": "app", "pw": "hunter2"}}}', "hunter2"),
     ('{"headers": [{"Authorization": "Token hunter2"}]}', "hunter2"),
     ('{"clientSecret": "hunter2"}', "hunter2"),
+    ("bad input {'user': 'app', 'password': 'hunter2', 'city': 'Paris'}", "hunter2"),
+    ("input_value={'db_password': \"it's hunter2\"}, input_type=dict", "hunter2"),
+    ("[{'password': b'hunter2'}, {'token': 'cut off by the len", "cut off"),
+    ("{b'authorization': b'Token hunter2'}", "hunter2"),
+    ("connect(host='db', password='two words, hunter2')", "hunter2"),
+    ('    client = Client(api_key="hunter2", retries=3)', "hunter2"),
+    ("Config(password=SecretBytes(b'x'), token='hunter2')", "hunter2"),
+    ("export DB_PASSWORD='hunter2'", "hunter2"),
+    ('password: "hunter2"', "hunter2"),
+    ('{"log": "connect(password=\\"two hunter2\\")", "city": "cut', "hunter2"),
+    ('{"x": {"password": "hunter2"}, "x": 1}', "hunter2"),
 ]
 
 
@@ -79,10 +90,22 @@ def test_secrets_in_values_are_masked_at_any_depth_and_the_rest_is_left(value: A
         "the task is to check the sketch",
         "The passenger tokens were counted: 12",
         "time 12:30@noon",
+        "{'max_tokens': 100, 'city': 'Paris', 'password': ''}",
+        '{"hint": "Enter the password:", "city": "Paris"}',
+        '{"hint": "Enter the password: ", "city": "Paris"',
+        "print('password:', end='')",
+        '<input type="password" name="word">',
+        "if name == 'token' or name in ('password', 'city'):",
     ],
 )
 def test_what_is_no_secret_is_left_as_it_is(text: str) -> None:
     assert masked_text(text) == text
+
+
+def test_a_quoted_secret_leaves_what_follows_it() -> None:
+    text = "bad {'password': 'it\\'s hunter2', 'city': 'Paris'} and (token=\"a b\", n=1)"
+    assert masked_text(text) == "bad {'password': '***', 'city': 'Paris'} and (token=\"***\", n=1)"
+    assert masked_text("password='cut off\nnext line") == "password='***\nnext line"
 
 
 def test_control_characters_are_taken_out_and_words_and_emoji_stay_whole() -> None:

@@ -15,6 +15,7 @@ from .._records.exceptions import describe
 from .._records.json_text import writer
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
+from .._records.printable import masked_beginning
 from .._records.steps import StepEnd, StepRecord, StepStatus, shown_status
 from ..errors import NotSerializableError, PayloadTooLargeError
 from .context import StepPhase
@@ -304,4 +305,4 @@ def title_of(value: Any) -> str:
         text = _dump(value).encode("utf-8", "replace").decode()
     except (ValueError, RecursionError):  # a circular reference, or a number too long to write
         return "…"
-    return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"
+    return text if len(text) <= _TITLE_LENGTH else f"{masked_beginning(text, _TITLE_LENGTH - 1)[0]}…"

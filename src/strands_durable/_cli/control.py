@@ -12,7 +12,7 @@ import click
 from .._dispatch.handles import ExecutionHandle
 from .._dispatch.ports import DurableBackend
 from .._records.executions import OTHER_VERSION, ExecutionRecord, ExecutionStatus
-from .._records.printable import one_line
+from .._records.printable import masked, one_line
 from .._records.results import OpenInterrupt
 from .._records.views import ExecutionDetail
 from ..errors import DurableError, ExecutionCancelledError, InDoubtError
@@ -75,7 +75,7 @@ async def _respond(
         answered = await _asked(handle, place, open_questions, by)
     detail = await handle.detail()
     if as_json:
-        left = questions_json(await handle.interrupts())
+        left = masked(questions_json(await handle.interrupts()))
         print_json({"execution": execution_json(detail.execution), "answered": list(answered), "questions": left})
     else:
         print_next("Answer recorded.", detail, place)

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from .._records.executions import ExecutionRecord
-from .._records.origins import ImportOrigin
+from .._records.origins import ImportOrigin, Origin
+from .._records.printable import masked, masked_text
 from .._records.questions import answers_to
 from .._records.results import OpenInterrupt
 from .._records.views import CallSummary, ExecutionDetail, Question, StepSummary
@@ -28,15 +29,15 @@ def print_json_line(value: Any) -> None:
 
 
 def execution_json(record: ExecutionRecord) -> dict[str, Any]:
-    """Return an execution as ``ls --json`` prints it."""
+    """Return an execution as ``ls --json`` prints it. Texts that may quote an error are masked; names and tags are not."""
     return {
         "execution_id": record.execution_id,
         "kind": record.kind,
         "agent": record.agent,
         "status": record.status.value,
         "is_cancelling": record.is_cancelling,
-        "note": record.note,
-        "unreadable": record.unreadable,
+        "note": None if record.note is None else masked_text(record.note),
+        "unreadable": None if record.unreadable is None else masked_text(record.unreadable),
         "run": record.run,
         "calls": record.calls,
         "steps": record.steps,
@@ -52,10 +53,12 @@ def execution_json(record: ExecutionRecord) -> dict[str, Any]:
         "created_at": _iso(record.created_at),
         "updated_at": _iso(record.updated_at),
         "cursor": record.cursor,
-        "origin": None
-        if record.origin is None
-        else {**vars(record.origin), "forked_at": _iso(record.origin.forked_at)},
+        "origin": None if record.origin is None else _origin_json(record.origin),
     }
+
+
+def _origin_json(found: Origin) -> dict[str, Any]:
+    return {**vars(found), "forked_at": _iso(found.forked_at), "drift": masked(found.drift)}
 
 
 def _import_json(found: ImportOrigin) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from .._records.printable import masked_text
+from .._records.printable import masked_text, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,12 +38,27 @@ def log_format_option(command: F) -> F:
 def configure(log_format: LogFormat, level: int) -> None:
     """Log to stderr, unless a file has configured logging itself."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if log_format == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(handlers=[handler])
     logging.getLogger("strands_durable").setLevel(level)
 
 
-class JsonLines(logging.Formatter):
+class _Masking(logging.Formatter):
+    """Masks tracebacks, whoever logs them: exceptions quote what they are about."""
+
+    def formatException(self, ei: Any) -> str:
+        """Return a traceback without secrets and control characters."""
+        return printable(masked_text(super().formatException(ei)))
+
+
+class TextLines(_Masking):
+    """Lines for people."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+
+class JsonLines(_Masking):
     """One JSON object a line: time, level, logger and message; and ``execution_id``, ``step`` and the like as fields."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -57,7 +72,7 @@ class JsonLines(logging.Formatter):
             **{f"{name}_" if name in _OWN else name: value for name, value in fields.items()},
         }
         if record.exc_info:
-            found["exception"] = masked_text(self.formatException(record.exc_info))
+            found["exception"] = self.formatException(record.exc_info)
         elif record.exc_text:
             found["exception"] = record.exc_text
         return json.dumps(found)

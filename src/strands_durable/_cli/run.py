@@ -21,7 +21,7 @@ from .._dispatch.ports import DurableBackend
 from .._records.deadline import limited
 from .._records.executions import ExecutionStatus
 from .._records.keys import checked_id
-from .._records.printable import printable
+from .._records.printable import masked_text, printable
 from .._records.results import ExecutionResult
 from ..errors import ExecutionCancelledError, ExecutionFailedError, InvalidIdError
 from .control import asked, warn_unattended
@@ -309,4 +309,6 @@ async def _error_json(request: Run, handle: ExecutionHandle, error: Exception) -
     if not request.as_json:
         return ""
     status = (await handle.status()).value
-    return json.dumps({"execution_id": handle.execution_id, "status": status, "error": str(error)}, indent=2)
+    return json.dumps(
+        {"execution_id": handle.execution_id, "status": status, "error": masked_text(str(error))}, indent=2
+    )

@@ -17,6 +17,7 @@ from .._records.deadline import limited
 from .._records.logs import safe_logger
 from .._records.outcomes import ToolOutcome
 from .._records.policy import ToolPolicy
+from .._records.printable import masked_beginning
 from .._records.steps import StepRecord
 from .._strands.agents import InterruptException, ToolInterruptEvent
 from ..errors import DurableError, RerunError
@@ -27,6 +28,7 @@ StepName = tuple[str, int, str]
 """Execution, run, and the path of a step."""
 
 _MAX_REMEMBERED = 10_000
+_ERROR_LENGTH = 500
 _made: set[StepName] = set()
 """Calls made in this process: if repeating one fails, its effect is here already."""
 _made_on: weakref.WeakKeyDictionary[Agent, set[StepName]] = weakref.WeakKeyDictionary()
@@ -91,7 +93,7 @@ class Repetition:
             _put_back(agent, messages, state)
         if result.get("status") == "error" and self._name not in _made:
             texts = [block["text"] for block in result.get("content", ()) if "text" in block]
-            raise self.error(f"it returned an error: {' '.join(texts)[:500]}")
+            raise self.error(f"it returned an error: {masked_beginning(' '.join(texts), _ERROR_LENGTH)[0]}")
         note_made(agent, self._name)
         self._log(result.get("status") == "error" or result.get("content") == recorded.get("content"))
 

@@ -10,7 +10,7 @@ from .printable import masked_text, printable
 _LONGEST_WORD = 400
 _UNFINISHED = re.compile(rf"[!-~]{{0,{_LONGEST_WORD}}}\Z")
 """A word that may still be growing. Scripts without spaces are shown at once."""
-_PARAGRAPH = "\n\n"
+_PARAGRAPH, _WORD = "\n\n", "word"
 _MOST = 8_000
 _MORE = "… The rest is shown when the step has ended.\n"
 
@@ -26,8 +26,8 @@ class LiveText:
     def grown(self, step: str, attempt: int, piece: str) -> str:
         """Return what can be shown in addition after another piece; the last word is held back until it ends.
 
-        Only the current paragraph is looked at again, so that a long text does not cost more with each piece; one that
-        is too long for that ends what is shown of its step.
+        Only the current paragraph is looked at again, with those before it if a secret goes on in it, so that a long text does
+        not cost more with each piece; one that is too long for that ends what is shown of its step.
         """
         if (step, attempt) != self._place:
             self._place, self._written, self._shown, self._is_over = (step, attempt), "", "", False
@@ -49,9 +49,14 @@ class LiveText:
         # not always what was shown: "BEGIN PRIVATE" is, until "KEY" follows, and then all of it is one secret
         same = len(self._shown) if shown.startswith(self._shown) else _same(shown, self._shown)
         added, self._shown = shown[same:], shown
-        if finished.endswith(_PARAGRAPH):
+        if finished.endswith(_PARAGRAPH) and _is_closed(finished):
             self._written, self._shown = self._written[len(finished) :], ""
         return added
+
+
+def _is_closed(paragraph: str) -> bool:
+    """Return whether no secret goes on after a paragraph: the next word would be shown."""
+    return masked_text(f" {paragraph}{_WORD}").endswith(_WORD)
 
 
 def _same(one: str, other: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .printable import masked_text, one_line, printable
+from .printable import masked_beginning, one_line, printable
 
 _LENGTH = 4_000
 
@@ -44,4 +44,4 @@ class _Line:
 
 
 def _safe(text: str) -> str:
-    return one_line(masked_text(text[:_LENGTH]))
+    return one_line(masked_beginning(text, _LENGTH)[0])

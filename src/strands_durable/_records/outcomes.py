@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .exceptions import without_traceback
+from .printable import masked_beginning
 
 T = TypeVar("T")
+_ERROR_LENGTH = 160
 Interrupts = list[dict[str, Any]] | None
 """Open questions, each with its ``id``, ``name`` and ``reason``."""
 
@@ -46,7 +48,7 @@ class ToolOutcome:
         if self.exception is not None or self.result.get("status") != "error":
             return self.exception
         texts = [block["text"] for block in self.result.get("content", ()) if "text" in block]
-        return {"type": "ToolResult", "text": " ".join(texts)[:160]}
+        return {"type": "ToolResult", "text": masked_beginning(" ".join(texts), _ERROR_LENGTH)[0]}
 
     def to_json(self) -> dict[str, Any]:
         """Return the recorded form. The traceback is recorded once, with the error of the step."""

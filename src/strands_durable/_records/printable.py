@@ -57,12 +57,20 @@ def masked_text(text: str) -> str:
     """Return text in which everything that looks like a secret is masked."""
     if text[:1] in ("{", "["):
         try:
-            data = json.loads(text)
+            data = json.loads(text, object_pairs_hook=_unique)
             hidden = masked(data)
             return text if hidden == data else json.dumps(hidden, ensure_ascii=False)
         except (ValueError, RecursionError):  # it is no JSON, or is nested so deeply that it is looked through as text
             pass
     return without_secrets(text)
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of a name that is given twice, only one value would be looked at."""
+    found = dict(items)
+    if len(found) < len(items):
+        raise ValueError("a name is given twice")
+    return found
 
 
 def masked_beginning(value: Any, length: int) -> tuple[Any, bool]:

@@ -23,8 +23,9 @@ _NAME = rf"(?=[acepst])(?:{_WORDS})(?:[_-]?(?:hash|value|b64|base64))?"
 _LONGEST_NAME = 64
 _SECRET_NAME = re.compile(rf"{_NAME}\Z", re.IGNORECASE)
 _NAMED = re.compile(
-    # "password": "..." in JSON, also in JSON inside a JSON string; password=..., as in a query; api_key: ...; --password ...
-    rf"{_NAME}(?:(?P<json>\\*+\"\s*+:\s*+)|\s{{0,3}}(?:=|:(?!//))\s{{0,3}}(?P<pair>)|\s(?P<option>))",
+    # "password": "..." in JSON, also in JSON inside a JSON string; password=..., as in a query; api_key: ...; password='...'
+    # and 'password': '...' as Python writes them; --password ...
+    rf"{_NAME}(?:(?P<json>\\*+\"\s*+:\s*+)|(?:\\*+')?\s{{0,3}}(?:=|:(?!//))\s{{0,3}}(?P<pair>)|\s(?P<option>))",
     re.IGNORECASE,
 )
 _NAMED_HINTS = (
@@ -42,6 +43,9 @@ _NAMED_HINTS = (
 )
 _BARE = re.compile(r"[^,}\]\s\"\\\[{]+")
 _PAIRED = re.compile(r"(?![\s*\"'\\{\[]|(?:Bearer|Basic)\b)[^\s,;&\"'\\}\])<>]+", re.IGNORECASE)
+_OPENING = re.compile(r"[bru]{0,2}(?P<quote>\\*+['\"])(?![\s,;:&}\])<>'\"]|\Z)", re.IGNORECASE)
+"""Not a quote that ends a text, as in ``"Enter the password:", "city"``."""
+_CLOSING = {quote: re.compile(rf"(?<!\\)\\*+{quote}|\n") for quote in "'\""}
 _ARGUMENT = re.compile(r"(?![\s*-])\S+")
 _OPTION_NAME = re.compile(r"[\w.-]*")
 _QUOTE = re.compile(r'(?<!\\)\\*+"')
@@ -89,24 +93,33 @@ def _without_named(text: str) -> str:
     parts, shown = list[str](), 0
     match = _NAMED.search(text)
     while match is not None:
-        end = _value_end(text, match)
-        if end is not None:
-            parts += (text[shown : match.end()], MASK)
-            shown = end
-        match = _NAMED.search(text, match.end() if end is None else end)
+        value = _value(text, match)
+        if value is not None:
+            parts += (text[shown : value[0]], MASK)
+            shown = value[1]
+        match = _NAMED.search(text, match.end() if value is None else shown)
     return "".join([*parts, text[shown:]])
 
 
-def _value_end(text: str, named: re.Match[str]) -> int | None:
-    """Return the end of the value of a name; None if none follows."""
+def _value(text: str, named: re.Match[str]) -> tuple[int, int] | None:
+    """Return where the value of a name begins and ends; None if none follows."""
     at = named.end()
     if named["json"] is not None:
-        return _json_end(text, at, named["json"].index('"'))
+        end = _json_end(text, at, named["json"].index('"'))
+        return None if end is None else (at, end)
     if named["pair"] is not None:
+        if opening := _OPENING.match(text, at):
+            return opening.end(), _quoted_end(text, opening.end(), opening["quote"])
         value = _PAIRED.match(text, at)
     else:
         value = _ARGUMENT.match(text, at) if _is_option(text, named.start()) else None
-    return None if value is None else value.end()
+    return None if value is None else value.span()
+
+
+def _quoted_end(text: str, at: int, quote: str) -> int:
+    """Return where a text that was opened by a quote is closed, or its line is over."""
+    found = _CLOSING[quote[-1]].finditer(text, at)
+    return next((each.start() for each in found if each[0] == "\n" or _closes(each[0], len(quote) - 1)), len(text))
 
 
 def _is_option(text: str, end: int) -> bool:

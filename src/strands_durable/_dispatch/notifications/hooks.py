@@ -12,11 +12,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from ..._records.deadline import TimedOut, limited
 from ..._records.notifications import EVENTS, Event, Notification
+from ..._records.printable import masked_beginning
 from ..stopping import in_daemon
 from .webhooks import Webhook
 
@@ -31,6 +33,7 @@ _SLOTS, _RETRY_SLOTS = 8, 4
 _SLOT_SECONDS, _SLOT_PAUSE_SECONDS = 2.0, 0.05
 """How long a call waits for a slot, and how often it looks for one."""
 _HOOK_SECONDS = 30.0
+_ERROR_LENGTH = 1_000
 _chance = Random()
 
 
@@ -145,24 +148,57 @@ async def called(hook: Hook, notification: Notification, *, is_new: bool) -> str
             raise
         return "it was cancelled"
     except (Exception, SystemExit) as error:  # a function that calls sys.exit() must not end the worker
-        return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        return str(masked_beginning(text, _ERROR_LENGTH)[0])
     return None
 
 
 async def _outcome(hook: Hook, notification: Notification) -> None:
-    """Call a hook and wait for it, in this loop if it is async, else in a thread; what it returns may have to be awaited.
-
-    A thread keeps the slot until the function returns, however long that is waited for.
-    """
+    """Call a hook and wait for it, in this loop if it is async, else in a thread; what it returns may have to be awaited."""
     if inspect.iscoroutinefunction(hook.call):
         try:
             await hook.call(notification)
         finally:
             hook.slots.free()
         return
-    found = await in_daemon(lambda: hook.call(notification), hook.slots.free)
-    if inspect.isawaitable(found):
-        await found
+    call = _ThreadCall(hook, notification)
+    try:
+        found = await in_daemon(call.run, call.returned)
+        if inspect.isawaitable(found):
+            await found
+    finally:
+        call.leave()
+
+
+class _ThreadCall:
+    """A call in a thread. It has its slot until the function returns, however long that is waited for, and until what it
+    returns has been awaited."""
+
+    def __init__(self, hook: Hook, notification: Notification) -> None:
+        self._hook, self._notification = hook, notification
+        self._slot = [hook.slots]
+        self._found: Awaitable[None] | None = None
+        self._has_returned = self._is_left = False
+
+    def run(self) -> Awaitable[None] | None:
+        self._found = self._hook.call(self._notification)
+        return self._found
+
+    def returned(self) -> None:
+        """Note, in the thread, that the function has returned."""
+        self._has_returned = True
+        if self._is_left or not inspect.isawaitable(self._found):
+            self._free()
+
+    def leave(self) -> None:
+        """Note, in the loop, that nothing waits for it any more."""
+        self._is_left = True
+        if self._has_returned:
+            self._free()
+
+    def _free(self) -> None:
+        with suppress(IndexError):  # both threads may come here; only one of them takes it from the list
+            self._slot.pop().free()
 
 
 def _is_cancelled() -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
 
-from ..printable import masked_text
+from ..printable import masked_beginning, masked_text
 
 MAX_LENGTH = 8_000
 _MAX_LINKS, _MAX_MEMBERS, _MAX_DEPTH = 8, 4, 3
@@ -113,7 +113,7 @@ def _written(frames: list[tuple[FrameType, int]]) -> Iterator[str]:
     for entry in traceback.StackSummary.extract(iter(frames), capture_locals=False):
         yield f'  File "{entry.filename}", line {entry.lineno}, in {entry.name}'[:_MAX_LINE]
         if entry.line:
-            yield f"    {entry.line.strip()}"[:_MAX_LINE]
+            yield f"    {masked_beginning(entry.line.strip(), _MAX_LINE)[0]}"
 
 
 def _said(error: BaseException) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _said(error: BaseException) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    return text if len(text) <= _MAX_TEXT else f"{masked_beginning(text, _MAX_TEXT)[0]}…"
 
 
 def _masked(lines: list[str]) -> list[str]:
