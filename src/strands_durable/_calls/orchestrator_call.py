@@ -119,6 +119,12 @@ class OrchestratorCall(DurableCall):
         self._batch = [[name, self._visit(name)] for name in names]
         return set(names)
 
+    def batch_ends(self) -> None:
+        """Enter the conditions of edges after a batch: what they call is not found again after another one."""
+        found, (node_id, visit) = self.context_of_call("before"), self._batch[0]
+        found.key = f"{found.key}/{keys.node_key(node_id, visit)}"
+        current_context.set(found)
+
     def node_begins(self, node_id: str, invocation_state: dict[str, Any]) -> None:
         """Commit that a visit begins, before any user hook sees it."""
         with journal_guard(self):
