@@ -98,7 +98,7 @@ def test_c62_equal_inputs_find_the_agent_that_was_built_with_the_same_conversati
             {"role": "user", "content": [{"text": f"Invoice {name}"}]},
             {"role": "assistant", "content": [{"text": "Noted."}]},
         ]
-        script = ["Noted.", call("pay", amount=amount), f"{name} is paid."]
+        script: list[Any] = ["Noted.", call("pay", amount=amount), f"{name} is paid."]
         agent = Agent(model=Slow(script), tools=[pay], messages=known, callback_handler=None)
         result = str(await agent.invoke_async("Pay it.")).strip()
         reach(f"invoice {name}")

@@ -1,7 +1,8 @@
 """The calls that the code of one step or hook makes, in one attempt: their places, and which earlier ones were not made again.
 
 Calls with the same agent_id and input share a place, and are distinguished by their order. If their configurations differ, that
-is a better sign than the order, which may change where threads make the calls.
+is a better sign than the order, which may change where threads make the calls. An agent that was built with a conversation is
+never taken for one that was built with another.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class Children:
         self._new: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def position(self, place: str, config: Callable[[], Config]) -> int:
-        """Return the position of the next call at a place: that of one on record, or a new one."""
+    def position(self, place: str, config: Callable[[], Config], may_be: Callable[[CallRecord], bool]) -> int:
+        """Return the position of the next call at a place: that of one on record which it ``may_be``, or a new one."""
         with self._lock:
             equals = [record for record in self._earlier if record.place == place]
-            open_ones = [record for record in equals if record.call_id not in self._made]
+            open_ones = [record for record in equals if record.call_id not in self._made and may_be(record)]
             if not open_ones:
                 self._new[place] += 1
                 return len(equals) + self._new[place] - 1
@@ -67,7 +68,7 @@ class Children:
         with self._lock:
             found = [record for record in self._earlier if record.call_id not in self._made]
         return [
-            record for record in found if not self._is_recorded_effect(record) and _has_run_tools(self._journal, record)
+            record for record in found if not self._is_recorded_effect(record) and has_run_tools(self._journal, record)
         ]
 
     def _is_recorded_effect(self, record: CallRecord) -> bool:
@@ -77,10 +78,10 @@ class Children:
         return step is not None and step.status == "done"
 
 
-def _has_run_tools(journal: Journal, record: CallRecord) -> bool:
+def has_run_tools(journal: Journal, record: CallRecord) -> bool:
     """Return True if a tool has started inside a call, or inside the calls in it; one that only asked has not."""
     if record.kind == "agent":
         steps = journal.latest(record.call_id, "").values()
         if any(step.kind == "tool" and step.status != "interrupted" for step in steps):
             return True
-    return any(_has_run_tools(journal, inner) for inner in journal.calls_in(record.call_id, ""))
+    return any(has_run_tools(journal, inner) for inner in journal.calls_in(record.call_id, ""))

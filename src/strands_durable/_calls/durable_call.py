@@ -83,7 +83,7 @@ class DurableCall:
         self.made_in: StepContext | None = None if context.outer is None else current_context.get()
         """The step or hook of the outer call that made this one."""
         self.is_new_child = False
-        """Whether code called it that had not called it in earlier attempts."""
+        """Whether code called it, and no tool has run inside it in earlier attempts."""
         self.traced = 0
         """The attempt whose first span has begun."""
         self.unwritten_traces: str | None = None
