@@ -250,3 +250,37 @@ def test_c62_a_condition_of_a_graph_asks_again_after_each_node() -> None:
     result = build("yes")("Go")
     assert [node.node_id for node in result.execution_order] == ["write", "write", "print"]
     assert amounts() == [1]
+
+
+def test_c62_an_agent_that_a_tool_leaves_running_pays_after_the_run_has_ended() -> None:
+    tasks: list[asyncio.Task[Any]] = []
+    ended = asyncio.Event()
+
+    class Late(ScriptedModel):
+        async def stream(self, *args: Any, **given: Any) -> Any:
+            await ended.wait()
+            async for chunk in super().stream(*args, **given):
+                yield chunk
+
+    @tool
+    def bill(amount: int) -> str:
+        """Pay, in a step or not."""
+        paid.append((amount, ""))
+        return f"paid {amount}"
+
+    @tool
+    async def leave() -> str:
+        """Leave an agent running."""
+        model = Late([call("bill", amount=5), "Paid."])
+        agent = Agent(model=model, tools=[bill], callback_handler=None)
+        tasks.append(asyncio.create_task(agent.invoke_async("Pay.")))
+        await asyncio.sleep(0.01)
+        return "left"
+
+    async def run() -> None:
+        await new_root([call("leave"), "Done."], [leave]).invoke_async("Go")
+        ended.set()
+        assert str(await tasks[0]).strip() == "Paid."
+
+    asyncio.run(run())
+    assert amounts() == [5]
