@@ -91,6 +91,14 @@ class DurableCall:
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
 
+    @property
+    def is_left_running(self) -> bool:
+        """Whether a tool left it running, and the root call has returned since: nobody ever resumes it."""
+        root: DurableCall = self
+        while root.outer is not None:
+            root = root.outer
+        return root is not self and root.progress.phase == "done"
+
     def take_control(self, control: ExecutionControl) -> None:
         """Run under a lease, with the journal that is written under it."""
         self.control, self.journal, self.execution_id = control, control.journal, control.execution_id

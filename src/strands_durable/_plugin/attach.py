@@ -224,14 +224,16 @@ def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any)
 
 def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
     call = running_agents.get(context.agent)  # type: ignore[call-overload]
-    return cast(Events, next_fn(context)) if call is None else stages.invoke_model(call, context, next_fn)
+    if call is None or call.is_left_running:
+        return cast(Events, next_fn(context))
+    return stages.invoke_model(call, context, next_fn)
 
 
 def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
     if not is_model_driven(context.invocation_state):
         return cast(Events, direct_calls.run(context, next_fn))
     call = running_agents.get(context.agent)  # type: ignore[call-overload]
-    if call is None:
+    if call is None or call.is_left_running:
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return stages.run_in_loop(call, context, next_fn)

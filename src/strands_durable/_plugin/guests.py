@@ -38,7 +38,7 @@ def enter(step_context: StepContext, subject: Any, original: Any, *args: Any, **
     """Return the events of a call where ``step_context`` is; of one that is not to be attached, as Strands would."""
     call = enclosing.get()
     is_attached = subject in attached  # then its own `stream_async` has decided
-    if is_attached or call is None or not call.is_open or not _holds_children(step_context):
+    if is_attached or call is None or not call.is_open or call.is_left_running or not _holds_children(step_context):
         return original(*args, **given)
     adapter = None if is_agent(subject) else adapter_of(subject)
     if adapter is not None:
