@@ -81,6 +81,75 @@ def test_c62_a_child_with_another_input_pays_nothing_again_however_often_it_is_t
     assert amounts() == [5, 7]
 
 
+def test_c62_a_child_with_another_input_that_was_killed_before_it_paid_pays_nothing_again() -> None:
+    prompt = ["Pay."]
+
+    @tool
+    def use() -> str:
+        """Have an agent do it."""
+        return str(child([call("pay", amount=5), call("pay", amount=7), "Paid."])(prompt[0])).strip()
+
+    script = [call("use"), "Done."]
+    crash("model.start:after@3", new_root(script, [use]))
+    prompt[0] = "Pay now."
+    crash("model.done:after@1", new_root(script, [use]))
+    with pytest.raises(DriftError):
+        new_root(script, [use])("Go")
+    assert amounts() == [5]
+
+
+def test_c62_a_child_that_was_given_up_for_another_does_not_pay_beside_it() -> None:
+    seconds = [5.0]
+
+    class Waits(ScriptedModel):
+        async def stream(self, *args: Any, **given: Any) -> Any:
+            await asyncio.sleep(seconds[0])
+            async for chunk in super().stream(*args, **given):
+                yield chunk
+
+    @tool
+    async def use() -> str:
+        """Have an agent do it, or else another."""
+        first = Agent(model=Waits([call("pay", amount=1), "First."]), tools=[pay], callback_handler=None)
+        try:
+            result = await asyncio.wait_for(first.invoke_async("Be quick."), 0.2)
+        except TimeoutError:
+            result = await child([call("pay", amount=2), "Second."]).invoke_async("Never mind.")
+        reach("used")
+        return str(result).strip()
+
+    script = [call("use"), "Done."]
+    crash("used@1", new_root(script, [use]))
+    seconds[0] = 0.0
+    with pytest.raises(DriftError):
+        new_root(script, [use])("Go")
+    assert amounts() == [2]
+
+
+def test_c62_children_that_began_together_resume_in_any_order() -> None:
+    seconds = {1: 0.0, 2: 0.0}
+
+    @tool
+    async def both() -> str:
+        """Have two agents pay, each when its bill has come."""
+
+        async def one(amount: int) -> str:
+            await asyncio.sleep(seconds[amount])
+            script: list[Any] = [call("pay", amount=amount), f"Paid {amount}."]
+            agent = Agent(model=Slow(script), tools=[pay], callback_handler=None)
+            return str(await agent.invoke_async(f"Pay {amount}.")).strip()
+
+        return " ".join(await asyncio.gather(one(1), one(2)))
+
+    script = [call("both"), "Done."]
+    crash("tool.done:after@1", new_root(script, [both]))
+    seconds[1] = 0.3
+    agent = new_root(script, [both])
+    agent("Go")
+    assert told(agent) == ["Paid 1. Paid 2."]
+    assert len(set(paid)) == 2
+
+
 class Slow(ScriptedModel):
     """A model that takes its time."""
 
