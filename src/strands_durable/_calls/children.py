@@ -18,6 +18,10 @@ from .._records.calls import CallRecord
 if TYPE_CHECKING:
     from .._strands.fingerprints import Config
     from .context import StepContext
+    from .durable_call import DurableCall
+
+BEGUN_IN = "begun_in"
+"""The part of a call's head that holds the attempt of the enclosing call in which it began, unless that is the first."""
 
 
 class Children:
@@ -63,13 +67,27 @@ class Children:
         """Return the calls on record, those of this attempt included."""
         return self._journal.calls_in(self._parent, self.prefix)
 
-    def left_out(self) -> list[CallRecord]:
-        """Return the calls of earlier attempts that were not made again, and inside which a tool has run."""
+    def left_out(self, call: DurableCall) -> list[CallRecord]:
+        """Return the calls that were not made again, inside which a tool has run, and whose place ``call`` may take.
+
+        Calls of the same attempt may run side by side, in any order, and none takes the place of another.
+        """
         with self._lock:
             found = [record for record in self._earlier if record.call_id not in self._made]
+        if found and call.record.attempt > 1 and not self._has_ended(call.record):
+            begun = self._begun_in(call.record)
+            found = [record for record in found if self._begun_in(record) < begun]
         return [
             record for record in found if not self._is_recorded_effect(record) and has_run_tools(self._journal, record)
         ]
+
+    def _has_ended(self, record: CallRecord) -> bool:
+        """Return True if a call had failed or was left: code may then have made another one in its place."""
+        return "closing" in self._journal.head(record.call_id)[1]
+
+    def _begun_in(self, record: CallRecord) -> int:
+        """Return the attempt of the enclosing call in which a call began."""
+        return int(self._journal.head(record.call_id)[1].get(BEGUN_IN, "1"))
 
     def _is_recorded_effect(self, record: CallRecord) -> bool:
         """Return True if a call was made inside a `durable.step` that has its result: it is not made again."""

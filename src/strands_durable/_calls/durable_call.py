@@ -28,6 +28,7 @@ from .._records.steps import StepKind
 from .._strands.agents import InterruptException
 from .._strands.orchestrators import OrchestratorAdapter
 from ..errors import DurableError, ExecutionCancelledError
+from .children import BEGUN_IN
 from .context import StepContext, StepPhase, current_context, enclosing_steps
 from .control import ExecutionControl, ExecutionReleasedError
 
@@ -57,6 +58,12 @@ class CallContext:
     def journal(self) -> Journal:
         """The journal of the execution."""
         return self.control.journal
+
+    @property
+    def origin(self) -> list[tuple[str, str]]:
+        """What a call that begins here records of the attempt that makes it."""
+        attempt = 1 if self.outer is None else self.outer.record.attempt
+        return [] if attempt == 1 else [(BEGUN_IN, str(attempt))]
 
     @property
     def is_in_node(self) -> bool:

@@ -68,7 +68,7 @@ class OrchestratorCall(DurableCall):
             call_id, _ = journal.insert_call(address, adapter.kind, given=given, config_id=config_id)
             base = adapter.base()
             parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", CallProgress().to_text()), *parts])
+            journal.write_head(call_id, [("progress", CallProgress().to_text()), *parts, *context.origin])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         return cls(adapter, context, record)
