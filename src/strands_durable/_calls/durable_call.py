@@ -100,7 +100,7 @@ class DurableCall:
 
     @property
     def is_left_running(self) -> bool:
-        """Whether a tool left it running, and the root call has returned since: nobody ever resumes it."""
+        """Whether a tool left it running, and the root call has returned since: it is never resumed."""
         root: DurableCall = self
         while root.outer is not None:
             root = root.outer

@@ -46,7 +46,7 @@ def enter(step_context: StepContext, subject: Any, original: Any, *args: Any, **
     reason = refuse_unsupported(subject)
     if reason is not None:
         part_of_step.say(step_context, subject.agent_id, reason)
-    if reason is not None or is_in_use(subject):  # Strands refuses the call, and nobody else's conversation is replaced
+    if reason is not None or is_in_use(subject):  # Strands refuses it; the other call keeps its messages
         return original(*args, **given)
     return _call_agent(subject, original, *args, **given)
 
