@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 _QUICK = ('history.transferProcessorUpdateAckInterval="200ms"', 'history.visibilityProcessorUpdateAckInterval="200ms"')
 """Have a server delete what ended a moment ago after seconds; by default it takes half a minute."""
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C: a shell that runs the tests in the background has all processes below it ignore that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

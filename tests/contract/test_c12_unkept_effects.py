@@ -15,7 +15,7 @@ from strands.vended_memory_stores.test_memory_store import TestMemoryStore as Me
 from strands.vended_plugins.context_offloader import ContextOffloader, FileStorage
 from strands.vended_plugins.context_offloader import InMemoryStorage as OldInMemoryStorage
 from strands.vended_tools import file_editor, make_shell, python_repl, shell
-from strands_tools import editor, workflow
+from strands_tools import agent_graph, editor, workflow
 from strands_tools import python_repl as repl_of_tools
 from strands_tools import shell as shell_of_tools
 
@@ -89,6 +89,7 @@ TWICE = {
     "python_repl": [python_repl, repl_of_tools],
     "file_editor": [file_editor],
     "editor": [editor],
+    "agent_graph": [agent_graph],
     "workflow": [workflow],
 }
 

@@ -73,7 +73,7 @@ def test_c37_a_function_that_never_returns_does_not_take_a_thread_for_each_try(
     most = 0
 
     def running() -> int:
-        return sum(each.name == "strands-durable-notify" for each in threading.enumerate())
+        return sum(each.name == "strands-durable-outside" for each in threading.enumerate())
 
     before = running()
 

@@ -66,7 +66,6 @@ from .._strands.streams import patch_streams
 from .._strands.watchers import watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
 from .policy_names import refuse_unknown
-from .pools import warn_of_pools
 from .visits import keep_hooks
 
 logger = safe_logger(__name__)
@@ -101,7 +100,6 @@ def attach_parts(subject: Any) -> None:
     else:
         parts = [agent_behind(tool) for tool in list(subject.tool_registry.registry.values())]
         parts += agents_beside(subject)
-        warn_of_pools(subject)
     for part in parts:
         if is_agent(part) or (isinstance(part, MultiAgentBase) and adapter_of(part) is not None):
             attach(part, None)

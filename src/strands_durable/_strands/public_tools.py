@@ -25,6 +25,9 @@ _IN_PROCESS: dict[str, tuple[str, frozenset[str]] | None] = {
 }
 """By module: the input field that selects the tool's action, and the actions; None: every call."""
 _ADD_TOOLS = ("strands_tools.load_tool", "strands_tools.mcp_client")
+_IN_THREADS = (
+    "so is all that its agents did, since it calls them in threads of its own, where they are part of its step"
+)
 _UNREPEATABLE: dict[str, str] = {
     "strands.vended_tools.file_editor.file_editor": "its insert adds the text twice",
     "strands.vended_tools.python_repl.python_repl": "its code runs twice",
@@ -32,7 +35,8 @@ _UNREPEATABLE: dict[str, str] = {
     "strands_tools.editor": "its insert adds the text twice",
     "strands_tools.python_repl": "its code runs twice",
     "strands_tools.shell": "its command runs twice",
-    "strands_tools.workflow": "its start never returns if one of the tasks had ended",
+    "strands_tools.agent_graph": _IN_THREADS,
+    "strands_tools.workflow": f"{_IN_THREADS}, and its start never returns if one of the tasks had ended",
 }
 """By module: what comes of a repeated call, and what no key can prevent."""
 _HTTP = ("strands.vended_tools.http_request.http_request", "strands_tools.http_request")
@@ -42,17 +46,11 @@ _DELEGATE = frozenset(
     {"strands.vended_tools.subagent.subagent", "strands.vended_tools.swarm.swarm"}
     | {f"strands_tools.{name}" for name in ("use_agent", "use_llm", "think", "swarm", "graph")}
 )
-_IN_POOLS = frozenset({"strands_tools.agent_graph", "strands_tools.workflow"})
 
 
 def delegates(tool: Any) -> bool:
     """Return True if all that a tool does is call agents: their steps are recorded, and the tool is never in doubt."""
     return agent_behind(tool) is not None or _module(tool) in _DELEGATE
-
-
-def calls_agents_in_pool(tool: Any) -> bool:
-    """Return True if a tool calls agents in threads of its own, where their step is unknown."""
-    return _module(tool) in _IN_POOLS
 
 
 def lives_in_process(tool: Any, arguments: Any) -> bool:
