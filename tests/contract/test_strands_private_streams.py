@@ -16,6 +16,7 @@ from strands.vended_tools.subagent import make_subagent
 from strands.vended_tools.swarm import make_swarm
 from strands_tools import agent_graph, graph, swarm, think, use_agent, use_llm, workflow
 
+from strands_durable._strands.agents import is_in_use
 from strands_durable._strands.public_tools import calls_agents_in_pool, delegates
 from strands_durable._strands.streams import Borrowed, patch_streams
 from strands_durable.testing import ScriptedModel, call
@@ -104,3 +105,19 @@ def test_strands_tools_that_delegate_are_known() -> None:
     assert len(others) == 2
     assert all(map(calls_agents_in_pool, others.values()))
     assert not any(map(delegates, others.values()))
+
+
+def test_an_agent_is_in_use_while_it_is_called() -> None:
+    seen: list[bool] = []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        seen.append(is_in_use(agent))
+        return "seen"
+
+    agent = agent_of([call("look"), "Done."], [look])
+    assert not is_in_use(agent)
+    agent("Go")
+    assert seen == [True]
+    assert not is_in_use(agent)

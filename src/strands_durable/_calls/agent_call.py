@@ -90,7 +90,7 @@ class Call(DurableCall):
                 head.state_is_written()
             head.flush(journal, call_id)
             progress = CallProgress(ranges=history.ranges)
-            journal.write_head(call_id, [("progress", progress.to_text())])
+            journal.write_head(call_id, [("progress", progress.to_text()), *context.origin])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         call = cls(agent, context, record, progress)

@@ -28,6 +28,7 @@ from .._records.steps import StepKind
 from .._strands.agents import InterruptException
 from .._strands.orchestrators import OrchestratorAdapter
 from ..errors import DurableError, ExecutionCancelledError
+from .children import BEGUN_IN
 from .context import StepContext, StepPhase, current_context, enclosing_steps
 from .control import ExecutionControl, ExecutionReleasedError
 
@@ -59,6 +60,12 @@ class CallContext:
         return self.control.journal
 
     @property
+    def origin(self) -> list[tuple[str, str]]:
+        """What a call that begins here records of the attempt that makes it."""
+        attempt = 1 if self.outer is None else self.outer.record.attempt
+        return [] if attempt == 1 else [(BEGUN_IN, str(attempt))]
+
+    @property
     def is_in_node(self) -> bool:
         """Whether a node makes the call: nodes share one invocation state."""
         return self.outer is not None and self.outer.adapter is not None
@@ -83,13 +90,21 @@ class DurableCall:
         self.made_in: StepContext | None = None if context.outer is None else current_context.get()
         """The step or hook of the outer call that made this one."""
         self.is_new_child = False
-        """Whether code called it that had not called it in earlier attempts."""
+        """Whether code called it, and no tool has run inside it in earlier attempts."""
         self.traced = 0
         """The attempt whose first span has begun."""
         self.unwritten_traces: str | None = None
         """What the next commit records of its traces."""
         self.failure: Exception | None = None
         self.crash: BaseException | None = None
+
+    @property
+    def is_left_running(self) -> bool:
+        """Whether a tool left it running, and the root call has returned since: it is never resumed."""
+        root: DurableCall = self
+        while root.outer is not None:
+            root = root.outer
+        return root is not self and root.progress.phase == "done"
 
     def take_control(self, control: ExecutionControl) -> None:
         """Run under a lease, with the journal that is written under it."""

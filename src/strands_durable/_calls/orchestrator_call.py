@@ -68,7 +68,7 @@ class OrchestratorCall(DurableCall):
             call_id, _ = journal.insert_call(address, adapter.kind, given=given, config_id=config_id)
             base = adapter.base()
             parts = [] if base is None else [("base", encode(base, f"What {adapter.name!r} was restored with"))]
-            journal.write_head(call_id, [("progress", CallProgress().to_text()), *parts])
+            journal.write_head(call_id, [("progress", CallProgress().to_text()), *parts, *context.origin])
         record = journal.call_in(address.parent, address.place, address.position)
         assert record is not None
         return cls(adapter, context, record)
@@ -118,6 +118,12 @@ class OrchestratorCall(DurableCall):
             return {name for name in names if not self._is_done(name, visits.get(name, -1))}
         self._batch = [[name, self._visit(name)] for name in names]
         return set(names)
+
+    def batch_ends(self) -> None:
+        """Enter the conditions of edges after a batch: what they call is not found again after another one."""
+        found, (node_id, visit) = self.context_of_call("before"), self._batch[0]
+        found.key = f"{found.key}/{keys.node_key(node_id, visit)}"
+        current_context.set(found)
 
     def node_begins(self, node_id: str, invocation_state: dict[str, Any]) -> None:
         """Commit that a visit begins, before any user hook sees it."""

@@ -33,7 +33,7 @@ def refuse_other_children(call: DurableCall | None, tool: str) -> None:
     """
     while call is not None:
         if call.is_new_child and call.made_in is not None:
-            left_out = call.made_in.children.left_out()
+            left_out = call.made_in.children.left_out(call)
             if left_out:
                 _report_other_child(call, left_out[0], tool)
             call.is_new_child = False

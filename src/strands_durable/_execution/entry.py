@@ -36,7 +36,6 @@ from .._sqlite.database import Store
 from .._sqlite.heartbeat import LeaseRenewer
 from .._sqlite.lease import acquire, look
 from .._sqlite.open_files import stores
-from .._strands.fingerprints import Config
 from .._strands.patches import DurableSeams
 from .._strands.watchers import note_model_state
 from ..errors import (
@@ -51,6 +50,7 @@ from . import admission, keyboard_interrupt, part_of_step
 from .admission import Caller
 from .event_stream import give_way
 from .resolver import (
+    Called,
     CallResolver,
     DispatchedResolver,
     ListResolver,
@@ -76,17 +76,12 @@ _waiting: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """The execution with a generated id in which an agent or orchestrator waits for answers."""
 
 
-class Subject(Protocol):
+class Subject(Called, Protocol):
     """An agent or an orchestrator, as the target of calls."""
 
-    me: Any
-    name: str
     kind: CallKind
     is_guest: bool
     """Whether it is attached for this call only, because code inside a step makes it."""
-
-    def config(self) -> Config:
-        """Return its current configuration."""
 
     def is_interrupted(self) -> bool:
         """Return True if it waits for answers; it then accepts nothing else."""
@@ -178,7 +173,7 @@ async def _nested(subject: Subject, prompt: Any, given: dict[str, Any]) -> Event
         step_context = outer.context_of_call("before")
     resolver = None
     try:
-        resolver = nested_resolver(step_context, subject.name, subject.me, prompt, subject.config)
+        resolver = nested_resolver(step_context, subject, prompt)
         resolver.compares_base = not subject.is_guest  # one that outlives the step has what other executions left in it
         context = CallContext(outer.control, outer.local, outer.options, outer)
         events = subject.open(context, resolver, prompt, given)

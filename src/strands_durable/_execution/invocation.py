@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from .._calls.children import has_run_tools
 from .._calls.control import ExecutionReleasedError
 from .._calls.durable_call import CallContext, DurableCall
 from .._records.calls import CallRecord
@@ -50,10 +51,16 @@ class Invocation(ABC, Generic[AnyCall]):
         if isinstance(admission, (ReturnRecorded, RaiseRecorded)):
             return self._over(admission, given)
         call, prompt = self._opened(admission, prompt, given)
-        call.is_new_child = isinstance(admission, Start) and self._resolver.is_child
+        call.is_new_child = self._resolver.is_child and self._has_done_nothing(admission)
         recorded = None if isinstance(admission, Start) else self._finished_steps(admission.record)
         start, close = partial(self._start, call, prompt, given, recorded), partial(self._close, call)
         return stream_call(call, start, partial(self._seen, call), partial(self._failed, call), close)
+
+    def _has_done_nothing(self, admission: Start | Resume | ResumeWithAnswers) -> bool:
+        """Return True if no tool has run inside a call that runs now: one that was stopped by drift meets it again."""
+        if isinstance(admission, Resume):
+            return not has_run_tools(self._journal, admission.record)
+        return isinstance(admission, Start)
 
     def _over(self, admission: ReturnRecorded | RaiseRecorded, given: dict[str, Any]) -> Events:
         """Return or raise the recorded end of a call, and run nothing."""

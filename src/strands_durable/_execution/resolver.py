@@ -9,12 +9,13 @@ distinguishes the calls.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from .._calls.children import Children
 from .._calls.context import StepContext
+from .._calls.durable_call import DurableCall
 from .._calls.local_execution import Cursor
 from .._journal.port import Journal
 from .._records import keys
@@ -318,13 +319,24 @@ class NestedResolver:
         return {interrupt_id: answer for interrupt_id, answer in found.items() if answer is not None}
 
 
-def nested_resolver(
-    step_context: StepContext, name: str, subject: Any, prompt: Any, config: Callable[[], Config]
-) -> NestedResolver:
+class Called(Protocol):
+    """An agent or orchestrator that is called inside a call."""
+
+    me: Any
+    name: str
+
+    def config(self) -> Config:
+        """Return its current configuration."""
+
+    def may_have_made(self, call: DurableCall, record: CallRecord) -> bool:
+        """Return True if ``record`` may be a call of this object, or of its like in another process, inside ``call``."""
+
+
+def nested_resolver(step_context: StepContext, subject: Called, prompt: Any) -> NestedResolver:
     """Return the resolver of a call that is made where ``step_context`` is."""
-    outer, journal = step_context.call, step_context.call.journal
+    outer, journal, name = step_context.call, step_context.call.journal, subject.name
     call_id, record = outer.record.call_id, outer.record
-    if step_context.delegate is subject:
+    if step_context.delegate is subject.me:
         key = step_context.key
         scope = keys.path(record.scope, record.position, key)
         address = CallAddress(parent=call_id, place=key, position=0, member=step_context.name, scope=scope)
@@ -333,7 +345,7 @@ def nested_resolver(
     address = CallAddress(
         parent=call_id,
         place=place,
-        position=children.position(place, config),
+        position=children.position(place, subject.config, partial(subject.may_have_made, outer)),
         member=f"@{name}",
         scope=keys.path(record.scope, record.position, place),
     )

@@ -33,7 +33,7 @@ from strands.multiagent.base import MultiAgentBase
 
 from .._calls import direct_calls, meters
 from .._calls.context import StepPhase, current_context, enclosing
-from .._calls.durable_call import CallContext
+from .._calls.durable_call import CallContext, DurableCall
 from .._calls.local_execution import LocalExecution
 from .._execution import decided, entry, keyboard_interrupt, stages
 from .._execution.agent_invocation import AgentInvocation, running_agents, segments
@@ -42,7 +42,7 @@ from .._execution.opaque_node import Opaque
 from .._execution.orchestrator_invocation import OrchestratorInvocation, running_orchestrators
 from .._execution.resolver import CallResolver
 from .._journal.owner import Owner
-from .._records.calls import CallKind
+from .._records.calls import CallKind, CallRecord
 from .._records.logs import safe_logger
 from .._records.options import Options
 from .._strands import sessions
@@ -66,6 +66,7 @@ from .._strands.streams import patch_streams
 from .._strands.watchers import watch_output
 from ..errors import ExecutionBusyError, UnsupportedFeatureError
 from .policy_names import refuse_unknown
+from .visits import keep_hooks
 
 logger = safe_logger(__name__)
 
@@ -104,7 +105,8 @@ def attach_parts(subject: Any) -> None:
             attach(part, None)
         elif adapter is not None and part not in attached and hasattr(part, "stream_async"):
             attached[part] = None
-            part.stream_async = Opaque(part, part.stream_async)
+            if not isinstance(part.stream_async, Opaque):  # it is one in a call of a guest
+                part.stream_async = Opaque(part, part.stream_async)
 
 
 def _enter_guest(*args: Any, **given: Any) -> Any:
@@ -140,6 +142,9 @@ class AgentSubject:
     def config(self) -> Config:
         """Return its current configuration."""
         return config_of(self.me)
+
+    def may_have_made(self, call: DurableCall, record: CallRecord) -> bool:
+        return True
 
     def is_interrupted(self) -> bool:
         return is_interrupted(self.me)
@@ -190,7 +195,8 @@ def _attach_agent(agent: Agent) -> None:
             f"Durability on agent {getattr(agent, 'name', agent)!r}", reason, "Build the agent without it."
         )
     agent.stream_async = partial(_stream_agent, agent, agent.stream_async)  # type: ignore[method-assign]
-    hook_into_agent(agent)
+    if not keep_hooks(agent):
+        hook_into_agent(agent)
 
 
 def hook_into_agent(agent: Agent) -> None:
@@ -216,14 +222,16 @@ def _stream_agent(agent: Agent, original: Any, prompt: Any = None, **given: Any)
 
 def _invoke_model(context: InvokeModelContext, next_fn: Any) -> Events:
     call = running_agents.get(context.agent)  # type: ignore[call-overload]
-    return cast(Events, next_fn(context)) if call is None else stages.invoke_model(call, context, next_fn)
+    if call is None or call.is_left_running:
+        return cast(Events, next_fn(context))
+    return stages.invoke_model(call, context, next_fn)
 
 
 def _execute_tool(context: ExecuteToolContext, next_fn: Any) -> Events:
     if not is_model_driven(context.invocation_state):
         return cast(Events, direct_calls.run(context, next_fn))
     call = running_agents.get(context.agent)  # type: ignore[call-overload]
-    if call is None:
+    if call is None or call.is_left_running:
         return cast(Events, next_fn(context))
     if stays_in_loop(context.tool) or (is_handoff(context.tool) and call.is_turn):
         return stages.run_in_loop(call, context, next_fn)
@@ -261,6 +269,9 @@ class OrchestratorSubject:
         """Return its current configuration."""
         return self._adapter.topology()
 
+    def may_have_made(self, call: DurableCall, record: CallRecord) -> bool:
+        return True
+
     def is_interrupted(self) -> bool:
         return self._adapter.is_interrupted()
 
@@ -293,7 +304,8 @@ class OrchestratorSubject:
 def _attach_orchestrator(adapter: OrchestratorAdapter) -> None:
     me: Any = adapter.me
     me.stream_async = partial(_stream_orchestrator, me, me.stream_async)
-    hook_into_orchestrator(adapter)
+    if not keep_hooks(me):
+        hook_into_orchestrator(adapter)
 
 
 def hook_into_orchestrator(adapter: OrchestratorAdapter) -> None:

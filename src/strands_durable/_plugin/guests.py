@@ -5,9 +5,7 @@ Everything that calls one comes through `_strands.streams`. Its parts are guests
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -16,18 +14,22 @@ from strands import Agent
 from strands.multiagent.base import MultiAgentBase
 
 from .._calls.context import StepContext, enclosing
-from .._calls.durable_call import CallContext
+from .._calls.durable_call import CallContext, DurableCall
 from .._execution import entry, part_of_step
 from .._execution.agent_invocation import AgentInvocation
 from .._execution.attached import attached
 from .._execution.opaque_node import Opaque
 from .._execution.orchestrator_invocation import OrchestratorInvocation
 from .._execution.resolver import CallResolver
-from .._strands.agents import is_agent, refuse_unsupported
+from .._journal import messages
+from .._records.calls import CallRecord
+from .._strands.agents import has_session, is_agent, is_in_use, refuse_unsupported
+from .._strands.fingerprints import base_change
 from .._strands.orchestrators import OrchestratorAdapter, adapter_of
 from .._strands.streams import Borrowed
 from .._strands.watchers import unwatch_state
 from .attach import FUNCTIONS, AgentSubject, OrchestratorSubject, hook_into_agent, hook_into_orchestrator
+from .visits import attached_during
 
 Events = AsyncGenerator[Any, None]
 
@@ -36,7 +38,7 @@ def enter(step_context: StepContext, subject: Any, original: Any, *args: Any, **
     """Return the events of a call where ``step_context`` is; of one that is not to be attached, as Strands would."""
     call = enclosing.get()
     is_attached = subject in attached  # then its own `stream_async` has decided
-    if is_attached or call is None or not call.is_open or not _holds_children(step_context):
+    if is_attached or call is None or not call.is_open or call.is_left_running or not _holds_children(step_context):
         return original(*args, **given)
     adapter = None if is_agent(subject) else adapter_of(subject)
     if adapter is not None:
@@ -44,6 +46,7 @@ def enter(step_context: StepContext, subject: Any, original: Any, *args: Any, **
     reason = refuse_unsupported(subject)
     if reason is not None:
         part_of_step.say(step_context, subject.agent_id, reason)
+    if reason is not None or is_in_use(subject):  # Strands refuses it; the other call keeps its messages
         return original(*args, **given)
     return _call_agent(subject, original, *args, **given)
 
@@ -70,9 +73,18 @@ class _GuestAgent(AgentSubject):
 
     is_guest = True
 
+    def may_have_made(self, call: DurableCall, record: CallRecord) -> bool:
+        """Compare the conversation that an agent was built with; one that was called before has that of its calls."""
+        agent = self.me
+        was_called = agent in call.local.trackers or bool(agent.event_loop_metrics.agent_invocations)
+        if was_called or has_session(agent) or not agent.messages:
+            return True
+        found = messages.read(call.journal, record.lineage, record.base)[: len(agent.messages)]
+        return base_change(found, agent.messages) is None
+
     def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         invocation = AgentInvocation(self.me, context, resolver, self._original)
-        return _attached_during(self.me, self._hook_into, partial(invocation.open, prompt, given))
+        return attached_during(self.me, self._hook_into, partial(invocation.open, prompt, given))
 
     def _hook_into(self, undo: ExitStack) -> None:
         undo.callback(lambda: unwatch_state(self.me.state))
@@ -88,7 +100,7 @@ class _GuestOrchestrator(OrchestratorSubject):
     def open(self, context: CallContext, resolver: CallResolver, prompt: Any, given: dict[str, Any]) -> Events:
         self._adapter.settle()
         invocation = OrchestratorInvocation(self._adapter, context, resolver, self._original)
-        return _attached_during(self.me, self._hook_into, partial(invocation.open, prompt, given))
+        return attached_during(self.me, self._hook_into, partial(invocation.open, prompt, given))
 
     def _hook_into(self, undo: ExitStack) -> None:
         undo.callback(Borrowed(self.me).give_back, set())
@@ -108,45 +120,3 @@ def _wrap_opaque(executor: Any, undo: ExitStack) -> None:
     else:
         undo.callback(setattr, executor, "stream_async", own)
     executor.stream_async = Opaque(executor, executor.stream_async)
-
-
-_lock = threading.Lock()
-_visits: weakref.WeakKeyDictionary[Any, tuple[int, ExitStack]] = weakref.WeakKeyDictionary()
-"""How many calls of a guest have not ended, and what undoes its attachment: Strands refuses all but the first of them."""
-
-
-def _attached_during(guest: Any, hook_into: Callable[[ExitStack], None], open_call: Callable[[], Events]) -> Events:
-    """Return the events of a call, during which the guest is attached."""
-    with _lock, ExitStack() as new:
-        count, undo = _visits.get(guest, (0, new))
-        if count == 0:
-            hook_into(new)
-            undo = new.pop_all()
-        _visits[guest] = count + 1, undo
-    try:
-        events = open_call()
-    except BaseException:
-        _leave(guest)
-        raise
-    return _until_over(events, partial(_leave, guest))
-
-
-def _leave(guest: Any) -> None:
-    with _lock:
-        count, undo = _visits.pop(guest)
-        if count > 1:
-            _visits[guest] = count - 1, undo
-        else:
-            undo.close()
-
-
-async def _until_over(events: Events, leave: Callable[[], None]) -> Events:
-    """Pass on the events of a call, and give back what attaching changed when it is over."""
-    try:
-        async for event in events:
-            yield event
-    finally:
-        try:
-            await events.aclose()
-        finally:
-            leave()

@@ -47,6 +47,7 @@ __all__ = [
     "has_session",
     "is_agent",
     "is_handoff",
+    "is_in_use",
     "is_interrupted",
     "is_model_driven",
     "is_next_to_tools",
@@ -123,6 +124,11 @@ def cancel_flags(agent: Agent) -> dict[str, Any] | None:
     if not agent._deferred_cancel and not is_over:
         return None
     return {"message": agent._cancel_message, "after_current_tools": not is_over}
+
+
+def is_in_use(agent: Agent) -> bool:
+    """Return True if the agent is in a call: Strands refuses another one, or lets it share the result."""
+    return agent._concurrency._invocation_lock.locked()
 
 
 def is_model_driven(invocation_state: dict[str, Any]) -> bool:

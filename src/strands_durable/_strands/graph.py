@@ -160,6 +160,7 @@ class GraphAdapter(OrchestratorAdapter):
                 yield event
             if call is not None:
                 call.check()
+                call.batch_ends()
 
         graph._execute_nodes_parallel = run_batch  # type: ignore[method-assign]
 
