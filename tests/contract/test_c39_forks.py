@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,17 @@ def test_c39_the_script_runs_the_fork_of_an_inline_execution_under_its_new_id() 
     assert len({entry["key"] for entry in ledger.read()}) == 3, "keys after the fork are new"
     assert agent.state.get("last") == "Rome"
     assert [step.ordinal for step in detail("fork").steps] == [1, 2, 3, 4, 5]
+
+
+def test_c39_the_time_of_a_fork_counts_from_the_fork_on() -> None:
+    now = time.time
+    with pytest.MonkeyPatch.context() as patched:  # a run of an hour ago
+        patched.setattr(time, "time", lambda: now() - 3600)
+        agent_of()("Go")
+    forked(3)
+    agent_of("fork")("Go")
+    assert 0 < detail("fork").execution.duration_seconds < 600
+    assert asyncio.run(handle("fork").status()).value == "COMPLETED"
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
