@@ -79,6 +79,8 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
     # A clock that is set back: the list is in the order of its index, and a cursor names a place in that order.
     changed_at = max(updated_at, last) if status == ExecutionStatus.RUNNING.value else updated_at
     comes_from = json.loads(origins)
+    origin = Origin.from_text(comes_from[PART]) if PART in comes_from else None
+    since = 0.0 if origin is None else origin.forked_at  # what a fork has copied took no time of its own
     return ExecutionRecord(
         execution_id=execution_id,
         kind=kind,
@@ -96,10 +98,10 @@ def _readable(row: Any, totals: Totals, is_alive: bool) -> ExecutionRecord:
         is_held=bool(is_held),
         contents_removed_at=contents_removed_at,
         tokens=totals.tokens,
-        duration_seconds=totals.seconds_until(changed_at),
-        waited_seconds=totals.waited_seconds,
+        duration_seconds=totals.seconds_until(changed_at, since),
+        waited_seconds=totals.waited_seconds(since),
         tool_errors=totals.tool_errors,
-        origin=Origin.from_text(comes_from[PART]) if PART in comes_from else None,
+        origin=origin,
         imported=ImportOrigin.from_text(comes_from[IMPORTED]) if IMPORTED in comes_from else None,
     )
 

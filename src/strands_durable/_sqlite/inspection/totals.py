@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
@@ -58,14 +59,13 @@ class Totals:
         sums = (sum(_number(usage, name) for usage in self.usages) for name in _NAMES)
         return TokenUsage(**dict(zip(("input", "output", "total"), sums, strict=True)))
 
-    @property
-    def waited_seconds(self) -> float:
-        """How long it has waited for the answers that it got."""
-        return sum(end - begin for begin, end in self.waits)
+    def waited_seconds(self, since: float = 0.0) -> float:
+        """How long it has waited ``since`` then for the answers that it got."""
+        return seconds_in(self.waits, since, math.inf)
 
-    def seconds_until(self, changed_at: float) -> float | None:
-        """The time that all root calls took, without waits; one that has not ended, until the execution changed last."""
-        spans = [(began, changed_at if ended is None else ended) for began, ended in self.times]
+    def seconds_until(self, changed_at: float, since: float = 0.0) -> float | None:
+        """The time that all root calls took ``since`` then, without waits; one that has not ended, until the last change."""
+        spans = [(max(began, since), changed_at if ended is None else ended) for began, ended in self.times]
         return (
             sum(max(0.0, ended - began - seconds_in(self.waits, began, ended)) for began, ended in spans)
             if spans
