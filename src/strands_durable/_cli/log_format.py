@@ -44,7 +44,7 @@ def configure(log_format: LogFormat, level: int) -> None:
 
 
 class _Masking(logging.Formatter):
-    """Masks tracebacks, whoever logs them: exceptions quote what they are about."""
+    """Masks the tracebacks of every logger: exceptions quote the values that they are about."""
 
     def formatException(self, ei: Any) -> str:
         """Return a traceback without secrets and control characters."""

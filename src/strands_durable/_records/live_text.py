@@ -26,7 +26,7 @@ class LiveText:
     def grown(self, step: str, attempt: int, piece: str) -> str:
         """Return what can be shown in addition after another piece; the last word is held back until it ends.
 
-        Only the current paragraph is looked at again, with those before it if a secret goes on in it, so that a long text does
+        Only the current paragraph is looked at again, with those before it if a secret continues in it, so that a long text does
         not cost more with each piece; one that is too long for that ends what is shown of its step.
         """
         if (step, attempt) != self._place:
@@ -55,7 +55,7 @@ class LiveText:
 
 
 def _is_closed(paragraph: str) -> bool:
-    """Return whether no secret goes on after a paragraph: the next word would be shown."""
+    """Return whether no secret continues after a paragraph: the next word would be shown."""
     return masked_text(f" {paragraph}{_WORD}").endswith(_WORD)
 
 

@@ -48,7 +48,7 @@ class _Host:
         self.users: set[object] = set()
 
     async def _keep(self) -> None:
-        """Host the workflows until told to end; while there is no server, try again."""
+        """Host the workflows until it is stopped; while there is no server, try again."""
         while True:
             try:
                 self._worker = await self._connected()
