@@ -26,8 +26,8 @@ class LiveText:
     def grown(self, step: str, attempt: int, piece: str) -> str:
         """Return what can be shown in addition after another piece; the last word is held back until it ends.
 
-        Only the current paragraph is looked at again, with those before it if a secret continues in it, so that a long text does
-        not cost more with each piece; one that is too long for that ends what is shown of its step.
+        Only the current paragraph is looked at again, with those before it if a secret continues in it, so that a long text
+        does not cost more with each piece; one that is too long for that ends what is shown of its step.
         """
         if (step, attempt) != self._place:
             self._place, self._written, self._shown, self._is_over = (step, attempt), "", "", False
