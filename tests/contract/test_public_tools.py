@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
+import re
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from strands.types.tools import AgentTool
 
 from strands_durable._strands.public_tools import _IN_PROCESS
 from tests.public_tools import survey
@@ -32,6 +35,29 @@ def test_c12_every_tool_and_plugin_of_the_packages_has_a_scenario_or_a_reason_wh
     left_out = {module for module in NOT_RUN if module.startswith(f"{package}.")}
     assert used | left_out == there, "write a scenario for it, or the reason why it is not run"
     assert not used & left_out
+
+
+@pytest.mark.parametrize("package", ["strands.vended_tools", "strands_tools"])
+def test_c12_every_tool_of_a_module_with_scenarios_is_used_in_one(package: str) -> None:
+    room = (Path(survey.__file__).parent / f"{package.rpartition('.')[2]}.py").read_text()
+    modules = {found.module for found in SCENARIOS.values() if found.module.startswith(f"{package}.")}
+    tools = {name for module in modules for name in _tools_in(module)}
+    made = {name.removeprefix("make_") for name in getattr(import_module(package), "__all__", ()) if name.islower()}
+    assert len(tools) > 10
+    assert {name for name in tools | made if not re.search(rf"\b(make_)?{name}\b", room)} == set()
+
+
+def _tools_in(module: str) -> Iterator[str]:
+    """Return the names of the tools that a module, or a package's modules, define as objects, methods or specifications."""
+    found = import_module(module)
+    places = [import_module(f"{module}.{each.name}") for each in pkgutil.iter_modules(getattr(found, "__path__", []))]
+    for place in (found, *places):
+        own = [each for each in vars(place).values() if isinstance(each, type) and each.__module__.startswith(module)]
+        for value in (each for scope in (place, *own) for each in vars(scope).values()):
+            if isinstance(value, AgentTool):
+                yield value.tool_name
+        if hasattr(place, "TOOL_SPEC"):
+            yield place.TOOL_SPEC["name"]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -71,7 +71,11 @@ def _sqs(operation: str, **given: Any) -> ToolCall:
 USES = [
     Use(
         "a2a_client",
-        [call("a2a_send_message", message_text="Rome or not, {folder}", target_agent_url="{remote}")],
+        [
+            call("a2a_discover_agent", url="{remote}"),
+            call("a2a_send_message", message_text="Rome or not, {folder}", target_agent_url="{remote}"),
+        ],
+        [call("a2a_list_discovered_agents")],
         note="the remote agent is asked again, with a new message id",
     ),
     Use(
