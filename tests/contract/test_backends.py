@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from tests.features.stage import (
     a_worker,
     agreed,
     agreed_one_by_one,
+    answered,
     attach,
     ledger_in,
     respond,
@@ -401,6 +403,29 @@ def test_c62_a_question_inside_what_a_tool_builds_is_answered_from_outside(stage
     assert found.end["text"] == "Done."
     assert [entry["facts"].get("city") for entry in found.done("book")] == ["Oslo", "Rome"]
     assert len({entry["step"][3] for entry in found.done("book")}) == 2
+
+
+@pytest.mark.parametrize("how", ["subagent", "swarm_tool"])
+def test_c62_a_question_inside_what_a_tool_builds_outlives_kills_before_and_after_it(stage: Stage, how: str) -> None:
+    alone = stage if stage.name == "lambda" else stage.apart(heartbeat_seconds=1)
+    place, stops = alone.place(), list[Any]()
+    handle = alone.dispatch(getattr(nesting, how), place=place, book="book_and_die")
+    for _ in ("Oslo", "Rome"):
+        if stage.name != "lambda":
+            start_worker(alone.url, place).join()
+        with a_worker(alone.url, place):
+            stops.append(alone.stop(handle))
+        if stops[-1]["questions"]:
+            alone.run(handle.respond(answered(stops[-1]["questions"], agreed)))
+    assert [(len(stop["questions"]), stop["text"]) for stop in stops] == [(1, ""), (0, "Done.")]
+    done = [entry for entry in ledger_in(place) if entry["name"] == "book_and_die"]
+    assert [(entry["facts"]["city"], entry["step"][4]) for entry in done] == [
+        ("Oslo", 1),
+        ("Oslo", 2),
+        ("Rome", 1),
+        ("Rome", 2),
+    ]
+    assert len({entry["step"][3] for entry in done}) == 2, "one key for each city, in every process"
 
 
 def test_c23_nodes_run_at_the_same_time_and_one_after_both(stage: Stage) -> None:

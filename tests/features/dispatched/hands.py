@@ -35,9 +35,10 @@ def note(folder: str, name: str, **facts: Any) -> None:
     Ledger(Path(folder, "ledger.jsonl")).write(name=name, facts=facts, step=where)
 
 
-def times(folder: str, name: str) -> int:
+def times(folder: str, name: str, **facts: Any) -> int:
     """Return how often something was done."""
-    return sum(entry["name"] == name for entry in Ledger(Path(folder, "ledger.jsonl")).read())
+    entries = Ledger(Path(folder, "ledger.jsonl")).read()
+    return sum(entry["name"] == name and entry["facts"].items() >= facts.items() for entry in entries)
 
 
 class Says(ScriptedModel):
@@ -203,9 +204,9 @@ class Hands:
 
     @tool
     def book_and_die(self, city: str) -> str:
-        """Book a hotel; the first process to do so is killed before anybody hears of it, unless it is immortal."""
+        """Book a hotel; the first process to do so in a city is killed before the result is known, unless it is immortal."""
         note(self.folder, "book_and_die", city=city)
-        if times(self.folder, "book_and_die") == 1 and not Path(self.folder, "immortal").exists():
+        if times(self.folder, "book_and_die", city=city) == 1 and not Path(self.folder, "immortal").exists():
             os.kill(os.getpid(), signal.SIGKILL)
         return f"booked {city}"
 

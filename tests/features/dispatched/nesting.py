@@ -58,22 +58,24 @@ def shared(task: str, inner: Any, outer: Any) -> Any:
     return lambda turn, messages: (inner if task in str(messages[0]["content"]) else outer)[turn]
 
 
-ASKING = [call("book", city="Oslo"), call("approve", what="a boat"), call("book", city="Rome"), "It is done."]
+def asking(book: str) -> list[Any]:
+    """Return the turns of an agent that books, asks a person, and books."""
+    return [call(book, city="Oslo"), call("approve", what="a boat"), call(book, city="Rome"), "It is done."]
 
 
 @played
-def subagent(folder: str) -> Agent:
+def subagent(folder: str, book: str = "book") -> Agent:
     """Strands' own tool that delegates, to an agent that asks a person."""
-    script = shared("Have it done.", ASKING, [call("subagent", task="Have it done."), "Done."])
-    return agent_of(folder, script, "book", "approve", make_subagent())
+    script = shared("Have it done.", asking(book), [call("subagent", task="Have it done."), "Done."])
+    return agent_of(folder, script, book, "approve", make_subagent())
 
 
 @played
-def swarm_tool(folder: str) -> Agent:
+def swarm_tool(folder: str, book: str = "book") -> Agent:
     """Strands' own tool that builds a Swarm, of an agent that asks a person."""
     asks = call("swarm", task="Have it done.", agents=[{"name": "doer", "instructions": "Do it."}])
-    script = shared("User Request: Have it done.", ASKING, [asks, "Done."])
-    return agent_of(folder, script, "book", "approve", make_swarm())
+    script = shared("User Request: Have it done.", asking(book), [asks, "Done."])
+    return agent_of(folder, script, book, "approve", make_swarm())
 
 
 @played
