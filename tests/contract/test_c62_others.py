@@ -61,15 +61,20 @@ def told(agent: Agent) -> list[str]:
     return [block["toolResult"]["content"][0]["text"].strip() for block in blocks]
 
 
-def test_c62_a_child_with_another_input_pays_nothing_again_however_often_it_is_tried() -> None:
-    prompt = ["Pay."]
+def paying_twice(prompt: list[str]) -> Any:
+    """Return a tool that has an agent do it, with the prompt that is in the list then."""
 
     @tool
     def use() -> str:
         """Have an agent do it."""
         return str(child([call("pay", amount=5), call("pay", amount=7), "Paid."])(prompt[0])).strip()
 
-    script = [call("use"), "Done."]
+    return use
+
+
+def test_c62_a_child_with_another_input_pays_nothing_again_however_often_it_is_tried() -> None:
+    prompt, script = ["Pay."], [call("use"), "Done."]
+    use = paying_twice(prompt)
     crash("model.start:after@3", new_root(script, [use]))
     prompt[0] = "Pay now."
     for _ in range(2):
@@ -82,14 +87,8 @@ def test_c62_a_child_with_another_input_pays_nothing_again_however_often_it_is_t
 
 
 def test_c62_a_child_with_another_input_that_was_killed_before_it_paid_pays_nothing_again() -> None:
-    prompt = ["Pay."]
-
-    @tool
-    def use() -> str:
-        """Have an agent do it."""
-        return str(child([call("pay", amount=5), call("pay", amount=7), "Paid."])(prompt[0])).strip()
-
-    script = [call("use"), "Done."]
+    prompt, script = ["Pay."], [call("use"), "Done."]
+    use = paying_twice(prompt)
     crash("model.start:after@3", new_root(script, [use]))
     prompt[0] = "Pay now."
     crash("model.done:after@1", new_root(script, [use]))

@@ -170,7 +170,7 @@ def complaints(*given: str) -> str:
 def ask(values: list[str], which: int = 0, of: int = 1) -> None:
     found, was = [], os.getcwd()
     for number, (command, parameter) in enumerate(parameters()):
-        if number % of != which or (command == "doctor" and parameter.name == "files" and len(values) < 0):
+        if number % of != which:
             continue
         for value in values:
             given = line(command, parameter, value)
