@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -218,3 +221,47 @@ def test_a_number_path_or_time_that_is_none_is_wrong_usage(store: None, given: l
     said = cli(*given, *([] if any("--backend" in each for each in given) else ["--backend", "runs.db"]))
     assert (said.exit_code, "Error: " in said.stderr) == (2, True), said.output
     assert len(said.stderr) < 1000
+
+
+SECRETS = [
+    ["ui", "--port=0", "--password-file"],
+    ["worker", AGENTS, "--webhook=http://127.0.0.1:1", "--webhook-secret-file"],
+]
+
+
+@pytest.mark.parametrize("given", SECRETS, ids=lambda given: given[0])
+def test_a_file_without_an_end_is_not_read_to_its_end(store: None, given: list[str]) -> None:
+    limit = "import resource, runpy; resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3,) * 2)"
+    code = f"{limit}; runpy.run_module('strands_durable', run_name='__main__')"
+    command = [sys.executable, "-c", code, *given, "/dev/zero", "--backend=runs.db"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode in (1, 2)
+    assert "/dev/zero" in ended.stderr
+    assert "more than 65,536 bytes" in ended.stderr
+
+
+def test_an_export_to_a_pipe_is_written_to_it(store: None) -> None:
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert cli("export", "trip", "--to", "pipe", "--backend", "runs.db").exit_code == 0
+        assert stat.S_ISFIFO(os.stat("pipe").st_mode), "it is not replaced by a file"
+        assert os.read(reader, 1 << 16).decode() == Path("trip.json").read_text()
+    finally:
+        os.close(reader)
+
+
+def test_an_export_to_a_full_device_is_an_error_and_leaves_the_device(store: None) -> None:
+    found = cli("export", "trip", "--to", "/dev/full", "--backend", "runs.db")
+    assert found.exit_code == 1
+    assert "/dev/full cannot be written" in found.stderr
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+@pytest.mark.parametrize("more", [[], ["--force"]])
+def test_a_backup_does_not_replace_a_pipe(store: None, more: list[str]) -> None:
+    os.mkfifo("pipe")
+    found = cli("backup", "pipe", *more, "--backend", "runs.db")
+    assert found.exit_code == 1
+    assert "it is not a file" in found.stderr
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
