@@ -76,7 +76,10 @@ def _target(ctx: click.Context, param: click.Parameter, text: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as a whole, or not at all; only its owner may read it."""
+    """Write a file as a whole, or not at all; only its owner may read it. A pipe or device is not replaced by a file."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

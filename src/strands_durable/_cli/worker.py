@@ -20,6 +20,7 @@ from .._dispatch.ports import DurableBackend
 from .._records.logs import safe_logger
 from .._records.printable import url_for_people
 from .._records.retention import RetentionRules
+from .._records.small_files import text_in
 from .exit_codes import leave_at_once
 from .health import Health, HealthServer, address_of
 from .log_format import LogFormat, configure, log_format_option
@@ -159,9 +160,11 @@ def _notify(backend: DurableBackend, url: str | None, secret_file: str | None, e
             raise click.UsageError("--webhook-secret-file and --webhook-event need --webhook URL.")
         return
     try:
-        secret = os.environ.get(SECRET, "") if secret_file is None else Path(secret_file).read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        raise click.UsageError(f"--webhook-secret-file {secret_file} cannot be read. Pass a text file.") from None
+        secret = os.environ.get(SECRET, "") if secret_file is None else text_in(Path(secret_file)).strip()
+    except ValueError as error:
+        raise click.UsageError(
+            f"--webhook-secret-file {secret_file} cannot be read: {error}. Pass a text file."
+        ) from None
     if not secret:
         raise click.UsageError(f"--webhook needs a secret: pass --webhook-secret-file PATH, or set {SECRET}.")
     try:

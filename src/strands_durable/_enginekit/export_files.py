@@ -100,7 +100,8 @@ def parsed_file(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise _too_large(str(path))
-        data = path.read_bytes()
+        with path.open("rb") as file:  # it may be a device, which has no size
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidExportError(str(path), error.strerror or str(error), "Pass the path of an export.") from None
     return parsed(data, str(path))

@@ -15,6 +15,7 @@ import uvicorn
 
 from .._dispatch.ports import DurableBackend
 from .._journal.owner import user_name
+from .._records.small_files import text_in
 from ..errors import BackendUnavailableError, UnsupportedFeatureError
 from ._access import Access, HeaderAccess, PasswordAccess, TokenAccess
 from ._app import Settings, application
@@ -129,10 +130,11 @@ def _is_loopback(host: str) -> bool:
 def _password(path: Path) -> str:
     """Return the password in a file that only its owner can read."""
     try:
-        mode = path.stat().st_mode
-        password = path.read_text().strip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BackendUnavailableError(str(path), "the password cannot be read", "Pass a text file.") from error
+        password, mode = text_in(path).strip("\r\n"), path.stat().st_mode
+    except ValueError as error:
+        raise BackendUnavailableError(
+            str(path), f"the password cannot be read: {error}", "Pass a text file."
+        ) from error
     if os.name == "posix" and mode & stat.S_IRWXO:
         raise BackendUnavailableError(str(path), "other users can read it", f"Run: chmod o= {path}")
     if len(password) < _LEAST_PASSWORD:

@@ -104,6 +104,8 @@ def _refuse(path: Path, target: Path, force: bool) -> None:
             raise BackupError(str(target), reason, "Pass another path.")
     if target.is_dir():
         raise BackupError(str(target), "it is a folder", "Pass the path of a file in it.")
+    if target.exists() and not target.is_file():
+        raise BackupError(str(target), "it is not a file", "Pass the path of a file.")
     beside = [f"{target}{suffix}" for suffix in _BESIDE if os.path.exists(f"{target}{suffix}")]
     if beside:
         reason = f"{beside[0]} belongs to a store of this name that is in use, or was when its process died"
