@@ -258,6 +258,14 @@ def test_an_export_to_a_full_device_is_an_error_and_leaves_the_device(store: Non
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
+def test_a_device_is_no_store_and_keeps_its_mode(store: None) -> None:
+    os.mkfifo("pipe", 0o644)
+    found = cli("run", f"{AGENTS}:planner", "Go", "--detach", "--backend", "pipe")
+    assert found.exit_code == 1
+    assert "it is not a file" in found.stderr
+    assert stat.S_IMODE(os.stat("pipe").st_mode) == 0o644
+
+
 @pytest.mark.parametrize("more", [[], ["--force"]])
 def test_a_backup_does_not_replace_a_pipe(store: None, more: list[str]) -> None:
     os.mkfifo("pipe")

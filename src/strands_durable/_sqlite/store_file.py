@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import stat
 import time
 from contextlib import closing
 from pathlib import Path
 
-from ..errors import FormatVersionError
+from ..errors import BackendUnavailableError, FormatVersionError
 from .schema import APPLICATION_ID, OLDEST
 from .tables import FORMAT
 
@@ -26,9 +27,12 @@ _TICK_NANOSECONDS = 100_000_000
 def version_of(path: Path) -> int:
     """Return the format of a store; 0 for a new or empty file. One that is not ours is refused and left untouched."""
     try:
-        if os.stat(path).st_size == 0:
-            return 0
+        found = os.stat(path)
     except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):  # SQLite has its own error for a folder
+        raise BackendUnavailableError(str(path), "it is not a file", "Pass the path of a store.")
+    if found.st_size == 0:
         return 0
     try:
         application_id, version = _header(path, "mode=ro&immutable=1")
