@@ -31,9 +31,11 @@ def served(*options: str, command: str = "ui") -> Iterator[tuple[str, subprocess
         assert line is not None, process.communicate()
         yield line.removeprefix("Open ").strip(), process
     finally:
-        if process.poll() is None:
+        process.send_signal(signal.SIGINT)  # a demo then stops its worker, too
+        try:
+            process.communicate(timeout=30)
+        finally:
             process.kill()
-        process.communicate()
 
 
 def test_it_prints_a_url_that_lets_a_browser_in_and_ends_with_ctrl_c(page: Site) -> None:
