@@ -30,7 +30,7 @@ _LINGER_SECONDS, _STACK_SECONDS, _LOOK_SECONDS = 10.0, 5.0, 0.2
 _BUSY = ["nice", "-n", "10", sys.executable, "-c", "while True: pass"]
 _OURS = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "VIRTUAL_ENV", "PYTHONPATH", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS")
 """What a round must not inherit."""
-_TAIL = 60
+_TAIL = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,8 @@ class Campaign:
             seconds = round(time.monotonic() - began)
             left = _ended(folder)
         if outcome != "passed" or left:
-            print(*output.splitlines()[-_TAIL:], sep="\n")
+            _, _, failures = output.partition("= FAILURES =")
+            print(failures.partition("= warnings summary =")[0], *output.splitlines()[-_TAIL:], sep="\n")
         return {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "code": self.code(),

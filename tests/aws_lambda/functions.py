@@ -15,6 +15,7 @@ from strands_durable.backends.aws_lambda import LambdaBackend
 from strands_durable.testing.aws_lambda import LocalLambda
 from tests.aws_lambda import agents
 from tests.aws_lambda.agents import ledger
+from tests.waiting import until
 
 
 class Function:
@@ -35,6 +36,13 @@ class Function:
 
     def text(self, *script: Any, **given: Any) -> str:
         return str(self.result(self.dispatch(*script, **given))).strip()
+
+    def ended(self, *script: Any, **given: Any) -> ExecutionHandle:
+        """Run a script, and return once the runner has recorded the end, too, which follows the result."""
+        handle = self.dispatch(*script, **given)
+        self.result(handle)
+        until(lambda: self.count(handle, "ExecutionSucceeded") == 1)
+        return handle
 
     def names(self) -> list[str]:
         return [entry["name"] for entry in ledger(self.folder)]

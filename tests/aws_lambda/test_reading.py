@@ -71,9 +71,7 @@ def test_an_idle_execution_is_looked_at_without_its_data(make: Any) -> None:
 
 def test_what_has_ended_is_read_once(make: Any) -> None:
     function = make()
-    handle = function.dispatch({"tool": "book", "city": "Rome"}, "Done.")
-    function.result(handle)
-    until(lambda: function.count(handle, "ExecutionSucceeded") == 1)
+    handle = function.ended({"tool": "book", "city": "Rome"}, "Done.")
     asyncio.run(handle.steps())
     requests = Requests(function)
     assert str(function.result(handle)).strip() == "Done."
@@ -84,7 +82,7 @@ def test_what_has_ended_is_read_once(make: Any) -> None:
 def test_a_list_reads_what_has_ended_once(make: Any) -> None:
     function = make()
     for number in range(3):
-        function.text("Done.", execution_id=f"run-{number}")
+        function.ended("Done.", execution_id=f"run-{number}")
     backend, requests = fresh(function), Requests(function)
     listed = asyncio.run(backend.list())
     assert [record.execution_id for record in listed] == ["run-2", "run-1", "run-0"]
@@ -96,7 +94,7 @@ def test_a_list_reads_what_has_ended_once(make: Any) -> None:
 def test_a_list_reads_no_history_that_it_does_not_need(make: Any) -> None:
     function = make()
     for number in range(20):
-        function.text("Done.", execution_id=f"run-{number}")
+        function.ended("Done.", execution_id=f"run-{number}")
     function.result(function.dispatch(ask("paint"), "Done.", execution_id="asks"))
     open_ones = [ExecutionStatus.PENDING, ExecutionStatus.SUSPENDED]
     requests = Requests(function)

@@ -104,7 +104,10 @@ def test_c56_damaged_rows_stay_and_all_others_get_the_new_key(caplog: pytest.Log
     inline(keys("k1"))
     leave()
     with closing(sqlite3.connect("runs.db")) as connection, connection:
-        connection.execute("UPDATE messages SET data = replace(data, 'A', 'B') WHERE seq = 0")
+        [(text,)] = connection.execute("SELECT data FROM messages WHERE seq = 0").fetchall()
+        middle, other = len(text) // 2, "B" if text[len(text) // 2] == "A" else "A"
+        changed = f"{text[:middle]}{other}{text[middle + 1 :]}"
+        connection.execute("UPDATE messages SET data = ? WHERE seq = 0", (changed,))
         connection.execute("UPDATE blobs SET data = substr(data, 1, 60) WHERE digest = (SELECT min(digest) FROM blobs)")
     done = rekey(keys("k2", "k1"))
     assert (done.outcome, done.damaged) == ("rotated", 2)
