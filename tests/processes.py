@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+
+import psutil
+
+from tests.waiting import until
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.preloaded"])
@@ -100,3 +106,17 @@ def _main(sender: Any, target: Callable[..., Any], args: tuple[Any, ...]) -> Non
         sender.send((target(*args), None))
     except Exception as error:
         sender.send((None, (type(error).__name__, str(error), traceback.format_exc())))
+
+
+def freeze(pid: int, store: str = "runs.db") -> None:
+    """Stop a process like a machine that sleeps, but not inside a transaction: it would keep the lock of the store."""
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        with closing(sqlite3.connect(store, isolation_level=None, timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                return
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)

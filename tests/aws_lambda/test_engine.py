@@ -261,7 +261,7 @@ def test_a_step_that_outlasts_the_invocation_fails_and_nothing_of_it_lives_on(tm
             function.result(handle)
         assert isinstance(caught.value.__cause__, errors.StepTooLongError)
         assert function.names() == ["model", tool]
-        (pid,) = {entry["pid"] for entry in ledger(tmp_path)}
+        (pid,) = {entry["pid"] for entry in ledger(tmp_path) if entry["name"] == tool}
         until(lambda: not Path(f"/proc/{pid}").exists())
 
 

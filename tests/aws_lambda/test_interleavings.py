@@ -426,9 +426,9 @@ def test_a_thread_that_is_left_behind_ends_before_a_suspension(make: Any, monkey
 
     monkeypatch.setattr(operation_run.os, "_exit", exit_)
     function = make(exits=True)
-    handle = function.dispatch([{"tool": "block", "seconds": 8}, ask("paint")], "Done.", in_doubt="ask", timeout=0.5)
+    handle = function.dispatch([{"tool": "block", "seconds": 20}, ask("paint")], "Done.", in_doubt="ask", timeout=0.5)
     until(lambda: status(handle) == "SUSPENDED", 20)
-    time.sleep(1)
+    until(lambda: exits or "blocked" in function.names())
     assert "blocked" not in function.names()
     assert exits, "the thread of the tool goes on when AWS thaws the process for another execution"
 

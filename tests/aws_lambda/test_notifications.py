@@ -301,7 +301,7 @@ def test_c37_hooks_of_a_client_are_refused_by_name(make: Any) -> None:
 
 def test_c37_a_receiver_that_never_answers_delays_no_other_hook(make: Any) -> None:
     with silent() as first, receiving() as second:
-        never = Webhook(first.url, SECRET, timeout_seconds=10)
+        never = Webhook(first.url, SECRET, timeout_seconds=28)
         function = make(webhooks=[never, replace(never, events=("completed",)), Webhook(second.url, SECRET)])
         for number in range(4):
             function.dispatch("Done.", execution_id=f"trip-{number}")

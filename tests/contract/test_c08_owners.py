@@ -21,6 +21,7 @@ from strands_durable._journal import owner as owners
 from strands_durable._sqlite.database import Store
 from strands_durable._sqlite.lease import Owner, acquire
 from strands_durable.testing import call
+from tests.processes import freeze
 from tests.script import calls, in_new_process, ledger, start_process
 from tests.waiting import until
 
@@ -76,7 +77,7 @@ def test_c08_an_owner_elsewhere_is_replaced_within_one_lease() -> None:
 def test_c08_a_stopped_owner_that_lost_its_lease_writes_nothing_more() -> None:
     sleeper = start_process(WAITS, ["Go"], {"lease_seconds": 0.5})
     until(Path("waiting").exists)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    freeze(sleeper.pid)
     Path("go").touch()
     taker = in_new_process(WAITS, ["Go"], {"lease_seconds": 0.5}).checked()[0]
     before = Path("runs.db").stat().st_size, dump()

@@ -281,7 +281,7 @@ def test_c12_a_tool_that_still_runs_after_its_timeout_is_not_verified_but_waited
 @pytest.mark.parametrize("given", [{"in_doubt": "verify", "verify": verify}, {"retries": 3}], ids=["verify", "retry"])
 def test_c12_a_tool_that_still_runs_is_never_run_again_beside_itself(given: dict[str, Any]) -> None:
     agent = timed(**given)
-    threading.Timer(1.5, Path("go").touch).start()
+    threading.Timer(3.0, Path("go").touch).start()
     agent("Pay")
     assert "is unknown" in result_text(agent)
     until(lambda: charges() == [(1, "done"), (2, "done")])

@@ -21,7 +21,7 @@ from strands_durable._dispatch.worker import Worker
 from strands_durable._sqlite.journal import Journal
 from tests import dispatched
 from tests.dispatched import ask_to_stop, dispatch, kill, result, status, stop, worker
-from tests.processes import Child
+from tests.processes import Child, freeze
 from tests.script import ledger
 from tests.waiting import until
 
@@ -50,7 +50,7 @@ def test_c08_a_worker_that_slept_through_its_lease_writes_nothing_more() -> None
     handle = dispatch(WAITS, "run")
     sleeper = worker(lease_seconds=0.5)
     until(Path("waiting").exists)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    freeze(sleeper.pid)
     taker = worker(lease_seconds=0.5)
     until(lambda: query("SELECT fence FROM executions") == [(2,)])
     Path("go").touch()

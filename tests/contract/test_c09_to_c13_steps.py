@@ -331,7 +331,7 @@ def test_c12_a_timeout_leaves_the_step_in_doubt_and_its_policy_decides() -> None
 def test_c12_a_timeout_is_retried_as_often_as_retries_say() -> None:
     made: list[int] = []
 
-    @policy(timeout=0.05, retries=1)
+    @policy(timeout=0.5, retries=1)
     @tool
     async def sleepy() -> str:
         """Sleep the first time."""

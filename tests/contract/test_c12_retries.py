@@ -140,15 +140,15 @@ def test_c12_other_tools_run_while_one_waits_for_its_retry() -> None:
     @tool
     async def other() -> str:
         """Run beside."""
-        for _ in range(5):
-            await asyncio.sleep(0)
+        while not made:
+            await asyncio.sleep(0.001)
         made.append(100)
         return "other"
 
     agent_of(
         [[call("flaky"), call("other")], "Done."],
         [flaky_of(1), other],
-        flaky=ToolPolicy(retries=1, backoff_seconds=0.5),
+        flaky=ToolPolicy(retries=1, backoff_seconds=1.5),
     )("Go")
     assert made == [1, 100, 2]
 

@@ -195,10 +195,10 @@ def test_c17_steps_clock_ids_and_timers_in_a_tool_are_the_same_after_a_crash() -
         first = await durable.step("part", lambda: len(seen))
         second = await durable.step("part", lambda: len(seen) + 100)
         began = time.monotonic()
-        await durable.sleep(0.15)
+        await durable.sleep(1.0)
         seen.append((first, second, durable.now(), durable.uuid(), durable.uuid()))
         reach("after the pieces")
-        return f"{time.monotonic() - began < 0.1}"
+        return f"{time.monotonic() - began < 0.8}"
 
     crash_at("after the pieces@1", agent_of([call("work"), "Done."], [work]))
     agent = agent_of([call("work"), "Done."], [work])

@@ -21,7 +21,7 @@ from tests.processes import run
 from tests.waiting import until, until_async
 
 
-@durable_agent(build_timeout=0.5)
+@durable_agent(build_timeout=2.0)
 def slow(part: str = "") -> Any:
     """A factory that hangs, where a file says so, until it is gone."""
     Path("built").write_text(part)
@@ -71,10 +71,10 @@ def test_c31_a_factory_that_hangs_does_not_block_other_executions() -> None:
         while (await other.status()).value != "COMPLETED":
             await asyncio.sleep(0.005)
             ticks.append(time.monotonic())
-        assert max(late - early for early, late in itertools.pairwise(ticks)) < 1.0, "the loop is free"
+        assert max(late - early for early, late in itertools.pairwise(ticks)) < 1.5, "the loop is free"
         assert Path("hang").exists()
         await until_async(lambda: noted(hanging))
-        assert "did not return within 0.5 s" in await noted(hanging)
+        assert "did not return within 2 s" in await noted(hanging)
         Path("hang").unlink()
         assert str(await hanging.result(20)) == "Built.\n", "it has returned since, and is looked at again"
 
@@ -94,7 +94,7 @@ def test_c31_a_factory_that_hangs_when_the_agent_is_built_fails_the_run_with_tha
     Path("hang").touch()  # what the agent is made of is known here: only building it is left
 
     async def doing() -> None:
-        with pytest.raises(errors.ExecutionFailedError, match=r"did not return within 0.5 s") as caught:
+        with pytest.raises(errors.ExecutionFailedError, match=r"did not return within 2 s") as caught:
             await handle.result(20)
         assert isinstance(caught.value.__cause__, TimeoutError)
 
@@ -142,8 +142,8 @@ def test_c31_a_dispatch_leaves_the_loop_of_its_caller_free_while_the_factory_run
         while not dispatching.done():
             await asyncio.sleep(0.005)
             ticks.append(time.monotonic())
-        assert max(late - early for early, late in itertools.pairwise(ticks)) < 0.4
-        with pytest.raises(TimeoutError, match=r"The factory of agent .slow. did not return within 0.5 s"):
+        assert max(late - early for early, late in itertools.pairwise(ticks)) < 1.5
+        with pytest.raises(TimeoutError, match=r"The factory of agent .slow. did not return within 2 s"):
             await dispatching
         Path("hang").unlink()
         handle = await slow.on(backend()).dispatch_async("Go", execution_id="run")

@@ -70,17 +70,16 @@ def test_c37_a_function_that_never_returns_does_not_take_a_thread_for_each_try(
     go: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "_HOOK_SECONDS", 0.1)
-    most = 0
-
-    def running() -> int:
-        return sum(each.name == "strands-durable-outside" for each in threading.enumerate())
-
-    before = running()
+    most, inside, lock = 0, 0, threading.Lock()
 
     def hook(notification: Notification) -> None:
-        nonlocal most
-        most = max(most, running() - before)
+        nonlocal most, inside
+        with lock:
+            inside += 1
+            most = max(most, inside)
         go.wait(60)
+        with lock:
+            inside -= 1
 
     with reporting(hook):
         for number in range(MANY):

@@ -28,7 +28,7 @@ def test_an_exception_of_a_signal_handler_leaves_no_transaction_open(tmp_path: P
     try:
         while interrupts < COUNT:
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0001 * (interrupts % 7))
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0001 * (interrupts % 7), 5.0)  # again, if one is lost
                 while True:
                     with store.transaction("test", lasting=False):
                         time.perf_counter()

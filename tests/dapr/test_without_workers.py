@@ -29,7 +29,7 @@ ASK = {"tool": "approve", "what": "trip"}
 def test_a_dispatch_is_accepted_and_runs_as_soon_as_there_is_a_worker(bench: DaprBench) -> None:
     begun = time.monotonic()
     handles = [bench.dispatch("Hi.", execution_id=f"run-{number}") for number in range(5)]
-    assert time.monotonic() - begun < 5, "Dapr itself does not answer without a worker"
+    assert time.monotonic() - begun < 30, "Dapr itself does not answer without a worker"
     assert {bench.status(handle) for handle in handles} == {S.PENDING}
     with bench.worker():
         assert [str(bench.result(handle)) for handle in handles] == ["Hi.\n"] * 5
@@ -63,11 +63,13 @@ def test_a_cancel_is_final_at_once(bench: DaprBench) -> None:
 
 def test_an_ended_execution_is_removed_without_waiting_for_dapr(bench: DaprBench) -> None:
     with bench.worker():
-        bench.result(bench.dispatch("Hi."))
-        bench.until_workflow(WorkflowStatus.COMPLETED)
+        for execution_id in ("trip", "trip-2", "trip-3"):
+            bench.result(bench.dispatch("Hi.", execution_id=execution_id))
+            bench.until_workflow(WorkflowStatus.COMPLETED, execution_id)
     begun = time.monotonic()
-    bench.run(bench.backend.remove("trip"))
-    assert time.monotonic() - begun < 4, "Dapr itself answers after 5 seconds without a worker"
+    for execution_id in ("trip", "trip-2", "trip-3"):
+        bench.run(bench.backend.remove(execution_id))
+    assert time.monotonic() - begun < 14, "Dapr itself answers after 5 seconds without a worker, each time"
     handle = bench.dispatch("Hello.")
     assert bench.status(handle) is S.PENDING
     with bench.worker():

@@ -51,7 +51,7 @@ def test_a_long_step_costs_few_actions_and_sees_a_cancel_within_seconds(tmp_path
         begun = time.monotonic()
         await handle.cancel()
         await until_async(lambda: has(tmp_path, "cancel seen"))
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 5
         with pytest.raises(errors.ExecutionCancelledError):
             await handle.result(30)
         workflow = await backend.workflow("run")

@@ -40,7 +40,7 @@ def test_a_caller_that_waits_reads_that_no_worker_polls_the_task_queue(
         begun = time.monotonic()
         waiting = asyncio.ensure_future(handle.result(60))
         await until_async(is_said)
-        assert 3 <= time.monotonic() - begun <= 6
+        assert 3 <= time.monotonic() - begun <= 20
         for part in ("execution_id=<run>", f"task queue '{queue}' in namespace 'default'", worker):
             assert part in caplog.text
         assert "word" not in caplog.text

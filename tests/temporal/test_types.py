@@ -39,18 +39,19 @@ def test_c26_a_worker_that_has_not_registered_a_type_leaves_the_execution_to_one
         given: dict[str, Any] = {"tint": Tint.RED}
         tinted = await backend.dispatch(spec, "Go", execution_id="tinted", invocation_state=given)
         forget()
-        plain = await backend.dispatch(spec, "Go", execution_id="plain")
-        assert str(await plain.result(60)) == "Done.\n"
-        await until_async(is_named)
-        assert await tinted.status() in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
-        register_type(Tint)
-        assert str(await tinted.result(60)) == "Done.\n"
+        with working(url):
+            plain = await backend.dispatch(spec, "Go", execution_id="plain")
+            assert str(await plain.result(60)) == "Done.\n"
+            await until_async(is_named)
+            assert await tinted.status() in (ExecutionStatus.PENDING, ExecutionStatus.RUNNING)
+            register_type(Tint)
+            assert str(await tinted.result(60)) == "Done.\n"
 
     async def is_named() -> bool:
         return "left unclaimed: it cannot be read here: it has a value of type 'Tint'" in caplog.text
 
     try:
-        with caplog.at_level(logging.WARNING, logger="strands_durable"), working(url):
+        with caplog.at_level(logging.WARNING, logger="strands_durable"):
             asyncio.run(main())
     finally:
         forget()

@@ -25,7 +25,7 @@ def test_a_worker_is_killed_another_resumes_and_every_side_effect_happens_once(t
         [*COMMAND, "demo", "--backend", "dapr"], capture_output=True, text=True, env=environment, timeout=100
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert time.monotonic() - begin < 60  # 12 s on a machine of its own
+    assert time.monotonic() - begin < 95  # 12 s on a machine of its own
     [killed] = re.findall(r"Worker (\d+) was killed with SIGKILL inside book_hotel", ended.stdout)
     [other] = re.findall(r"connection, worker (\d+) resumes the trip.", ended.stdout)
     assert "2.1 book_hotel       in doubt" in ended.stdout

@@ -25,7 +25,7 @@ def test_a_process_is_killed_the_next_one_resumes_and_every_side_effect_happens_
         [*COMMAND, "demo", "--backend", "lambda"], capture_output=True, text=True, env=environment, timeout=100
     )
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr
-    assert time.monotonic() - begin < 60  # 10 s on a machine of its own
+    assert time.monotonic() - begin < 95  # 10 s on a machine of its own
     [killed] = re.findall(r"Process (\d+) was killed with SIGKILL inside book_hotel", ended.stdout)
     assert "2.1 book_hotel       running" in ended.stdout
     assert "2.1 book_hotel       in doubt" in ended.stdout

@@ -26,7 +26,7 @@ def test_a_worker_is_killed_another_resumes_and_every_side_effect_happens_once(t
         [*COMMAND, "demo", "--backend", "temporal"], capture_output=True, text=True, env=environment, timeout=100
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert time.monotonic() - begin < 60  # 15 s on a machine of its own
+    assert time.monotonic() - begin < 95  # 15 s on a machine of its own
     [killed] = re.findall(r"Worker (\d+) was killed with SIGKILL inside book_hotel", ended.stdout)
     [other] = re.findall(r"seconds, worker (\d+) resumes the trip.", ended.stdout)
     assert "2.1 book_hotel       in doubt" in ended.stdout

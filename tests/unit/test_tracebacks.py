@@ -125,13 +125,13 @@ def test_of_deep_frames_the_first_and_the_last_are_kept(error: type[Exception]) 
 
 def test_a_chain_of_thousands_costs_what_a_short_one_does_and_keeps_its_end() -> None:
     short, long = _chain(50), _chain(20_000)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(20):
         found = text(short)
-    middle = time.perf_counter()
+    middle = time.thread_time()
     for _ in range(20):
         found = text(long)
-    assert time.perf_counter() - middle < 10 * (middle - began)
+    assert time.thread_time() - middle < 10 * (middle - began)
     assert found.startswith("[earlier exceptions left out]")
     assert found.endswith("ValueError: 19999")
 

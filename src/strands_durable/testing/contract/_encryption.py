@@ -71,6 +71,9 @@ class EncryptionContract:
         detail = bench.run(handle.detail())
         assert detail.calls[0].input == f"Buy {SECRET}"
         assert f"{SECRET}: {SECRET} allowed" in str([step.result for step in detail.steps])
+        bench.until(
+            lambda: [found.status for found in bench.run(bench.backend.list())] == [S.COMPLETED]
+        )  # it may lag behind
         (record,) = bench.run(bench.backend.list())
         assert (record.execution_id, record.status, record.tags) == ("trip", S.COMPLETED, {"tenant": "acme"})
         assert bench.booked() == ["Paris"]
